@@ -1,0 +1,12 @@
+//! Typed client of the `/v1` interface: calls, retries, and streams that go on from a cursor.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod error;
+pub mod retry;
+pub mod stream;
+
+pub use client::Client;
+pub use error::ClientError;
+pub use stream::Lines;

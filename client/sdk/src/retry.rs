@@ -1,0 +1,46 @@
+//! When to try again: pure.
+
+use std::time::Duration;
+
+/// Waits that double from `first` to `most`.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    next: Duration,
+    most: Duration,
+    first: Duration,
+}
+
+impl Backoff {
+    /// The usual: 50 ms, doubling to 2 s.
+    pub fn usual() -> Self {
+        Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
+    }
+    /// Waits from `first`, doubling up to `most`.
+    pub fn new(first: Duration, most: Duration) -> Self {
+        Backoff { next: first, most, first }
+    }
+    /// How long to wait now.
+    pub fn wait(&mut self) -> Duration {
+        let now = self.next;
+        self.next = (self.next * 2).min(self.most);
+        now
+    }
+    /// It worked: start small the next time.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_up_to_the_most_and_starts_anew() {
+        let mut b = Backoff::new(Duration::from_millis(50), Duration::from_millis(180));
+        let waits: Vec<u128> = (0..4).map(|_| b.wait().as_millis()).collect();
+        assert_eq!(waits, [50, 100, 180, 180]);
+        b.reset();
+        assert_eq!(b.wait().as_millis(), 50);
+    }
+}

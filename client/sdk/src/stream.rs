@@ -1,0 +1,64 @@
+//! Newline-delimited JSON as it arrives.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes as Chunk;
+use futures_util::{Stream, StreamExt as _};
+use serde::de::DeserializeOwned;
+
+use crate::ClientError;
+
+/// Longest line accepted. Bytes.
+const MAX_LINE: usize = 8 << 20;
+
+type Chunks = Pin<Box<dyn Stream<Item = Result<Chunk, reqwest::Error>> + Send>>;
+
+/// Lines of JSON of one type.
+pub struct Lines<T> {
+    url: String,
+    chunks: Chunks,
+    buffer: Vec<u8>,
+    silence: Duration,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> std::fmt::Debug for Lines<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lines").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl<T: DeserializeOwned> Lines<T> {
+    pub(crate) fn new(url: String, response: reqwest::Response, silence: Duration) -> Self {
+        Lines { url, chunks: Box::pin(response.bytes_stream()), buffer: Vec::new(), silence, kind: PhantomData }
+    }
+
+    /// The next line. `None` when the other side ended the stream; an error when it stayed silent for too long.
+    /// Safe to drop and call again.
+    pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                if line.len() == 1 {
+                    continue;
+                }
+                return Some(serde_json::from_slice(&line).map_err(|e| self.odd(&e.to_string())));
+            }
+            if self.buffer.len() > MAX_LINE {
+                return Some(Err(self.odd("a line longer than 8 MiB")));
+            }
+            match tokio::time::timeout(self.silence, self.chunks.next()).await {
+                Ok(Some(Ok(chunk))) => self.buffer.extend_from_slice(&chunk),
+                Ok(Some(Err(source))) => return Some(Err(ClientError::Unreachable { url: self.url.clone(), source })),
+                Ok(None) => return None,
+                Err(_) => return Some(Err(self.odd(&format!("nothing for {} s", self.silence.as_secs())))),
+            }
+        }
+    }
+
+    fn odd(&self, what: &str) -> ClientError {
+        ClientError::Answer { url: self.url.clone(), what: what.to_owned() }
+    }
+}

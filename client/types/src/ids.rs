@@ -1,0 +1,286 @@
+//! Ids as types of their own. Each one parses from what it displays, and none can leave a directory when used as a file name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Why a text is not an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {what}; it looks like {example}")]
+pub struct ParseIdError {
+    /// What was given.
+    pub text: String,
+    /// What was wanted.
+    pub what: &'static str,
+    /// One that is right.
+    pub example: &'static str,
+}
+
+fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseIdError {
+    ParseIdError { text: text.chars().take(80).collect(), what, example }
+}
+
+/// Letters, digits, `-` and `_`, first a letter or digit, at most 63 characters.
+fn is_word(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+}
+
+/// Implements text and JSON forms by `Display` and `FromStr`.
+macro_rules! textual {
+    ($($id:ty),*) => {$(
+        impl Serialize for $id {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $id {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+textual!(Name, NodeId, RequestId, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
+
+/// Defines an id that is one checked word.
+macro_rules! word_id {
+    ($(#[$doc:meta])* $id:ident, $what:literal, $example:literal, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $id(String);
+        impl $id {
+            /// The text of it.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+        impl FromStr for $id {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let check: fn(&str) -> bool = $check;
+                if check(text) { Ok($id(text.to_owned())) } else { Err(wrong(text, $what, $example)) }
+            }
+        }
+    };
+}
+
+word_id!(
+    /// A name that people give: of a job, a stage, a profile, a queue, an executor set.
+    Name, "a name (letters, digits, - and _, at most 63)", "word-count", is_word
+);
+word_id!(
+    /// A node, by its host name.
+    NodeId, "a node name", "worker-01", |t| t.split('.').all(is_word) && t.len() <= 63
+);
+word_id!(
+    /// A container request, named by the application that asks, so that asking twice asks once.
+    RequestId, "a request id (letters, digits, - _ . and at most 63)", "executor-main", |t| t.split('.').all(is_word) && t.len() <= 63
+);
+
+/// One application: the name it was submitted under and the resource manager's running number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AppId {
+    name: Name,
+    seq: u32,
+}
+
+impl AppId {
+    /// The application number `seq`, submitted as `name`.
+    pub fn new(name: Name, seq: u32) -> Self {
+        AppId { name, seq }
+    }
+    /// The name it was submitted under.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+    /// The running number; unique for the whole life of a cluster.
+    pub fn seq(&self) -> u32 {
+        self.seq
+    }
+}
+
+impl Ord for AppId {
+    /// In the order of submission.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.seq, &self.name).cmp(&(other.seq, &other.name))
+    }
+}
+impl PartialOrd for AppId {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl fmt::Display for AppId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}", self.name, self.seq))
+    }
+}
+impl FromStr for AppId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || wrong(text, "an application id", "word-count.7");
+        let (name, seq) = text.rsplit_once('.').ok_or_else(bad)?;
+        Ok(AppId { name: name.parse().map_err(|_| bad())?, seq: number(seq).ok_or_else(bad)? })
+    }
+}
+
+/// A decimal number without sign or leading zeros, so that an id has one spelling only.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    let canonical =
+        text == "0" || (text.starts_with(|c: char| ('1'..='9').contains(&c)) && text.bytes().all(|b| b.is_ascii_digit()));
+    if canonical { text.parse().ok() } else { None }
+}
+
+/// One run of an application's master.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId {
+    /// The application.
+    pub app: AppId,
+    /// 1 for the first run.
+    pub attempt: u32,
+}
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}@{}", self.app, self.attempt))
+    }
+}
+impl FromStr for AttemptId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || wrong(text, "an application attempt id", "word-count.7@1");
+        let (app, attempt) = text.rsplit_once('@').ok_or_else(bad)?;
+        Ok(AttemptId { app: app.parse().map_err(|_| bad())?, attempt: number(attempt).ok_or_else(bad)? })
+    }
+}
+
+/// One life of the resource manager. Every message carries it, so that a stale peer is fenced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub u32);
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One container: application, epoch of the grant, running number within the epoch. Also the name of its cgroup and directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerId {
+    /// Whose it is.
+    pub app: AppId,
+    /// The resource manager's life in which it was granted.
+    pub epoch: Epoch,
+    /// Counts up within the epoch.
+    pub seq: u64,
+}
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.e{}.c{}", self.app, self.epoch, self.seq))
+    }
+}
+impl FromStr for ContainerId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || wrong(text, "a container id", "word-count.7.e3.c12");
+        let (rest, seq) = text.rsplit_once(".c").ok_or_else(bad)?;
+        let (app, epoch) = rest.rsplit_once(".e").ok_or_else(bad)?;
+        Ok(ContainerId {
+            app: app.parse().map_err(|_| bad())?,
+            epoch: Epoch(number(epoch).ok_or_else(bad)?),
+            seq: number(seq).ok_or_else(bad)?,
+        })
+    }
+}
+
+/// One task of a job: stage and index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId {
+    /// The stage.
+    pub stage: Name,
+    /// The place in the stage's array, from 0.
+    pub index: u32,
+}
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.stage, self.index))
+    }
+}
+impl FromStr for TaskId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || wrong(text, "a task id", "map/7");
+        let (stage, index) = text.rsplit_once('/').ok_or_else(bad)?;
+        Ok(TaskId { stage: stage.parse().map_err(|_| bad())?, index: number(index).ok_or_else(bad)? })
+    }
+}
+
+/// One attempt at a task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskAttemptId {
+    /// The task.
+    pub task: TaskId,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+}
+impl TaskAttemptId {
+    /// The same id as one path component, for cgroups and log files: `map-7-2`.
+    pub fn file_name(&self) -> String {
+        format!("{}-{}-{}", self.task.stage, self.task.index, self.attempt)
+    }
+}
+impl fmt::Display for TaskAttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}@{}", self.task, self.attempt))
+    }
+}
+impl FromStr for TaskAttemptId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || wrong(text, "a task attempt id", "map/7@2");
+        let (task, attempt) = text.rsplit_once('@').ok_or_else(bad)?;
+        Ok(TaskAttemptId { task: task.parse().map_err(|_| bad())?, attempt: number(attempt).ok_or_else(bad)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_id_can_leave_its_directory() {
+        for text in ["..", ".", "a/b", "../x", "", "-a", "a b", "a\0b", "ä"] {
+            assert!(text.parse::<Name>().is_err() && text.parse::<NodeId>().is_err(), "{text:?}");
+            assert!(text.parse::<RequestId>().is_err(), "{text:?}");
+        }
+        assert!("../../etc.1.e1.c1".parse::<ContainerId>().is_err());
+    }
+
+    #[test]
+    fn ids_have_one_spelling() {
+        assert!("job.07".parse::<AppId>().is_err() && "job.+7".parse::<AppId>().is_err());
+        assert!("map/7@02".parse::<TaskAttemptId>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn container_ids_round_trip(name in "[a-z][a-z0-9_-]{0,20}", seq in any::<u32>(), epoch in any::<u32>(), c in any::<u64>()) {
+            let id = ContainerId { app: AppId::new(name.parse().expect("name"), seq), epoch: Epoch(epoch), seq: c };
+            prop_assert_eq!(id.to_string().parse::<ContainerId>(), Ok(id));
+        }
+
+        #[test]
+        fn task_attempt_ids_round_trip(stage in "[a-z][a-z0-9_-]{0,20}", index in any::<u32>(), attempt in any::<u32>()) {
+            let id = TaskAttemptId { task: TaskId { stage: stage.parse().expect("name"), index }, attempt };
+            prop_assert_eq!(id.to_string().parse::<TaskAttemptId>(), Ok(id));
+        }
+    }
+}

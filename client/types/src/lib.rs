@@ -1,0 +1,21 @@
+//! The vocabulary every part of Headroom shares: ids, quantities, profiles, exit reports.
+//!
+//! *Architecture Invariant*: this crate is a leaf. It knows no clock, no file, no socket, and depends on nothing of ours.
+
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+pub mod cpu;
+pub mod exit;
+pub mod ids;
+pub mod profile;
+pub mod resource;
+pub mod time;
+
+pub use bytes::Bytes;
+pub use cpu::Cpus;
+pub use exit::{Certainty, Charge, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
+pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, RequestId, TaskAttemptId, TaskId};
+pub use profile::Profile;
+pub use resource::Resource;
+pub use time::{Tick, UnixMillis};

@@ -1,0 +1,103 @@
+//! The vector that is scheduled: memory, processors, and countable resources of a site's own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, Cpus, Name};
+
+/// What a container takes or a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// Memory, bytes.
+    pub memory: Bytes,
+    /// Processors, cores.
+    #[serde(default)]
+    pub cpus: Cpus,
+    /// Countable resources of the site, such as `gpu`; whole pieces.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<Name, u64>,
+}
+
+impl Resource {
+    /// Memory and processors only.
+    pub fn new(memory: Bytes, cpus: Cpus) -> Self {
+        Resource { memory, cpus, extra: BTreeMap::new() }
+    }
+
+    /// True when every dimension of `self` is at most that of `room`.
+    pub fn fits(&self, room: &Resource) -> bool {
+        self.memory <= room.memory
+            && self.cpus <= room.cpus
+            && self.extra.iter().all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
+    }
+
+    /// The sum, or `None` when a dimension passes its largest quantity.
+    pub fn checked_add(&self, other: &Resource) -> Option<Resource> {
+        let mut sum = self.clone();
+        sum.memory = self.memory.checked_add(other.memory)?;
+        sum.cpus = self.cpus.checked_add(other.cpus)?;
+        for (name, n) in &other.extra {
+            let slot = sum.extra.entry(name.clone()).or_default();
+            *slot = slot.checked_add(*n)?;
+        }
+        Some(sum)
+    }
+
+    /// The difference, or `None` when a dimension would fall below zero.
+    pub fn checked_sub(&self, other: &Resource) -> Option<Resource> {
+        let mut rest = self.clone();
+        rest.memory = self.memory.checked_sub(other.memory)?;
+        rest.cpus = self.cpus.checked_sub(other.cpus)?;
+        for (name, n) in &other.extra {
+            let slot = rest.extra.get_mut(name)?;
+            *slot = slot.checked_sub(*n)?;
+        }
+        Some(rest)
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} cpus", self.memory, self.cpus)?;
+        for (name, n) in &self.extra {
+            write!(f, ", {n} {name}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_resource() -> impl Strategy<Value = Resource> {
+        (0u64..1 << 40, 0u32..1 << 20, proptest::option::of(0u64..8)).prop_map(|(m, c, gpu)| {
+            let mut r = Resource::new(Bytes::new(m), Cpus::from_milli(c));
+            if let Some(n) = gpu {
+                r.extra.insert("gpu".parse().expect("name"), n);
+            }
+            r
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_can_be_taken_and_given_back(a in any_resource(), b in any_resource()) {
+            let room = a.checked_add(&b).expect("small numbers");
+            prop_assert!(a.fits(&room));
+            let rest = room.checked_sub(&a).expect("fits");
+            prop_assert_eq!(rest.checked_add(&a).expect("adds"), room);
+        }
+
+        #[test]
+        fn taking_more_than_there_is_is_refused(a in any_resource(), b in any_resource()) {
+            if !a.fits(&b) && a.extra.keys().all(|k| b.extra.contains_key(k)) {
+                prop_assert_eq!(b.checked_sub(&a), None);
+            }
+        }
+    }
+}

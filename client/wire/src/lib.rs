@@ -1,0 +1,8 @@
+//! The messages between the parts, as JSON under `/v1`.
+//!
+//! *Architecture Invariant*: serde types only, additive within v1, one golden sample per message. What arrives is parsed into
+//! the types of `headroom-types` here or in [`v1::convert`]; nothing behind it sees raw text.
+
+#![forbid(unsafe_code)]
+
+pub mod v1;

@@ -1,0 +1,214 @@
+//! What an application master says to the resource manager, and what it is told.
+//!
+//! Asks are absolute: `count` is how many containers a request is worth over the whole life of the application, so sending an
+//! ask again changes nothing, and a replacement for a lost container is asked for by raising `count`.
+
+use std::collections::BTreeMap;
+
+use headroom_types::{AttemptId, Bytes, ContainerId, Epoch, ExitReport, NodeId, RequestId, Resource};
+use serde::{Deserialize, Serialize};
+
+/// What to run in a container. Travels with the ask; grant and launch are one trip to the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchSpec {
+    /// Program and arguments. `{memory}` `{heap}` `{container}` `{node}` in an argument or value are replaced by the node agent;
+    /// a program named without a slash is looked for beside the node agent, then on its PATH.
+    pub command: Vec<String>,
+    /// Added to a minimal environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Small files written into the working directory before the start. Name, which cannot leave the directory, and text.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Heap budget of the runtime in it; `None` where no runtime is declared. Bytes.
+    #[serde(default)]
+    pub heap: Option<Bytes>,
+    /// Exit codes by which the runtime says that its heap is full.
+    #[serde(default)]
+    pub heap_exit_codes: Vec<i32>,
+    /// Time between SIGTERM and SIGKILL. Milliseconds; 2000 when left out.
+    #[serde(default)]
+    pub stop_grace_ms: Option<u64>,
+    /// Most processes at once; the node's default when left out.
+    #[serde(default)]
+    pub max_processes: Option<u32>,
+    /// The program makes cgroups of its own for tasks below its container's.
+    #[serde(default)]
+    pub task_groups: bool,
+}
+
+/// `POST /v1/apps/{app}/register`: a master is there. Answer: [`Registered`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterMaster {
+    /// Which run of it.
+    pub attempt: AttemptId,
+    /// Where it listens for executors: `tcp://127.0.0.1:4711`.
+    #[serde(default)]
+    pub master_url: Option<String>,
+}
+
+/// The master is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// Put this into every message.
+    pub epoch: Epoch,
+    /// The largest container that any node and the queue could ever give.
+    pub largest: Resource,
+    /// Containers of this application that are alive, its master's own left out.
+    pub containers: Vec<Granted>,
+    /// Where the stream of updates stands.
+    pub cursor: u64,
+}
+
+/// A container that was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// Its id.
+    pub container: ContainerId,
+    /// Which request it belongs to.
+    pub request: RequestId,
+    /// Where.
+    pub node: NodeId,
+    /// Its size.
+    pub resource: Resource,
+}
+
+/// One container request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// Named by the application.
+    pub request: RequestId,
+    /// Size of each container.
+    pub resource: Resource,
+    /// How many containers this request is worth in all: live, ended, and still to come.
+    pub count: u32,
+    /// How many of them the master has seen end. Lets a restarted resource manager count right.
+    #[serde(default)]
+    pub settled: u32,
+    /// Higher goes first within the application.
+    #[serde(default)]
+    pub priority: i32,
+    /// Not on these nodes while another fits.
+    #[serde(default)]
+    pub avoid_nodes: Vec<NodeId>,
+    /// Only on these nodes; empty for any.
+    #[serde(default)]
+    pub nodes: Vec<NodeId>,
+    /// What to run in each. Boxed: it is much larger than the rest.
+    pub launch: Box<LaunchSpec>,
+}
+
+/// The immediate answer to an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum AskVerdict {
+    /// There is room now, or it has all it asked for.
+    Fits,
+    /// It waits, and this is why.
+    Waits {
+        /// In one sentence.
+        sentence: String,
+    },
+    /// No node could ever give it.
+    Never {
+        /// In one sentence that names the largest node.
+        sentence: String,
+        /// The largest container any node could ever give.
+        largest: Resource,
+    },
+}
+
+/// `POST /v1/apps/{app}/requests` takes one [`Ask`] under `ask`; answer: [`AskAnswer`]. `never` is an error HR0422 instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskAnswer {
+    /// The request.
+    pub request: RequestId,
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub verdict: AskVerdict,
+}
+
+/// `POST /v1/apps/{app}/sync`: heartbeat, asks, releases and acknowledgement in one. Answer: [`MasterSyncReply`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MasterSync {
+    /// Which run of the master.
+    pub attempt: AttemptId,
+    /// The life of the resource manager it speaks to. Another one answers HR0410: register again.
+    pub epoch: Epoch,
+    /// Every update up to here has been taken in.
+    #[serde(default)]
+    pub ack: u64,
+    /// New or changed requests; others stay as they are.
+    #[serde(default)]
+    pub asks: Vec<Ask>,
+    /// Requests that are worth nothing any more.
+    #[serde(default)]
+    pub drop: Vec<RequestId>,
+    /// Containers to stop.
+    #[serde(default)]
+    pub release: Vec<ContainerId>,
+    /// Changed rows of the job's view.
+    #[serde(default)]
+    pub job: Option<super::job::JobPatch>,
+}
+
+/// Answer to a sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MasterSyncReply {
+    /// One for each ask, in their order.
+    pub verdicts: Vec<AskAnswer>,
+    /// The application was killed: stop.
+    pub stop: bool,
+}
+
+/// `POST /v1/apps/{app}/finish`: the master is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinishApp {
+    /// Which run of the master.
+    pub attempt: AttemptId,
+    /// Whether the application did what it should.
+    pub succeeded: bool,
+    /// Why not, or what it did.
+    #[serde(default)]
+    pub diagnostics: String,
+    /// The whole view of the job, for the history.
+    #[serde(default)]
+    pub job: Option<super::job::JobPatch>,
+}
+
+/// `GET /v1/apps/{app}/updates?cursor=N`: one line of JSON each, from after cursor N, for as long as the caller listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Update {
+    /// Counts up without gaps within one application and epoch.
+    pub cursor: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: UpdateKind,
+}
+
+/// What an update tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum UpdateKind {
+    /// Granted, and on its way to the node.
+    Allocated(Granted),
+    /// Its program runs.
+    Running {
+        /// Which container.
+        container: ContainerId,
+    },
+    /// It ended. Repeated until acknowledged, so handling it twice must change nothing.
+    Exited {
+        /// Which request it belonged to.
+        request: RequestId,
+        /// The node's verdict.
+        report: Box<ExitReport>,
+    },
+    /// The stream lives. Sent every few seconds; its cursor is that of the last update.
+    Alive,
+}

@@ -1,0 +1,238 @@
+//! Applications: submit, list, look at, kill.
+
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, RequestId, Resource, UnixMillis,
+};
+use serde::{Deserialize, Serialize};
+
+use super::am::LaunchSpec;
+use super::job::JobView;
+
+/// `POST /v1/apps`: submit an application. Answer: [`Submitted`], after it is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitApp {
+    /// The name people will know it by.
+    pub name: Name,
+    /// The queue it goes to.
+    #[serde(default)]
+    pub queue: Option<Name>,
+    /// Higher goes first within its queue.
+    #[serde(default)]
+    pub priority: i32,
+    /// Who submits, for screens and history.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Who runs the application master.
+    pub master: Master,
+    /// Sent again with the same key, the same application is answered instead of a second one made. At most 64 characters.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+}
+
+/// Who runs the application master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Master {
+    /// The resource manager launches it in a container, and again when it fails.
+    Managed {
+        /// Its container.
+        resource: Resource,
+        /// What to run in it. Boxed: it is much larger than the other kind.
+        launch: Box<LaunchSpec>,
+        /// How many runs it may have; failures of the platform are not counted.
+        #[serde(default = "two")]
+        max_attempts: u32,
+    },
+    /// Runs beside the user and registers by itself.
+    Unmanaged,
+}
+
+fn two() -> u32 {
+    2
+}
+
+/// The application exists and survives any restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Its id.
+    pub app: AppId,
+    /// The attempt an unmanaged master registers as.
+    pub attempt: AttemptId,
+    /// The resource manager's life.
+    pub epoch: Epoch,
+}
+
+/// Where an application is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AppState {
+    /// Durable; its master has not registered.
+    Accepted,
+    /// Its master has registered.
+    Running,
+    /// Its master said that it is done; containers are being stopped.
+    Finishing,
+    /// Done, and it succeeded.
+    Finished,
+    /// Done, and it failed.
+    Failed,
+    /// Ended on request.
+    Killed,
+}
+
+impl AppState {
+    /// True when nothing will happen any more.
+    pub fn is_final(self) -> bool {
+        match self {
+            AppState::Finished | AppState::Failed | AppState::Killed => true,
+            AppState::Accepted | AppState::Running | AppState::Finishing => false,
+        }
+    }
+    /// The name in JSON and on screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AppState::Accepted => "accepted",
+            AppState::Running => "running",
+            AppState::Finishing => "finishing",
+            AppState::Finished => "finished",
+            AppState::Failed => "failed",
+            AppState::Killed => "killed",
+        }
+    }
+}
+
+/// `GET /v1/apps` answers a list of these, `GET /v1/apps/{app}` one, with `job`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AppView {
+    /// Its id.
+    pub id: AppId,
+    /// Its queue.
+    pub queue: Name,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Who submitted it.
+    pub user: String,
+    /// Where it is in its life.
+    pub state: AppState,
+    /// Why it ended as it did; empty while it runs.
+    pub diagnostics: String,
+    /// Where its master listens for executors.
+    pub master_url: Option<String>,
+    /// The current run of its master.
+    pub attempt: u32,
+    /// Whether the resource manager launches its master.
+    pub managed: bool,
+    /// When it was accepted.
+    pub submitted: UnixMillis,
+    /// When it ended.
+    pub ended: Option<UnixMillis>,
+    /// Containers it has now.
+    pub containers: u32,
+    /// Memory of those containers. Bytes.
+    pub memory: Bytes,
+    /// Containers asked for and not yet granted.
+    pub pending: u32,
+    /// What its master tells of its tasks. Left out of lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobView>,
+}
+
+/// `POST /v1/apps/{app}/kill`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KillApp {
+    /// Kept in its diagnostics.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// `GET /v1/apps/{app}/why` answers a list: one for each request that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyPending {
+    /// The request that waits.
+    pub request: RequestId,
+    /// Size of one of its containers.
+    pub asks: Resource,
+    /// How many are still to come.
+    pub missing: u32,
+    /// How long it has waited. Milliseconds.
+    pub waiting_ms: u64,
+    /// Requests that go before it.
+    pub ahead: u32,
+    /// The whole reason in one sentence.
+    pub sentence: String,
+    /// Each node, closest first.
+    pub nodes: Vec<WhyNode>,
+}
+
+/// Why not on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyNode {
+    /// The node.
+    pub node: NodeId,
+    /// What is free on it.
+    pub free: Resource,
+    /// What it offers in all.
+    pub offers: Resource,
+    /// The reason, for people.
+    pub verdict: String,
+}
+
+/// `GET /v1/containers`, `GET /v1/containers/{id}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerView {
+    /// Its id.
+    pub id: ContainerId,
+    /// Where it is.
+    pub node: NodeId,
+    /// Which request it was granted for; `None` for an application master.
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// `allocated`, `launching`, `running`, `stopping` or `exited`.
+    pub state: String,
+    /// Memory in use, as last told by its node. Bytes.
+    pub used: Option<Bytes>,
+    /// When it was granted.
+    pub granted: UnixMillis,
+    /// How it ended.
+    pub reason: Option<ExitReason>,
+}
+
+/// `GET /v1/status`: the cluster on one screen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// Version of the resource manager.
+    pub version: String,
+    /// Its life.
+    pub epoch: Epoch,
+    /// How long it has been up. Seconds.
+    pub up_s: u64,
+    /// Nodes that take work.
+    pub nodes_ready: u32,
+    /// All nodes known.
+    pub nodes: u32,
+    /// Memory offered by ready nodes. Bytes.
+    pub memory: Bytes,
+    /// Memory granted. Bytes.
+    pub allocated: Bytes,
+    /// Memory in use as told by the nodes. Bytes.
+    pub used: Bytes,
+    /// Processors offered.
+    pub cpus: Cpus,
+    /// Processors granted.
+    pub cpus_allocated: Cpus,
+    /// Applications not yet ended.
+    pub apps_live: u32,
+    /// Containers alive.
+    pub containers: u32,
+    /// Containers asked for and not yet granted.
+    pub pending: u32,
+    /// Memory kills told in the last hour.
+    pub oom_1h: u32,
+    /// The request that has waited longest, with its sentence.
+    pub longest_wait: Option<String>,
+    /// Enforcers of the nodes, each once.
+    pub enforcers: Vec<String>,
+}

@@ -1,0 +1,100 @@
+//! The parse step: what serde cannot refuse by itself is refused here, with the field's name and the fix.
+
+use super::am::{Ask, LaunchSpec};
+use super::apps::{Master, SubmitApp};
+use super::error::{Code, Problem};
+
+/// Most containers one request may be worth.
+pub const MAX_COUNT: u32 = 100_000;
+/// Most bytes of small files with one launch.
+pub const MAX_FILES: usize = 256 << 10;
+/// Most arguments and environment variables with one launch.
+pub const MAX_WORDS: usize = 1024;
+
+fn bad(detail: impl Into<String>) -> Problem {
+    Problem::new(Code::HR0400, detail)
+}
+
+/// Checks a launch. A file's name must be one plain path component.
+pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
+    if launch.command.first().is_none_or(String::is_empty) {
+        return Err(bad("launch.command is empty").hint("name the program to run as its first element"));
+    }
+    if launch.command.len() > MAX_WORDS || launch.env.len() > MAX_WORDS {
+        return Err(Problem::new(Code::HR0413, format!("launch has more than {MAX_WORDS} arguments or variables")));
+    }
+    if launch.command.iter().chain(launch.env.keys()).chain(launch.env.values()).any(|w| w.contains('\0')) {
+        return Err(bad("launch.command and launch.env cannot hold a NUL character"));
+    }
+    if let Some(key) = launch.env.keys().find(|k| k.is_empty() || k.contains('=')) {
+        return Err(bad(format!("launch.env: {key:?} is not a variable's name")));
+    }
+    let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('/') && !name.contains('\0') && name.len() <= 128;
+    if let Some(name) = launch.files.keys().find(|n| !plain(n)) {
+        return Err(
+            bad(format!("launch.files: {name:?} is not a plain file name")).hint("a file goes into the working directory itself")
+        );
+    }
+    if launch.files.values().map(String::len).sum::<usize>() > MAX_FILES {
+        return Err(Problem::new(Code::HR0413, format!("launch.files hold more than {MAX_FILES} bytes")));
+    }
+    Ok(())
+}
+
+/// Checks a container request.
+pub fn check_ask(ask: &Ask) -> Result<(), Problem> {
+    if ask.resource.memory.is_zero() {
+        return Err(bad(format!("request {}: resource.memory is 0", ask.request))
+            .hint("ask for at least what the program needs to start"));
+    }
+    if ask.count > MAX_COUNT || ask.settled > ask.count {
+        return Err(bad(format!(
+            "request {}: count {} and settled {} are out of range (count at most {MAX_COUNT}, settled at most count)",
+            ask.request, ask.count, ask.settled
+        )));
+    }
+    check_launch(&ask.launch)
+}
+
+/// Checks a submission.
+pub fn check_submit(app: &SubmitApp) -> Result<(), Problem> {
+    if app.idempotency_key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 64) {
+        return Err(bad("idempotency_key must have 1 to 64 characters"));
+    }
+    if app.user.as_ref().is_some_and(|u| u.len() > 64) {
+        return Err(bad("user must have at most 64 characters"));
+    }
+    match &app.master {
+        Master::Unmanaged => Ok(()),
+        Master::Managed { resource, launch, max_attempts } => {
+            if resource.memory.is_zero() || !(1..=20).contains(max_attempts) {
+                return Err(bad("master: resource.memory must be above 0 and max_attempts between 1 and 20"));
+            }
+            check_launch(launch)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch() -> LaunchSpec {
+        LaunchSpec { command: vec!["/bin/true".into()], ..LaunchSpec::default() }
+    }
+
+    #[test]
+    fn a_file_cannot_leave_the_working_directory() {
+        for name in ["../x", "/etc/passwd", "..", "", "a/b"] {
+            let mut l = launch();
+            l.files.insert(name.into(), String::new());
+            assert_eq!(check_launch(&l).expect_err(name).code, Code::HR0400);
+        }
+    }
+
+    #[test]
+    fn a_launch_needs_a_program() {
+        assert!(check_launch(&launch()).is_ok());
+        assert!(check_launch(&LaunchSpec::default()).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! What an application master tells about its job, for screens and history: stages, tasks, rungs, verdicts.
+
+use headroom_types::exit::Sample;
+use headroom_types::{
+    Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, NodeId, Profile, TaskAttemptId, TaskId, UnixMillis,
+};
+use serde::{Deserialize, Serialize};
+
+use super::events::EventLevel;
+
+/// How a job's memory failures are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Only the task that needs it, only in the dimension that ran out.
+    #[default]
+    Headroom,
+    /// Twice the processors, then executors of twice, three and four times the size.
+    Pinterest,
+    /// Everything that was on the lost executor gets a whole one; alone on one and killed is final.
+    Uber,
+    /// The same size again, a fixed number of times.
+    Fixed,
+}
+
+impl Mode {
+    /// The name in job files, JSON and screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Headroom => "headroom",
+            Mode::Pinterest => "pinterest",
+            Mode::Uber => "uber",
+            Mode::Fixed => "fixed",
+        }
+    }
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Headroom, Mode::Pinterest, Mode::Uber, Mode::Fixed];
+}
+impl std::str::FromStr for Mode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Mode::ALL
+            .into_iter()
+            .find(|m| m.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is not a mode; use headroom, pinterest, uber or fixed"))
+    }
+}
+
+/// The job as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Figures over all tasks.
+    pub totals: JobTotals,
+    /// Every task, in the order of stage and index.
+    pub tasks: Vec<TaskRow>,
+}
+
+/// Changed rows of a job; sent by the master with its sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPatch {
+    /// True when rows not named in it are gone.
+    #[serde(default)]
+    pub full: bool,
+    /// Figures over all tasks.
+    pub totals: JobTotals,
+    /// New and changed tasks.
+    #[serde(default)]
+    pub tasks: Vec<TaskRow>,
+    /// What happened, for the event log.
+    #[serde(default)]
+    pub events: Vec<JobEvent>,
+}
+
+/// One thing that happened in a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobEvent {
+    /// When.
+    pub time: UnixMillis,
+    /// How much attention it wants.
+    pub level: EventLevel,
+    /// Closed word: `OomKilled`, `Escalated`, `EscalationExhausted`, `TaskRetried`, `TaskFinished`, `TaskFailed`, `JobStarted` …
+    pub reason: String,
+    /// What it is about: a task attempt, a task, a stage.
+    pub object: String,
+    /// For people.
+    pub message: String,
+}
+
+/// Figures over all tasks of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTotals {
+    /// How memory failures are answered.
+    pub mode: Mode,
+    /// All tasks.
+    pub tasks: u32,
+    /// Done and right.
+    pub done: u32,
+    /// Given up.
+    pub failed: u32,
+    /// Running now.
+    pub running: u32,
+    /// Attempts that ended as a memory failure.
+    pub memory_kills: u32,
+    /// Attempts of tasks that had stayed within their own size, and had to run again.
+    pub innocent_reruns: u32,
+    /// Attempts that were lost through no fault of the task.
+    pub transient: u32,
+    /// Tasks that were given another size.
+    pub escalated: u32,
+    /// Memory × time of attempts that had to be run again. Byte-milliseconds.
+    pub rerun_byte_ms: u128,
+    /// Memory × time of all attempts. Byte-milliseconds.
+    pub allocated_byte_ms: u128,
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Its stage has not begun.
+    Blocked,
+    /// Waits for slots or a container.
+    Pending,
+    /// Runs.
+    Running,
+    /// Done.
+    Done,
+    /// Given up.
+    Failed,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// Its id.
+    pub task: TaskId,
+    /// Where it is.
+    pub state: TaskState,
+    /// Its size now.
+    pub profile: Profile,
+    /// 1 for the size of its stage.
+    pub rung: u32,
+    /// Why it waits, or why it was given up.
+    #[serde(default)]
+    pub note: String,
+    /// Every attempt, the first one first.
+    pub attempts: Vec<AttemptRow>,
+}
+
+/// One attempt at a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptRow {
+    /// Its id.
+    pub attempt: TaskAttemptId,
+    /// Its size.
+    pub profile: Profile,
+    /// Slots of the executor that it takes.
+    pub slots: u32,
+    /// 1 for the size of its stage.
+    pub rung: u32,
+    /// In which container.
+    pub container: ContainerId,
+    /// On which node.
+    pub node: NodeId,
+    /// When it was sent to the executor.
+    pub started: UnixMillis,
+    /// When it ended; `None` while it runs.
+    pub ended: Option<UnixMillis>,
+    /// Largest use of memory; a lower bound when it was killed. Bytes.
+    pub peak: Option<Bytes>,
+    /// In use now. Bytes.
+    pub used: Option<Bytes>,
+    /// How it ended.
+    pub reason: Option<ExitReason>,
+    /// Which quantity ran out.
+    pub dimension: Option<Dimension>,
+    /// What the verdict was decided from; `None` for a success.
+    pub evidence: Option<Evidence>,
+    /// Causes and cures.
+    #[serde(default)]
+    pub diagnosis: Vec<Diagnosis>,
+    /// What was decided upon it, for people.
+    #[serde(default)]
+    pub decision: String,
+    /// Memory from birth to death; of ended attempts that did not succeed.
+    #[serde(default)]
+    pub timeline: Vec<Sample>,
+    /// The end of its standard error.
+    #[serde(default)]
+    pub log_tail: String,
+}

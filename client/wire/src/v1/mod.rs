@@ -1,0 +1,10 @@
+//! Version 1 of every message.
+
+pub mod am;
+pub mod apps;
+pub mod convert;
+pub mod error;
+pub mod events;
+pub mod job;
+pub mod nodes;
+pub mod task;

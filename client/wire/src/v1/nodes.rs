@@ -1,0 +1,195 @@
+//! Between node agents and the resource manager: one level-triggered sync.
+//!
+//! Down goes what the node should have ([`Desired`], pushed over one long answer); up goes what it has ([`NodeReport`], sent at
+//! once when something changes, and every second as a sign of life). Both may be repeated without harm.
+
+use headroom_types::{
+    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
+};
+use serde::{Deserialize, Serialize};
+
+use super::am::LaunchSpec;
+
+/// `POST /v1/nodes/{node}/register`. Answer: [`NodeRegistered`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterNode {
+    /// What it offers.
+    pub offers: Resource,
+    /// What holds its containers to their limits.
+    pub enforcer: EnforcerKind,
+    /// Where its own HTTP interface listens: `http://127.0.0.1:7072`.
+    pub url: String,
+    /// Whether its enforcer proved itself; the reason when not.
+    pub health: Health,
+    /// Version of the agent.
+    pub version: String,
+    /// Every container it has, running or ended and not yet acknowledged.
+    pub containers: Vec<Observed>,
+    /// Reports of ends that no resource manager has acknowledged.
+    pub exits: Vec<ExitReport>,
+}
+
+/// Whether a node can take work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Health {
+    /// It can.
+    Healthy,
+    /// It cannot.
+    Unhealthy {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The node is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRegistered {
+    /// Put this into every message.
+    pub epoch: Epoch,
+    /// Ends that the resource manager has taken in: forget them.
+    pub acked: Vec<ContainerId>,
+}
+
+/// A container as the node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Its id.
+    pub container: ContainerId,
+    /// The request it was granted for; `None` for an application master.
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Memory charged to it now. Bytes.
+    #[serde(default)]
+    pub used: Option<Bytes>,
+    /// Anonymous memory of it. Bytes.
+    #[serde(default)]
+    pub anon: Option<Bytes>,
+    /// When it was granted, as the resource manager said.
+    pub granted: UnixMillis,
+}
+
+/// Where a container is in its life on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Directory, files and cgroup are being made.
+    Preparing,
+    /// Its shim was started.
+    Starting,
+    /// Its program runs.
+    Running,
+    /// It was told to end.
+    Stopping,
+    /// It ended; its report waits for an acknowledgement.
+    Exited,
+}
+
+/// `GET /v1/nodes/{node}/desired?epoch=E`: one line of JSON each, for as long as the node listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Desired {
+    /// The life of the resource manager.
+    pub epoch: Epoch,
+    /// True for the first line: what is not named in it is not wanted. Later lines name changes only.
+    pub full: bool,
+    /// What the node should have. An empty line of this kind is a sign of life.
+    pub containers: Vec<DesiredContainer>,
+}
+
+/// What should become of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredContainer {
+    /// Which one.
+    pub container: ContainerId,
+    /// What is wanted.
+    #[serde(flatten)]
+    pub want: Want,
+}
+
+/// What is wanted of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "want", rename_all = "snake_case")]
+pub enum Want {
+    /// It should run. A node that has it already does nothing.
+    Run(Box<RunOrder>),
+    /// It should end.
+    Stop {
+        /// Why, for its exit report.
+        cause: StopCause,
+    },
+    /// Its report has been taken in: forget it.
+    Forget,
+}
+
+/// A grant with its launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOrder {
+    /// Whose it is.
+    pub app: AppId,
+    /// The request; `None` for an application master.
+    pub request: Option<RequestId>,
+    /// Its size: the limit.
+    pub resource: Resource,
+    /// What to run.
+    pub launch: LaunchSpec,
+    /// When it was granted.
+    pub granted: UnixMillis,
+}
+
+/// `POST /v1/nodes/{node}/report`. Answer: [`NodeReportReply`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeReport {
+    /// The life of the resource manager it speaks to. Another one answers HR0410: register again.
+    pub epoch: Epoch,
+    /// Containers that changed since the last report; on a sign of life all of them, with their use.
+    pub containers: Vec<Observed>,
+    /// Ends not yet acknowledged; repeated until they are.
+    pub exits: Vec<ExitReport>,
+    /// Memory in use on the whole host. Bytes.
+    pub host_used: Bytes,
+    /// Whether it can take work.
+    pub health: Health,
+}
+
+/// Answer to a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReportReply {
+    /// Ends that the resource manager has taken in: it will say `forget` once the application has them too.
+    pub received: Vec<ContainerId>,
+}
+
+/// `GET /v1/nodes`, `GET /v1/nodes/{node}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its name.
+    pub id: NodeId,
+    /// `ready`, `unhealthy`, `suspect`, `unreachable` or `lost`.
+    pub state: String,
+    /// Why it is not ready.
+    pub reason: Option<String>,
+    /// What holds its containers to their limits.
+    pub enforcer: EnforcerKind,
+    /// What it offers.
+    pub offers: Resource,
+    /// What is granted on it.
+    pub allocated: Resource,
+    /// Heap budgets of the containers on it, where declared. Bytes.
+    pub allocated_heap: Bytes,
+    /// In use by its containers. Bytes.
+    pub used: Bytes,
+    /// In use on the whole host. Bytes.
+    pub host_used: Bytes,
+    /// Containers on it.
+    pub containers: u32,
+    /// Where its own HTTP interface listens.
+    pub url: String,
+    /// Version of its agent.
+    pub version: String,
+    /// Its last sign of life, milliseconds ago.
+    pub silent_ms: u64,
+}
