@@ -1,0 +1,365 @@
+//! One sample of every message, kept as a file. A change that breaks a reader of version 1 shows here as a difference.
+//!
+//! `HEADROOM_UPDATE_GOLDEN=1` writes the files anew; look at the difference before you commit it.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, Victim};
+use headroom_types::{
+    AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
+    ExitReport, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+};
+use headroom_wire::v1::{am, apps, error, events, job, nodes, task};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+fn golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, sample: &T) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1").join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(sample).expect("a message can be written") + "\n";
+    if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).expect("the golden file can be written");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(text, kept, "{name}: version 1 is additive; what is written today must stay readable");
+    let back: T = serde_json::from_str(&kept).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(&back, sample, "{name}");
+}
+
+fn app() -> AppId {
+    "word-count.7".parse().expect("app id")
+}
+fn attempt() -> AttemptId {
+    AttemptId { app: app(), attempt: 1 }
+}
+fn container() -> ContainerId {
+    ContainerId { app: app(), epoch: Epoch(3), seq: 12 }
+}
+fn size() -> Resource {
+    Resource::new(Bytes::from_mib(288), Cpus::from_milli(2500))
+}
+fn launch() -> am::LaunchSpec {
+    am::LaunchSpec {
+        command: vec!["executor".into()],
+        env: [("HEADROOM_SLOTS".into(), "4".into())].into(),
+        files: [("job.toml".into(), "version = 1\n".into())].into(),
+        heap: Some(Bytes::from_mib(256)),
+        heap_exit_codes: vec![3],
+        stop_grace_ms: Some(500),
+        max_processes: Some(512),
+        task_groups: true,
+    }
+}
+fn evidence() -> Evidence {
+    let moved = MemoryEvents { high: 0, max: 14, oom: 1, oom_kill: 2, oom_group_kill: 1 };
+    Evidence {
+        signal: Some(9),
+        own: GroupFacts {
+            limit: Some(Bytes::from_mib(64)),
+            current: Bytes::from_mib(1),
+            peak: Some(Bytes::from_mib(64)),
+            stat: MemoryStat { anon: Some(Bytes::from_mib(60)), file: Some(Bytes::from_mib(3)), ..MemoryStat::default() },
+            events: moved,
+            local: moved,
+        },
+        outer: vec![OuterLevel { level: "container".into(), limit: Some(Bytes::from_mib(288)), local: MemoryEvents::default() }],
+        heap_budget: Some(Bytes::from_mib(48)),
+        victims: vec![Victim { pid: 4711, name: "java".into(), rss: Bytes::from_mib(60) }],
+        ..Evidence::empty(EnforcerKind::Cgroup2)
+    }
+}
+fn diagnosis() -> Vec<Diagnosis> {
+    vec![Diagnosis {
+        cause: "direct buffers".into(),
+        fix: "raise overhead to 96 MiB".into(),
+        trade_off: "32 MiB more on each node".into(),
+        certainty: Certainty::Likely,
+    }]
+}
+fn sample() -> Sample {
+    Sample {
+        at_ms: 250,
+        current: Bytes::from_mib(30),
+        anon: Some(Bytes::from_mib(28)),
+        file: None,
+        heap: None,
+        limit: Some(Bytes::from_mib(64)),
+    }
+}
+fn exit_report() -> ExitReport {
+    ExitReport {
+        container: container(),
+        node: "worker-01".parse().expect("node"),
+        reason: ExitReason::OverheadOom,
+        evidence: evidence(),
+        diagnosis: diagnosis(),
+        started: Some(UnixMillis(1_790_000_000_000)),
+        ended: UnixMillis(1_790_000_002_500),
+        timeline: vec![sample()],
+        log_tail: "processed 12000 rows\n".into(),
+        tasks: Vec::new(),
+    }
+}
+fn task_attempt() -> TaskAttemptId {
+    "map/7@2".parse().expect("task attempt")
+}
+fn task_report() -> TaskReport {
+    TaskReport {
+        attempt: task_attempt(),
+        container: container(),
+        reason: ExitReason::TaskOom,
+        dimension: Some(Dimension::Native),
+        evidence: evidence(),
+        diagnosis: Vec::new(),
+        started: Some(UnixMillis(1_790_000_000_000)),
+        ended: UnixMillis(1_790_000_002_500),
+        timeline: vec![sample()],
+        log_tail: String::new(),
+    }
+}
+fn profile() -> Profile {
+    Profile { heap: Bytes::from_mib(48), overhead: Bytes::from_mib(16), cpus: Cpus::from_cores(1) }
+}
+fn patch() -> job::JobPatch {
+    job::JobPatch {
+        full: true,
+        totals: job::JobTotals { tasks: 20, running: 4, memory_kills: 1, rerun_byte_ms: 1 << 70, ..job::JobTotals::default() },
+        tasks: vec![job::TaskRow {
+            task: task_attempt().task,
+            state: job::TaskState::Running,
+            profile: profile(),
+            rung: 2,
+            note: String::new(),
+            attempts: vec![job::AttemptRow {
+                attempt: task_attempt(),
+                profile: profile(),
+                slots: 2,
+                rung: 2,
+                container: container(),
+                node: "worker-01".parse().expect("node"),
+                started: UnixMillis(1_790_000_000_000),
+                ended: None,
+                peak: Some(Bytes::from_mib(51)),
+                used: Some(Bytes::from_mib(50)),
+                reason: None,
+                dimension: None,
+                evidence: None,
+                diagnosis: Vec::new(),
+                decision: String::new(),
+                timeline: Vec::new(),
+                log_tail: String::new(),
+            }],
+        }],
+        events: vec![job::JobEvent {
+            time: UnixMillis(1_790_000_000_000),
+            level: events::EventLevel::Warning,
+            reason: "OomKilled".into(),
+            object: "map/7@1".into(),
+            message: "killed at 64 MiB".into(),
+        }],
+    }
+}
+fn ask() -> am::Ask {
+    am::Ask {
+        request: "set-main".parse().expect("request"),
+        resource: size(),
+        count: 2,
+        settled: 1,
+        priority: 5,
+        avoid_nodes: vec!["worker-02".parse().expect("node")],
+        nodes: Vec::new(),
+        launch: Box::new(launch()),
+    }
+}
+
+#[test]
+fn application_messages() {
+    let managed = apps::SubmitApp {
+        name: "word-count".parse().expect("name"),
+        queue: None,
+        priority: 1,
+        user: Some("ana".into()),
+        master: apps::Master::Managed { resource: size(), launch: Box::new(launch()), max_attempts: 2 },
+        idempotency_key: Some("2026-11-21-a".into()),
+    };
+    golden("submit_app_managed", &managed);
+    golden("submit_app_unmanaged", &apps::SubmitApp { master: apps::Master::Unmanaged, ..managed });
+    golden("submitted", &apps::Submitted { app: app(), attempt: attempt(), epoch: Epoch(3) });
+    golden("kill_app", &apps::KillApp { reason: Some("wrong input".into()) });
+    golden(
+        "app_view",
+        &apps::AppView {
+            id: app(),
+            queue: "default".parse().expect("queue"),
+            priority: 1,
+            user: "ana".into(),
+            state: apps::AppState::Running,
+            diagnostics: String::new(),
+            master_url: Some("tcp://127.0.0.1:4711".into()),
+            attempt: 1,
+            managed: true,
+            submitted: UnixMillis(1_790_000_000_000),
+            ended: None,
+            containers: 3,
+            memory: Bytes::from_mib(640),
+            pending: 1,
+            job: Some(job::JobView { totals: patch().totals, tasks: patch().tasks }),
+        },
+    );
+}
+
+#[test]
+fn master_messages() {
+    let granted = am::Granted {
+        container: container(),
+        request: ask().request,
+        node: "worker-01".parse().expect("node"),
+        resource: size(),
+    };
+    golden("ask", &ask());
+    golden("register_master", &am::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });
+    golden("registered", &am::Registered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9 });
+    golden(
+        "master_sync",
+        &am::MasterSync {
+            attempt: attempt(),
+            epoch: Epoch(3),
+            ack: 9,
+            asks: vec![ask()],
+            drop: vec!["own-map-7-r3".parse().expect("request")],
+            release: vec![container()],
+            job: Some(patch()),
+        },
+    );
+    let never = am::AskVerdict::Never { sentence: "the largest node is worker-01 with 2 GiB".into(), largest: size() };
+    let answers = vec![
+        am::AskAnswer { request: ask().request, verdict: am::AskVerdict::Fits },
+        am::AskAnswer {
+            request: ask().request,
+            verdict: am::AskVerdict::Waits { sentence: "0.5 GiB short on worker-01".into() },
+        },
+        am::AskAnswer { request: ask().request, verdict: never },
+    ];
+    golden("master_sync_reply", &am::MasterSyncReply { verdicts: answers, stop: false });
+    golden("finish_app", &am::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) });
+    golden("update_allocated", &am::Update { cursor: 10, what: am::UpdateKind::Allocated(granted) });
+    golden("update_running", &am::Update { cursor: 11, what: am::UpdateKind::Running { container: container() } });
+    let exited = am::UpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
+    golden("update_exited", &am::Update { cursor: 12, what: exited });
+    golden("update_alive", &am::Update { cursor: 12, what: am::UpdateKind::Alive });
+}
+
+#[test]
+fn node_messages() {
+    let observed = nodes::Observed {
+        container: container(),
+        request: Some(ask().request),
+        resource: size(),
+        phase: nodes::Phase::Running,
+        used: Some(Bytes::from_mib(120)),
+        anon: None,
+        granted: UnixMillis(1_790_000_000_000),
+    };
+    golden(
+        "register_node",
+        &nodes::RegisterNode {
+            offers: size(),
+            enforcer: EnforcerKind::Cgroup1,
+            url: "http://127.0.0.1:7072".into(),
+            health: nodes::Health::Unhealthy { reason: "the self-test was not killed".into() },
+            version: "0.1.0".into(),
+            containers: vec![observed.clone()],
+            exits: vec![exit_report()],
+        },
+    );
+    golden("node_registered", &nodes::NodeRegistered { epoch: Epoch(3), acked: vec![container()] });
+    let order = nodes::RunOrder {
+        app: app(),
+        request: Some(ask().request),
+        resource: size(),
+        launch: launch(),
+        granted: UnixMillis(1_790_000_000_000),
+    };
+    let wants = [nodes::Want::Run(Box::new(order)), nodes::Want::Stop { cause: StopCause::Asked }, nodes::Want::Forget];
+    let containers = wants.map(|want| nodes::DesiredContainer { container: container(), want }).to_vec();
+    golden("desired", &nodes::Desired { epoch: Epoch(3), full: true, containers });
+    golden(
+        "node_report",
+        &nodes::NodeReport {
+            epoch: Epoch(3),
+            containers: vec![observed],
+            exits: vec![exit_report()],
+            host_used: Bytes::from_gib(3),
+            health: nodes::Health::Healthy,
+        },
+    );
+    golden("node_report_reply", &nodes::NodeReportReply { received: vec![container()] });
+}
+
+#[test]
+fn task_channel_messages() {
+    golden(
+        "executor_hello",
+        &task::FromExecutor::Hello {
+            version: task::VERSION,
+            container: container(),
+            token: "secret".into(),
+            slots: 4,
+            task_groups: true,
+            running: vec![task_attempt()],
+            unacked: vec![task_report()],
+        },
+    );
+    golden("executor_started", &task::FromExecutor::Started { attempt: task_attempt(), at: UnixMillis(1_790_000_000_000) });
+    let usage = task::TaskUsage {
+        attempt: task_attempt(),
+        current: Bytes::from_mib(50),
+        peak: Bytes::from_mib(51),
+        heap: Some(Bytes::from_mib(30)),
+    };
+    golden("executor_usage", &task::FromExecutor::Usage { tasks: vec![usage] });
+    golden("executor_ended", &task::FromExecutor::Ended { report: Box::new(task_report()) });
+    golden("executor_alive", &task::FromExecutor::Alive);
+    golden(
+        "master_start",
+        &task::ToExecutor::Start(Box::new(task::TaskStart {
+            attempt: task_attempt(),
+            command: vec!["wc".into(), "part-7".into()],
+            env: [("HEADROOM_INDEX".into(), "7".into())].into(),
+            cwd: Some("/data".into()),
+            slots: 2,
+            limit: Some(Bytes::from_mib(128)),
+            heap: None,
+            heap_exit_codes: vec![3],
+            timeout_ms: Some(60_000),
+        })),
+    );
+    golden("master_stop", &task::ToExecutor::Stop { attempt: task_attempt() });
+    golden("master_ack", &task::ToExecutor::Ack { attempt: task_attempt() });
+    golden("master_shutdown", &task::ToExecutor::Shutdown);
+}
+
+#[test]
+fn events_and_problems() {
+    golden(
+        "event",
+        &events::Event {
+            index: 8812,
+            time: UnixMillis(1_790_000_000_000),
+            level: events::EventLevel::Warning,
+            reason: "OomKilled".into(),
+            object: "word-count.7/map/7@1".into(),
+            app: Some(app()),
+            node: Some("worker-01".parse().expect("node")),
+            message: "killed at its own limit of 64 MiB".into(),
+        },
+    );
+    golden("problem", &error::Problem::new(error::Code::HR0422, "8 GiB fits on no node").hint("lower the profile"));
+}
+
+#[test]
+fn an_unknown_field_in_a_request_is_named() {
+    let text = r#"{"name":"a","master":{"kind":"unmanaged"},"prioritty":3}"#;
+    let error = serde_json::from_str::<apps::SubmitApp>(text).expect_err("an unknown field").to_string();
+    assert!(error.contains("prioritty") && error.contains("priority"), "{error}");
+}
