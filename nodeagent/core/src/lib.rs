@@ -1,1 +1,14 @@
-//! Stub.
+//! The node agent's pure core: what a container's life is, what to do next, why it ended, what would cure it.
+//!
+//! *Architecture Invariant*: values in, values out. No clock, no file, no socket, no hash order; time and facts are arguments. It
+//! does not know the messages on the wire either: the agent translates.
+
+#![forbid(unsafe_code)]
+
+pub mod classify;
+pub mod diagnose;
+pub mod timeline;
+
+pub use classify::{Scope, Verdict, classify};
+pub use diagnose::diagnose;
+pub use timeline::Timeline;

@@ -1,0 +1,241 @@
+//! From evidence to one closed reason: a pure table, never decided from exit code 137 alone.
+//!
+//! Owned by whoever saw the end: the node agent for a container, an executor for a task. It reads nothing and asks nobody; what
+//! could not be measured is absent from the evidence and simply does not count.
+//!
+//! ```text
+//!  order  seen                                                                    reason
+//!  1      our own enforcer ended it (over its limit, stuck at it), it did not
+//!         get to exit 0 before                                                    own limit / stalled_at_limit
+//!  2      somebody of ours asked for the end before any counter moved             stopped / preempted / timeout
+//!  3      exit 0                                                                  exit(0)
+//!  4      kills in its group and its own limit was hit                            own limit
+//!  5      kills in its group and no limit within it was hit                       ancestor_oom / node_oom
+//!  6      the runtime named its memory as full: marker, then declared exit code   heap_oom / overhead_oom by its words
+//!  7      SIGKILL and nothing moved                                               killed_externally
+//!  8      any other signal                                                        signal(n)
+//!  9      any other code                                                          exit(n)
+//!
+//!  own limit:  heap budget declared, heap at or beyond it     heap_oom       heap
+//!              heap budget declared, heap within it           overhead_oom   overhead
+//!              no managed heap, a container                   overhead_oom   native
+//!              no managed heap, a task                        task_oom       native
+//! ```
+//!
+//! Which limit was hit is told by the kernel. v2: `oom` of `memory.events.local` moves at the level whose limit it was, and the
+//! kills are counted where the victims lived. v1: `failcnt` moves at the level whose limit it was; it also moves when reclaim
+//! helped, so the peak has to have reached the limit too.
+
+use headroom_types::exit::{HeapFacts, OuterLevel};
+use headroom_types::{Bytes, Dimension, EnforcerKind, Evidence, ExitReason, StopCause};
+
+/// Whose end is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A container, with everything in it.
+    Container,
+    /// One task in a cgroup of its own, or in its executor's.
+    Task,
+}
+
+/// The reason and, for memory failures of its own, what ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The closed reason.
+    pub reason: ExitReason,
+    /// Which quantity ran out; `None` where that is not the matter.
+    pub dimension: Option<Dimension>,
+}
+
+impl Verdict {
+    fn plain(reason: ExitReason) -> Self {
+        Verdict { reason, dimension: None }
+    }
+}
+
+const SIGKILL: i32 = 9;
+/// A heap filled to this share of its budget is full. Per cent.
+const HEAP_FULL: u64 = 95;
+/// A task below this share of its own limit is not to blame for its container's. Per cent.
+const WITHIN_OWN: u64 = 95;
+/// v1 charges in batches and fails large pages first, so a peak may end this much short of the limit.
+const V1_SLACK: Bytes = Bytes::from_mib(2);
+
+/// Decides why it ended. `heap_exit_codes`: codes by which its runtime says that its heap is full.
+pub fn classify(e: &Evidence, scope: Scope, heap_exit_codes: &[i32]) -> Verdict {
+    let done_before_our_kill = e.exit_code == Some(0) && ended_by_our_enforcer(e);
+    if !done_before_our_kill && let Some(verdict) = asked(e, scope) {
+        return verdict;
+    }
+    if e.exit_code == Some(0) {
+        return Verdict::plain(ExitReason::Exit { code: 0 });
+    }
+    match kernel_kill(e) {
+        Some(Limit::Own) => return own_limit(e, scope),
+        Some(Limit::Outer) if scope == Scope::Task => return outer_limit_of_task(e),
+        Some(Limit::Outer) => return Verdict::plain(ExitReason::AncestorOom),
+        Some(Limit::Host) => return Verdict::plain(ExitReason::NodeOom),
+        None => {}
+    }
+    if let Some(verdict) = told_by_runtime(e, heap_exit_codes) {
+        return verdict;
+    }
+    Verdict::plain(match (e.signal, e.exit_code) {
+        (Some(SIGKILL), _) | (None, None) => ExitReason::KilledExternally,
+        (Some(signal), _) => ExitReason::Signal { signal },
+        (None, Some(code)) => ExitReason::Exit { code },
+    })
+}
+
+fn ended_by_our_enforcer(e: &Evidence) -> bool {
+    match e.stop_asked {
+        Some(StopCause::OverLimit | StopCause::Stalled) => true,
+        Some(StopCause::Asked | StopCause::Preempted | StopCause::Timeout) | None => false,
+    }
+}
+
+fn asked(e: &Evidence, scope: Scope) -> Option<Verdict> {
+    Some(match e.stop_asked? {
+        StopCause::Asked => Verdict::plain(ExitReason::Stopped),
+        StopCause::Preempted => Verdict::plain(ExitReason::Preempted),
+        StopCause::Timeout => Verdict::plain(ExitReason::Timeout),
+        StopCause::OverLimit => own_limit(e, scope),
+        StopCause::Stalled => Verdict { reason: ExitReason::StalledAtLimit, dimension: Some(dimension(e)) },
+    })
+}
+
+/// Whose limit a kill by the kernel was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Own,
+    Outer,
+    Host,
+}
+
+fn kernel_kill(e: &Evidence) -> Option<Limit> {
+    if e.own.events.oom_kill == 0 && e.own.events.oom_group_kill == 0 {
+        // Without a cgroup of its own nothing is counted here; the host's counter is all there is.
+        let host_only = e.enforcer == EnforcerKind::Poll && e.signal == Some(SIGKILL) && host_moved(e);
+        return host_only.then_some(Limit::Host);
+    }
+    if own_limit_hit(e) {
+        return Some(Limit::Own);
+    }
+    // A limit below its own was hit: one of its tasks was the victim, which says nothing about its own end.
+    let inner = e.own.events.oom > e.own.local.oom;
+    if e.outer.iter().any(|level| level_hit(level, e.enforcer)) {
+        return (!inner || e.signal == Some(SIGKILL)).then_some(Limit::Outer);
+    }
+    if inner {
+        return None;
+    }
+    Some(if host_moved(e) { Limit::Host } else { Limit::Outer })
+}
+
+fn own_limit_hit(e: &Evidence) -> bool {
+    match e.enforcer {
+        EnforcerKind::Cgroup2 => e.own.local.oom > 0,
+        EnforcerKind::Cgroup1 => e.own.local.max > 0 && reached(e.own.peak, e.own.limit),
+        EnforcerKind::Poll => false,
+    }
+}
+
+fn reached(peak: Option<Bytes>, limit: Option<Bytes>) -> bool {
+    let Some(limit) = limit else { return false };
+    // A peak that the kernel does not keep cannot speak against the kill.
+    peak.is_none_or(|peak| peak.saturating_add(V1_SLACK.max(limit.mul_ratio(2, 100))) >= limit)
+}
+
+fn is_host(level: &OuterLevel) -> bool {
+    level.level == "host"
+}
+
+fn level_hit(level: &OuterLevel, enforcer: EnforcerKind) -> bool {
+    !is_host(level)
+        && match enforcer {
+            EnforcerKind::Cgroup2 => level.local.oom > 0,
+            EnforcerKind::Cgroup1 => level.local.max > 0,
+            EnforcerKind::Poll => false,
+        }
+}
+
+fn host_moved(e: &Evidence) -> bool {
+    e.outer.iter().any(|level| is_host(level) && level.local.oom_kill > 0)
+}
+
+/// A task died for its container's limit: its own fault unless it kept well within a limit of its own.
+fn outer_limit_of_task(e: &Evidence) -> Verdict {
+    let containers_own = e.outer.iter().any(|level| level.level == "container" && level_hit(level, e.enforcer));
+    let within = match (e.own.limit, e.own.peak) {
+        (Some(limit), Some(peak)) => peak < limit.mul_ratio(WITHIN_OWN, 100),
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    if !containers_own || within {
+        return Verdict::plain(ExitReason::AncestorOom);
+    }
+    own_limit(e, Scope::Task)
+}
+
+fn own_limit(e: &Evidence, scope: Scope) -> Verdict {
+    let dimension = dimension(e);
+    let reason = match (dimension, scope) {
+        (Dimension::Heap, _) => ExitReason::HeapOom,
+        (Dimension::Overhead, _) | (Dimension::Native, Scope::Container) => ExitReason::OverheadOom,
+        (Dimension::Native, Scope::Task) => ExitReason::TaskOom,
+    };
+    Verdict { reason, dimension: Some(dimension) }
+}
+
+fn dimension(e: &Evidence) -> Dimension {
+    match e.heap_budget {
+        None => Dimension::Native,
+        Some(budget) if e.heap.is_some_and(|heap| is_full(&heap, budget)) => Dimension::Heap,
+        Some(_) => Dimension::Overhead,
+    }
+}
+
+/// Committed memory up to the budget proves nothing (`-Xms` = `-Xmx` commits it all at once); beyond the budget it does.
+pub(crate) fn is_full(heap: &HeapFacts, budget: Bytes) -> bool {
+    heap.used >= budget.mul_ratio(HEAP_FULL, 100) || heap.committed > budget
+}
+
+/// What a runtime's own words say ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// The heap.
+    Heap,
+    /// Memory beside the heap: direct buffers, class metadata, threads, mappings.
+    Beside,
+}
+
+/// Reads the line by which a runtime named its memory as full. A line of unknown words speaks of the heap.
+pub fn marked(line: &str) -> Marked {
+    const BESIDE: [&str; 6] =
+        ["direct buffer memory", "metaspace", "compressed class space", "native thread", "map failed", "native method"];
+    let line = line.to_ascii_lowercase();
+    if BESIDE.iter().any(|words| line.contains(words)) { Marked::Beside } else { Marked::Heap }
+}
+
+fn told_by_runtime(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
+    let declared = e.exit_code.is_some_and(|code| heap_exit_codes.contains(&code));
+    let kind = match &e.heap_marker {
+        Some(line) => marked(line),
+        None if declared => Marked::Heap,
+        None => return None,
+    };
+    let managed = e.heap_budget.is_some();
+    Some(match kind {
+        Marked::Heap => {
+            Verdict { reason: ExitReason::HeapOom, dimension: Some(if managed { Dimension::Heap } else { Dimension::Native }) }
+        }
+        Marked::Beside => Verdict {
+            reason: ExitReason::OverheadOom,
+            dimension: Some(if managed { Dimension::Overhead } else { Dimension::Native }),
+        },
+    })
+}
+
+#[cfg(test)]
+#[path = "classify_tests.rs"]
+mod tests;

@@ -1,0 +1,355 @@
+//! What a JVM tells about its own heap: the shared counters of HotSpot ("hsperfdata", version 2.0), read as bytes.
+//!
+//! The file is written by the process that is watched, so nothing in it is trusted: every offset is checked against the bytes
+//! that are there, the number of entries is bounded, and a sum that would wrap saturates. This module never opens a file; finding
+//! and reading it belongs to `headroom-node-cgroup`.
+//!
+//! Layout: a header of 32 bytes (magic in big-endian, then everything in the byte order that byte 4 names), then entries of
+//! `length, name offset, vector length, type, flags, units, variability, data offset`, each 20 bytes and its name and data.
+
+use headroom_types::Bytes;
+use headroom_types::exit::HeapFacts;
+
+/// Most entries looked at; a JVM has about 200.
+const MAX_ENTRIES: u32 = 4096;
+/// Bytes of the header.
+const HEADER: usize = 32;
+/// Bytes of an entry before its name.
+const ENTRY: usize = 20;
+/// Generations and spaces looked for; HotSpot has at most 2 and 3.
+const GENERATIONS: usize = 3;
+const SPACES: usize = 8;
+
+/// Why bytes are not the counters of a JVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HsperfError {
+    /// Fewer bytes than a header has, or an entry reaches beyond the end.
+    Truncated,
+    /// The first four bytes are not those of hsperfdata.
+    Magic,
+    /// Neither byte order is named.
+    ByteOrder,
+    /// Not version 2.
+    Version {
+        /// The version that it names.
+        major: u8,
+    },
+    /// The JVM has not finished filling it in: try again later.
+    NotReady,
+    /// More entries than any JVM has.
+    TooMany {
+        /// How many it claims.
+        entries: u32,
+    },
+    /// No heap counters among the entries.
+    NoHeap,
+}
+
+impl std::fmt::Display for HsperfError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HsperfError::Truncated => f.write_str("the JVM's counters end in the middle of an entry"),
+            HsperfError::Magic => f.write_str("not a file of JVM counters"),
+            HsperfError::ByteOrder => f.write_str("the JVM's counters name no byte order"),
+            HsperfError::Version { major } => write!(f, "JVM counters of version {major}; version 2 is understood"),
+            HsperfError::NotReady => f.write_str("the JVM has not filled in its counters yet"),
+            HsperfError::TooMany { entries } => write!(f, "the JVM's counters claim {entries} entries; at most {MAX_ENTRIES} are read"),
+            HsperfError::NoHeap => f.write_str("the JVM's counters hold none of the heap"),
+        }
+    }
+}
+impl std::error::Error for HsperfError {}
+
+/// The heap as the counters in `bytes` tell it.
+pub fn parse(bytes: &[u8]) -> Result<HeapFacts, HsperfError> {
+    let file = Reader::new(bytes)?;
+    let mut heap = Heap::default();
+    let mut at = file.first;
+    for _ in 0..file.entries {
+        let (entry, next) = file.entry(at)?;
+        if let Some(value) = entry.long {
+            heap.take(entry.name, value);
+        }
+        at = next;
+    }
+    heap.facts()
+}
+
+/// The file as a whole: bytes and byte order.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    little: bool,
+    first: usize,
+    entries: u32,
+}
+
+/// One counter. `long` is set for those that are one 64-bit number.
+struct Entry<'a> {
+    name: &'a [u8],
+    long: Option<u64>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self, HsperfError> {
+        let head = bytes.get(..HEADER).ok_or(HsperfError::Truncated)?;
+        let [m0, m1, m2, m3, order, major, _minor, accessible, ..] = head else { return Err(HsperfError::Truncated) };
+        if [*m0, *m1, *m2, *m3] != [0xCA, 0xFE, 0xC0, 0xC0] {
+            return Err(HsperfError::Magic);
+        }
+        let little = match order {
+            0 => false,
+            1 => true,
+            _ => return Err(HsperfError::ByteOrder),
+        };
+        if *major != 2 {
+            return Err(HsperfError::Version { major: *major });
+        }
+        if *accessible == 0 {
+            return Err(HsperfError::NotReady);
+        }
+        let mut file = Reader { bytes, little, first: 0, entries: 0 };
+        file.first = file.offset(24)?;
+        file.entries = file.u32(28)?;
+        if file.entries > MAX_ENTRIES {
+            return Err(HsperfError::TooMany { entries: file.entries });
+        }
+        Ok(file)
+    }
+
+    fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], HsperfError> {
+        let end = at.checked_add(N).ok_or(HsperfError::Truncated)?;
+        self.bytes.get(at..end).and_then(|b| b.try_into().ok()).ok_or(HsperfError::Truncated)
+    }
+    fn u32(&self, at: usize) -> Result<u32, HsperfError> {
+        let raw = self.array::<4>(at)?;
+        Ok(if self.little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
+    }
+    fn u64(&self, at: usize) -> Result<u64, HsperfError> {
+        let raw = self.array::<8>(at)?;
+        Ok(if self.little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
+    }
+    fn offset(&self, at: usize) -> Result<usize, HsperfError> {
+        usize::try_from(self.u32(at)?).map_err(|_| HsperfError::Truncated)
+    }
+
+    /// The entry at `at`, and where the next one is.
+    fn entry(&self, at: usize) -> Result<(Entry<'a>, usize), HsperfError> {
+        let length = self.offset(at)?;
+        let end = at.checked_add(length).ok_or(HsperfError::Truncated)?;
+        if length < ENTRY || end > self.bytes.len() {
+            return Err(HsperfError::Truncated);
+        }
+        let within = |offset: usize| at.checked_add(offset).filter(|p| *p < end).ok_or(HsperfError::Truncated);
+        let name_at = within(self.offset(at + 4)?)?;
+        let vector = self.u32(at + 8)?;
+        let [kind] = self.array::<1>(at + 12)?;
+        let name = self.bytes.get(name_at..end).unwrap_or_default();
+        let name = name.split(|b| *b == 0).next().unwrap_or_default();
+        let long = if kind == b'J' && vector == 0 {
+            let data = within(self.offset(at + 16)?)?;
+            if data + 8 > end {
+                return Err(HsperfError::Truncated);
+            }
+            Some(self.u64(data)?)
+        } else {
+            None
+        };
+        Ok((Entry { name, long }, end))
+    }
+}
+
+/// One generation of the heap.
+#[derive(Clone, Copy, Default)]
+struct Generation {
+    capacity: Option<u64>,
+    max: Option<u64>,
+    used: [Option<u64>; SPACES],
+}
+
+impl Generation {
+    fn used(&self) -> Option<u64> {
+        self.used.iter().flatten().copied().reduce(u64::saturating_add)
+    }
+}
+
+/// The counters that matter, as they are met.
+#[derive(Default)]
+struct Heap {
+    generations: [Generation; GENERATIONS],
+    metaspace: Option<u64>,
+    threads: Option<u64>,
+}
+
+impl Heap {
+    fn take(&mut self, name: &[u8], value: u64) {
+        match name {
+            b"sun.gc.metaspace.used" => self.metaspace = Some(value),
+            b"java.threads.live" => self.threads = Some(value),
+            _ => {
+                if let Some(rest) = name.strip_prefix(b"sun.gc.generation.") {
+                    self.take_generation(rest, value);
+                }
+            }
+        }
+    }
+
+    /// `rest` is for example `1.capacity` or `0.space.2.used`.
+    fn take_generation(&mut self, rest: &[u8], value: u64) {
+        let mut words = rest.split(|b| *b == b'.');
+        let Some(generation) = words.next().and_then(digit).and_then(|g| self.generations.get_mut(g)) else { return };
+        match (words.next(), words.next(), words.next()) {
+            (Some(b"capacity"), None, _) => generation.capacity = Some(value),
+            (Some(b"maxCapacity"), None, _) => generation.max = Some(value),
+            (Some(b"space"), Some(space), Some(b"used")) => {
+                if let Some(slot) = digit(space).and_then(|s| generation.used.get_mut(s)) {
+                    *slot = Some(value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn facts(&self) -> Result<HeapFacts, HsperfError> {
+        let sum = |of: fn(&Generation) -> Option<u64>| self.generations.iter().filter_map(of).reduce(u64::saturating_add);
+        let used = sum(Generation::used).ok_or(HsperfError::NoHeap)?;
+        let committed = sum(|g| g.capacity).ok_or(HsperfError::NoHeap)?;
+        Ok(HeapFacts {
+            used: Bytes::new(used),
+            committed: Bytes::new(committed),
+            max: Bytes::new(self.max().unwrap_or(0)),
+            old_used: self.generations.get(1).and_then(Generation::used).map(Bytes::new),
+            metaspace: self.metaspace.map(Bytes::new),
+            threads: self.threads,
+        })
+    }
+
+    /// Collectors with fixed generations divide the heap among them; those with regions (G1) tell the whole heap for each one.
+    fn max(&self) -> Option<u64> {
+        let mut all = self.generations.iter().filter_map(|g| g.max);
+        let first = all.next()?;
+        let (mut sum, mut same, mut more) = (first, true, false);
+        for max in all {
+            sum = sum.saturating_add(max);
+            same &= max == first;
+            more = true;
+        }
+        Some(if same && more { first } else { sum })
+    }
+}
+
+fn digit(word: &[u8]) -> Option<usize> {
+    match word {
+        [d @ b'0'..=b'9'] => Some(usize::from(d - b'0')),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A file with these 64-bit counters, as a JVM lays it out.
+    fn file(little: bool, counters: &[(&str, u64)]) -> Vec<u8> {
+        let u32b = |n: usize| {
+            let n = u32::try_from(n).expect("small");
+            if little { n.to_le_bytes() } else { n.to_be_bytes() }
+        };
+        let mut out = vec![0xCA, 0xFE, 0xC0, 0xC0, u8::from(little), 2, 0, 1];
+        out.extend([0; 16]);
+        out.extend(u32b(HEADER));
+        out.extend(u32b(counters.len()));
+        for (name, value) in counters {
+            let name_room = (name.len() + 1).next_multiple_of(8) + 4; // data on a multiple of 8: 20 + 4 + …
+            let length = ENTRY + name_room + 8;
+            out.extend(u32b(length));
+            out.extend(u32b(ENTRY));
+            out.extend(u32b(0));
+            out.extend([b'J', 4, 2, 3]);
+            out.extend(u32b(ENTRY + name_room));
+            out.extend(name.as_bytes());
+            out.extend(vec![0; name_room - name.len()]);
+            out.extend(if little { value.to_le_bytes() } else { value.to_be_bytes() });
+        }
+        out
+    }
+
+    const SERIAL: [(&str, u64); 12] = [
+        ("java.threads.live", 11),
+        ("sun.gc.generation.0.capacity", 20),
+        ("sun.gc.generation.0.maxCapacity", 100),
+        ("sun.gc.generation.0.space.0.used", 7),
+        ("sun.gc.generation.0.space.1.used", 2),
+        ("sun.gc.generation.0.space.1.capacity", 900),
+        ("sun.gc.generation.0.space.2.used", 0),
+        ("sun.gc.generation.1.capacity", 50),
+        ("sun.gc.generation.1.maxCapacity", 200),
+        ("sun.gc.generation.1.space.0.used", 40),
+        ("sun.gc.metaspace.used", 5),
+        ("sun.gc.generation.0.agetable.bytes.03", 77),
+    ];
+
+    #[test]
+    fn sums_spaces_and_generations_in_either_byte_order() {
+        for little in [true, false] {
+            let heap = parse(&file(little, &SERIAL)).expect("parses");
+            assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(49), Bytes::new(70), Bytes::new(300)));
+            assert_eq!(heap.old_used, Some(Bytes::new(40)));
+            assert_eq!((heap.metaspace, heap.threads), (Some(Bytes::new(5)), Some(11)));
+        }
+    }
+
+    #[test]
+    fn a_region_heap_is_not_counted_twice() {
+        let mut g1 = SERIAL;
+        g1[2].1 = 256;
+        g1[8].1 = 256;
+        assert_eq!(parse(&file(true, &g1)).expect("parses").max, Bytes::new(256));
+    }
+
+    #[test]
+    fn one_generation_is_enough() {
+        let z = [("sun.gc.generation.1.capacity", 9), ("sun.gc.generation.1.maxCapacity", 10), ("sun.gc.generation.1.space.0.used", 4)];
+        let heap = parse(&file(true, &z)).expect("parses");
+        assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(4), Bytes::new(9), Bytes::new(10)));
+        assert_eq!((heap.metaspace, heap.threads), (None, None));
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        let good = file(true, &SERIAL);
+        assert_eq!(parse(&[]), Err(HsperfError::Truncated));
+        assert_eq!(parse(&vec![0; 64]), Err(HsperfError::Magic));
+        let with = |at: usize, byte: u8| {
+            let mut b = good.clone();
+            b[at] = byte;
+            b
+        };
+        assert_eq!(parse(&with(4, 9)), Err(HsperfError::ByteOrder));
+        assert_eq!(parse(&with(5, 1)), Err(HsperfError::Version { major: 1 }));
+        assert_eq!(parse(&with(7, 0)), Err(HsperfError::NotReady));
+        assert_eq!(parse(&with(30, 1)), Err(HsperfError::TooMany { entries: 12 + (1 << 16) }));
+        assert_eq!(parse(&with(HEADER, 3)), Err(HsperfError::Truncated), "an entry shorter than its own head");
+        assert_eq!(parse(&file(true, &[("java.threads.live", 1)])), Err(HsperfError::NoHeap));
+    }
+
+    proptest! {
+        #[test]
+        fn safety_no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), patch in any::<bool>()) {
+            if patch && bytes.len() >= 8 {
+                bytes[..8].copy_from_slice(&[0xCA, 0xFE, 0xC0, 0xC0, 1, 2, 0, 1]);
+            }
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn safety_no_flipped_byte_makes_it_panic(at in 0usize..700, byte in any::<u8>(), cut in 0usize..700) {
+            let mut bytes = file(true, &SERIAL);
+            if let Some(b) = bytes.get_mut(at) {
+                *b = byte;
+            }
+            bytes.truncate(bytes.len().min(cut));
+            let _ = parse(&bytes);
+        }
+    }
+}
