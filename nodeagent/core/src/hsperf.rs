@@ -53,7 +53,9 @@ impl std::fmt::Display for HsperfError {
             HsperfError::ByteOrder => f.write_str("the JVM's counters name no byte order"),
             HsperfError::Version { major } => write!(f, "JVM counters of version {major}; version 2 is understood"),
             HsperfError::NotReady => f.write_str("the JVM has not filled in its counters yet"),
-            HsperfError::TooMany { entries } => write!(f, "the JVM's counters claim {entries} entries; at most {MAX_ENTRIES} are read"),
+            HsperfError::TooMany { entries } => {
+                write!(f, "the JVM's counters claim {entries} entries; at most {MAX_ENTRIES} are read")
+            }
             HsperfError::NoHeap => f.write_str("the JVM's counters hold none of the heap"),
         }
     }
@@ -67,8 +69,10 @@ pub fn parse(bytes: &[u8]) -> Result<HeapFacts, HsperfError> {
     let mut at = file.first;
     for _ in 0..file.entries {
         let (entry, next) = file.entry(at)?;
-        if let Some(value) = entry.long {
-            heap.take(entry.name, value);
+        match entry.value {
+            Value::Long(value) => heap.take(entry.name, value),
+            Value::Text(text) => heap.divided |= entry.name == b"sun.gc.policy.name" && text.contains(&b':'),
+            Value::Other => {}
         }
         at = next;
     }
@@ -83,10 +87,17 @@ struct Reader<'a> {
     entries: u32,
 }
 
-/// One counter. `long` is set for those that are one 64-bit number.
+/// One counter.
 struct Entry<'a> {
     name: &'a [u8],
-    long: Option<u64>,
+    value: Value<'a>,
+}
+
+/// What a counter holds, of the kinds that matter here.
+enum Value<'a> {
+    Long(u64),
+    Text(&'a [u8]),
+    Other,
 }
 
 impl<'a> Reader<'a> {
@@ -145,16 +156,17 @@ impl<'a> Reader<'a> {
         let [kind] = self.array::<1>(at + 12)?;
         let name = self.bytes.get(name_at..end).unwrap_or_default();
         let name = name.split(|b| *b == 0).next().unwrap_or_default();
-        let long = if kind == b'J' && vector == 0 {
-            let data = within(self.offset(at + 16)?)?;
-            if data + 8 > end {
-                return Err(HsperfError::Truncated);
+        let data = within(self.offset(at + 16)?)?;
+        let value = match (kind, vector) {
+            (b'J', 0) if data + 8 > end => return Err(HsperfError::Truncated),
+            (b'J', 0) => Value::Long(self.u64(data)?),
+            (b'B', 1..) => {
+                let text = self.bytes.get(data..end).unwrap_or_default();
+                Value::Text(text.split(|b| *b == 0).next().unwrap_or_default())
             }
-            Some(self.u64(data)?)
-        } else {
-            None
+            _ => Value::Other,
         };
-        Ok((Entry { name, long }, end))
+        Ok((Entry { name, value }, end))
     }
 }
 
@@ -178,6 +190,8 @@ struct Heap {
     generations: [Generation; GENERATIONS],
     metaspace: Option<u64>,
     threads: Option<u64>,
+    /// The policy is named after two collectors (`Copy:MSC`): each has a part of the heap for itself.
+    divided: bool,
 }
 
 impl Heap {
@@ -224,6 +238,7 @@ impl Heap {
     }
 
     /// Collectors with fixed generations divide the heap among them; those with regions (G1) tell the whole heap for each one.
+    /// An unnamed policy with two equal generations counts as the latter.
     fn max(&self) -> Option<u64> {
         let mut all = self.generations.iter().filter_map(|g| g.max);
         let first = all.next()?;
@@ -233,7 +248,7 @@ impl Heap {
             same &= max == first;
             more = true;
         }
-        Some(if same && more { first } else { sum })
+        Some(if same && more && !self.divided { first } else { sum })
     }
 }
 
@@ -308,8 +323,27 @@ mod tests {
     }
 
     #[test]
+    fn two_equal_generations_of_fixed_size_are_both_counted() {
+        let mut serial = SERIAL;
+        serial[2].1 = 128;
+        serial[8].1 = 128;
+        let mut bytes = file(true, &serial);
+        let text = [48u32, 20, 9].map(u32::to_le_bytes).concat();
+        bytes.extend(text);
+        bytes.extend([b'B', 4, 5, 1]);
+        bytes.extend(39u32.to_le_bytes());
+        bytes.extend(b"sun.gc.policy.name\0Copy:MSC\0");
+        bytes[28] += 1;
+        assert_eq!(parse(&bytes).expect("parses").max, Bytes::new(256));
+    }
+
+    #[test]
     fn one_generation_is_enough() {
-        let z = [("sun.gc.generation.1.capacity", 9), ("sun.gc.generation.1.maxCapacity", 10), ("sun.gc.generation.1.space.0.used", 4)];
+        let z = [
+            ("sun.gc.generation.1.capacity", 9),
+            ("sun.gc.generation.1.maxCapacity", 10),
+            ("sun.gc.generation.1.space.0.used", 4),
+        ];
         let heap = parse(&file(true, &z)).expect("parses");
         assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(4), Bytes::new(9), Bytes::new(10)));
         assert_eq!((heap.metaspace, heap.threads), (None, None));
