@@ -1,0 +1,79 @@
+//! What the daemons are told: values that cannot hold nonsense.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId};
+
+/// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceManagerConfig {
+    /// Where it answers.
+    pub listen: SocketAddr,
+    /// Where it keeps what must survive.
+    pub state: PathBuf,
+    /// Silence after which a node is watched.
+    pub suspect: Duration,
+    /// Silence after which a node gets no new work.
+    pub unreachable: Duration,
+    /// Silence after which a node's containers are given up.
+    pub lost: Duration,
+    /// Silence after which a run of an application master has failed.
+    pub master_silence: Duration,
+}
+
+impl Default for ResourceManagerConfig {
+    fn default() -> Self {
+        ResourceManagerConfig {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
+            state: PathBuf::from("/var/lib/headroom/resourcemanager"),
+            suspect: Duration::from_secs(3),
+            unreachable: Duration::from_secs(10),
+            lost: Duration::from_secs(30),
+            master_silence: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Configuration of `nodeagent`. [`Default`] is what an empty file means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAgentConfig {
+    /// The resource manager: `http://127.0.0.1:7070`.
+    pub rm: String,
+    /// Its name; the host's when left out.
+    pub name: Option<NodeId>,
+    /// Where it keeps containers and their logs.
+    pub state: PathBuf,
+    /// Where it answers.
+    pub listen: SocketAddr,
+    /// Memory to offer; all but the reserve when left out.
+    pub memory: Option<Bytes>,
+    /// Processors to offer; all when left out.
+    pub cpus: Option<Cpus>,
+    /// Memory kept for the host when `memory` is left out.
+    pub reserve: Bytes,
+    /// What must hold the limits; the best that works when left out.
+    pub enforcer: Option<EnforcerKind>,
+    /// The cgroup directory to work in; found when left out.
+    pub cgroup_root: Option<PathBuf>,
+    /// Where the sibling programs are; beside this one when left out.
+    pub bin_dir: Option<PathBuf>,
+}
+
+impl Default for NodeAgentConfig {
+    fn default() -> Self {
+        NodeAgentConfig {
+            rm: "http://127.0.0.1:7070".to_owned(),
+            name: None,
+            state: PathBuf::from("/var/lib/headroom/nodeagent"),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7072)),
+            memory: None,
+            cpus: None,
+            reserve: Bytes::from_mib(512),
+            enforcer: None,
+            cgroup_root: None,
+            bin_dir: None,
+        }
+    }
+}

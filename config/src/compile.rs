@@ -1,0 +1,129 @@
+//! Text of a daemon's configuration to its checked type.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headroom_types::EnforcerKind;
+use toml::de::DeValue;
+
+use crate::checked::{NodeAgentConfig, ResourceManagerConfig};
+use crate::problem::{Problem, Report};
+use crate::raw::{self, Section, hint};
+
+/// Compiles `resourcemanager.toml`; `file` is its name in messages.
+pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<Problem>> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    let mut root = Section::root(&table);
+    let usual = ResourceManagerConfig::default();
+    let r = &mut report;
+    let listen = hint("it answers there", "write an address and a port: listen = \"127.0.0.1:7070\"");
+    let state = hint("what must survive is kept there", "write an absolute path in quotes");
+    let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
+    let config = ResourceManagerConfig {
+        listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
+        state: root.read_or(r, "state", state, usual.state, absolute),
+        suspect: root.read_or(r, "suspect", silence, usual.suspect, raw::duration),
+        unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, raw::duration),
+        lost: root.read_or(r, "lost", silence, usual.lost, raw::duration),
+        master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, raw::duration),
+    };
+    rising(r, &root, ("suspect", config.suspect), ("unreachable", config.unreachable));
+    rising(r, &root, ("unreachable", config.unreachable), ("lost", config.lost));
+    root.finish(r);
+    report.finish(Some(config))
+}
+
+/// Compiles `nodeagent.toml`; `file` is its name in messages.
+pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    let mut root = Section::root(&table);
+    let usual = NodeAgentConfig::default();
+    let r = &mut report;
+    let rm = hint("it registers there", "write rm = \"http://127.0.0.1:7070\"");
+    let name = hint("the node is known by it", "write a host name such as \"worker-01\", or leave it out for this host's");
+    let listen = hint("logs and health are read there", "write an address and a port: listen = \"127.0.0.1:7072\"");
+    let path = hint("the agent opens it", "write an absolute path in quotes");
+    let memory = hint("it is offered to applications", "write a size such as memory = \"14GiB\", or leave it out");
+    let cpus = hint("they are offered to applications", "write a number of cores such as cpus = 4, or leave it out");
+    let reserve = hint("it stays with the host", "write a size such as reserve = \"512MiB\"");
+    let enforcer = hint("it holds containers to their limits", "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out");
+    let config = NodeAgentConfig {
+        rm: root.read_or(r, "rm", rm, usual.rm, http_url),
+        name: root.read(r, "name", name, raw::parsed).map(toml::Spanned::into_inner),
+        state: root.read_or(r, "state", path, usual.state, absolute),
+        listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
+        memory: root.read(r, "memory", memory, raw::some_memory).map(toml::Spanned::into_inner),
+        cpus: root.read(r, "cpus", cpus, raw::cpus).map(toml::Spanned::into_inner),
+        reserve: root.read_or(r, "reserve", reserve, usual.reserve, raw::size),
+        enforcer: root.read(r, "enforcer", enforcer, enforcer_kind).map(toml::Spanned::into_inner),
+        cgroup_root: root.read(r, "cgroup_root", path, absolute).map(toml::Spanned::into_inner),
+        bin_dir: root.read(r, "bin_dir", path, absolute).map(toml::Spanned::into_inner),
+    };
+    root.finish(r);
+    report.finish(Some(config))
+}
+
+fn rising(report: &mut Report<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
+    if low.1 >= high.1 {
+        let what = format!("{} ({:?}) is not shorter than {} ({:?})", low.0, low.1, high.0, high.1);
+        let place = if root.has(high.0) { high.0 } else { low.0 };
+        report.add(
+            root.place(place),
+            place,
+            what,
+            "a silent node goes through these states in this order",
+            "make suspect < unreachable < lost",
+        );
+    }
+}
+
+fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(raw::text(value)?);
+    if path.is_absolute() { Ok(path) } else { Err(format!("{:?} is not an absolute path", path.display().to_string())) }
+}
+
+fn http_url(value: &DeValue<'_>) -> Result<String, String> {
+    let url = raw::text(value)?.trim_end_matches('/').to_owned();
+    match url.strip_prefix("http://") {
+        Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
+        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT")),
+    }
+}
+
+/// The enforcer of that name.
+pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
+    let name = raw::text(value)?;
+    let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
+    all.into_iter().find(|k| k.as_str() == name).ok_or_else(|| format!("{name:?} is not an enforcer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        assert_eq!(resourcemanager("", "f"), Ok(ResourceManagerConfig::default()));
+        assert_eq!(nodeagent("", "f"), Ok(NodeAgentConfig::default()));
+    }
+
+    #[test]
+    fn every_key_can_be_set() {
+        let text = "rm='http://10.0.0.1:7070/'\nname='w1'\nstate='/s'\nlisten='0.0.0.0:1'\nmemory='2GiB'\ncpus=1.5\nreserve=0\n\
+                    enforcer='poll'\ncgroup_root='/c'\nbin_dir='/b'\n";
+        let config = nodeagent(text, "f").expect("right");
+        assert_eq!(config.rm, "http://10.0.0.1:7070");
+        assert_eq!((config.cpus.map(|c| c.milli()), config.enforcer), (Some(1500), Some(EnforcerKind::Poll)));
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let text = "listen = 7070\nstate = 'relative'\nsuspect = '10s'\nlost = 30\nlsten = 'x'\n";
+        let problems = resourcemanager(text, "rm.toml").expect_err("five mistakes");
+        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(keys, ["listen", "state", "suspect", "lost", "lsten"]);
+        assert_eq!(problems[4].fix, "did you mean `listen`?");
+    }
+}

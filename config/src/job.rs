@@ -1,0 +1,75 @@
+//! Job files: stages of tasks, the executors they share, and how their failures are answered.
+//!
+//! [`compile`] reads the text and tells every mistake at once; [`fit::never_fits`] compares the result with the largest
+//! container a cluster could ever give.
+
+mod executors;
+pub mod fit;
+mod profiles;
+mod spec;
+mod stages;
+mod template;
+
+use headroom_types::Name;
+use headroom_wire::v1::job::Mode;
+use toml::Spanned;
+
+pub use fit::{NeverFits, never_fits};
+pub use spec::{ExecutorSpec, Idempotent, JobSpec, RetrySpec, Runtime, StageSpec, TaskLimit};
+pub use template::{Placeholder, Template};
+
+use crate::problem::{Problem, Report};
+use crate::raw::{self, Section, hint};
+
+/// The version of the job file format.
+pub const VERSION: i64 = 1;
+/// Most tasks in one job.
+pub const MAX_TASKS: u32 = 100_000;
+
+/// Compiles the text of a job file; `file` is its name in messages.
+pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<Problem>> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    let mut root = Section::root(&table);
+    let job = read(&mut root, &mut report);
+    root.finish(&mut report);
+    report.finish(job)
+}
+
+fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Option<JobSpec> {
+    let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
+    root.need(r, "version", version, |v| raw::whole(v, VERSION, VERSION));
+    let name = root.need(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
+    let queue =
+        root.read(r, "queue", hint("the job waits there", "write the name of a queue, or leave it out"), raw::parsed::<Name>);
+    let priority = hint("higher goes first within its queue", "write a whole number from -1000 to 1000");
+    let priority = root.read_or(r, "priority", priority, 0, |v| {
+        raw::whole(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
+    });
+    let mode = hint("it decides how memory failures are answered", "write \"headroom\", \"pinterest\", \"uber\" or \"fixed\"");
+    let mode = root.read_or(r, "mode", mode, Mode::default(), raw::parsed::<Mode>);
+    let profiles = profiles::read(root, r);
+    let executors = executors::read(root, r, &profiles);
+    let retry = retry(root, r);
+    let stages = stages::read(root, r, &profiles, &executors);
+    let executors = executors.into_values().flatten().collect();
+    let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
+    Some(JobSpec { name, queue, priority, mode, executors, stages, retry })
+}
+
+fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
+    let usual = RetrySpec::default();
+    let Some(mut s) = root.table(r, "retry", hint("it bounds how often a task is tried", "write a table [retry]")) else {
+        return usual;
+    };
+    let tries = hint("a task that fails for ever must end", "write a whole number, such as 4");
+    let cap = hint("no task grows beyond it", "write a size such as cap = \"4GiB\", or leave it out for the largest node");
+    let retry = RetrySpec {
+        max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, raw::count(1, 100)),
+        memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, raw::count(1, 20)),
+        transient: s.read_or(r, "transient", tries, usual.transient, raw::count(0, 100)),
+        cap: s.read(r, "cap", cap, raw::some_memory).map(Spanned::into_inner),
+    };
+    s.finish(r);
+    retry
+}

@@ -1,0 +1,85 @@
+//! `[executors.NAME]`: sets of equal executors.
+
+use std::collections::BTreeMap;
+
+use headroom_types::{Bytes, Name, Profile};
+use toml::Spanned;
+
+use super::profiles::Profiles;
+use super::spec::ExecutorSpec;
+use crate::problem::Report;
+use crate::raw::{self, Hint, Section, hint};
+
+/// Executor sets by name. One that is wrong is there as `None`.
+pub(super) type Executors = BTreeMap<Name, Option<ExecutorSpec>>;
+
+/// Longest name, so that request ids made from it stay in their bounds.
+pub(super) const LONGEST_NAME: usize = 40;
+
+const SETS: Hint = hint("tasks run in the slots of executors", "add a table [executors.main] with profile, count and slots");
+
+pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Executors {
+    let mut executors = Executors::new();
+    let tables = root.named_tables(r, "executors", SETS);
+    if tables.is_empty() && !root.has("executors") {
+        r.add(root.span(), "executors", "the job has no executors", SETS.why, SETS.fix);
+    }
+    for (name, section) in tables {
+        match short_name(name.get_ref()) {
+            Ok(id) => {
+                let spec = one(id.clone(), section, r, profiles);
+                executors.insert(id, spec);
+            }
+            Err(e) => r.add(name.span(), &format!("executors.{}", name.get_ref()), e, "stages refer to it", "rename it"),
+        }
+    }
+    executors
+}
+
+/// A name that is short enough to become part of a request id.
+pub(super) fn short_name(text: &str) -> Result<Name, String> {
+    let name: Name = text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())?;
+    if text.len() > LONGEST_NAME { Err(format!("{text:?} is longer than {LONGEST_NAME} characters")) } else { Ok(name) }
+}
+
+/// The size that a section names by `profile`. The outer `None`: nothing usable is written.
+pub(super) fn profile_of(name: &Spanned<Name>, s: &Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Option<Profile> {
+    match profiles.get(name.get_ref()) {
+        Some(profile) => profile.clone(),
+        None => {
+            let known: Vec<&str> = profiles.keys().map(Name::as_str).collect();
+            let fix = match raw::nearest(name.get_ref().as_str(), &known) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("add a table [profiles.{}], or use one of: {}", name.get_ref(), known.join(", ")),
+            };
+            let what = format!("there is no profile \"{}\"", name.get_ref());
+            r.add(name.span(), &s.path_of("profile"), what, "it gives the size", fix);
+            None
+        }
+    }
+}
+
+fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Option<ExecutorSpec> {
+    let profile_hint = hint("it gives the size of each executor", "write profile = \"NAME\" of a [profiles.NAME]");
+    let count_hint = hint("that many containers are asked for", "write a whole number, such as count = 2");
+    let slots_hint = hint("that many tasks run at once in each", "write a whole number, such as slots = 4");
+    let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
+    let profile = s.need(r, "profile", profile_hint, raw::parsed::<Name>);
+    let profile = profile.and_then(|name| profile_of(&name, &s, r, profiles));
+    let count = s.read_or(r, "count", count_hint, 1, raw::count(1, 10_000));
+    let slots = s.read_or(r, "slots", slots_hint, 1, raw::count(1, 1024));
+    let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), raw::size);
+    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, slots, reserve });
+    let spec = spec.filter(|spec| {
+        let enough = !spec.share().is_zero();
+        if !enough {
+            let place = if s.has("reserve") { s.place("reserve") } else { s.place("profile") };
+            let what = format!("nothing of {} is left for tasks after the reserve of {reserve}", spec.profile.memory());
+            let why = "the slots share what the reserve leaves";
+            r.add(place, &s.path_of("reserve"), what, why, "choose a larger profile or a smaller reserve");
+        }
+        enough
+    });
+    s.finish(r);
+    spec
+}

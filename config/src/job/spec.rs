@@ -1,0 +1,187 @@
+//! A job, checked: every name it uses exists, every size is above zero, every template can be filled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_types::{Bytes, Name, Profile};
+use headroom_wire::v1::job::Mode;
+
+use super::template::Template;
+
+/// A whole job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// The name people will know it by.
+    pub name: Name,
+    /// The queue it goes to; the cluster's default when left out.
+    pub queue: Option<Name>,
+    /// Higher goes first within its queue.
+    pub priority: i32,
+    /// How memory failures are answered.
+    pub mode: Mode,
+    /// Shared executors, by name. Never empty.
+    pub executors: Vec<ExecutorSpec>,
+    /// Stages, in the order of the file; `after` may point forward, and never in a circle. Never empty.
+    pub stages: Vec<StageSpec>,
+    /// How often a task is tried.
+    pub retry: RetrySpec,
+}
+
+impl JobSpec {
+    /// The executors of a stage. `None` cannot happen for a stage of this job.
+    pub fn executors_of(&self, stage: &StageSpec) -> Option<&ExecutorSpec> {
+        self.executors.iter().find(|e| e.name == stage.executors)
+    }
+    /// The stage of that name.
+    pub fn stage(&self, name: &Name) -> Option<&StageSpec> {
+        self.stages.iter().find(|s| s.name == *name)
+    }
+    /// How many tasks it has in all.
+    pub fn tasks(&self) -> u32 {
+        self.stages.iter().fold(0, |n, s| n.saturating_add(s.count))
+    }
+}
+
+/// A set of equal executors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecutorSpec {
+    /// Its name.
+    pub name: Name,
+    /// The size of each.
+    pub profile: Profile,
+    /// How many.
+    pub count: u32,
+    /// Slots of each. At least 1.
+    pub slots: u32,
+    /// Memory that is kept for the executor itself.
+    pub reserve: Bytes,
+}
+
+impl ExecutorSpec {
+    /// Memory that tasks may take together.
+    pub fn room(&self) -> Bytes {
+        self.profile.memory().saturating_sub(self.reserve)
+    }
+    /// Memory of one slot, whole bytes. Above zero.
+    pub fn share(&self) -> Bytes {
+        self.room().mul_ratio(1, u64::from(self.slots))
+    }
+    /// Slots that a task of this size takes by its memory; may be more than an executor has.
+    pub fn slots_for(&self, memory: Bytes) -> u32 {
+        u32::try_from(memory.div_ceil(self.share())).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// A stage: an array of equal tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageSpec {
+    /// Its name. At most 40 characters.
+    pub name: Name,
+    /// Index of the first task.
+    pub first: u32,
+    /// How many tasks. At least 1.
+    pub count: u32,
+    /// Stages that must be done before.
+    pub after: Vec<Name>,
+    /// The executors it runs on.
+    pub executors: Name,
+    /// Program and arguments.
+    pub command: Vec<Template>,
+    /// Slots that one task takes by its processors.
+    pub cpus_per_task: u32,
+    /// Size of one task at first.
+    pub profile: Profile,
+    /// What manages the task's memory.
+    pub runtime: Runtime,
+    /// Exit codes by which the runtime says that its heap is full.
+    pub heap_exit_codes: Vec<i32>,
+    /// Added to the task's environment.
+    pub env: BTreeMap<String, Template>,
+    /// Longest a task may run.
+    pub timeout: Option<Duration>,
+    /// Whether an attempt may be repeated.
+    pub idempotent: Idempotent,
+    /// What holds a task to its size.
+    pub enforce: TaskLimit,
+}
+
+impl StageSpec {
+    /// The indexes of its tasks.
+    pub fn indexes(&self) -> std::ops::Range<u32> {
+        self.first..self.first.saturating_add(self.count)
+    }
+}
+
+/// What manages a task's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Runtime {
+    /// The program itself: one quantity.
+    #[default]
+    Native,
+    /// A Java virtual machine: heap and overhead.
+    Jvm,
+}
+
+impl Runtime {
+    /// The name in job files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Runtime::Native => "native",
+            Runtime::Jvm => "jvm",
+        }
+    }
+}
+
+/// Whether an attempt at a task may be repeated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Idempotent {
+    /// Repeating it does no harm.
+    #[default]
+    Yes,
+    /// It must never run twice.
+    No,
+}
+
+/// What holds a task to its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskLimit {
+    /// A cgroup of its own with its size as the limit.
+    #[default]
+    Task,
+    /// Only the limit of its executor.
+    Executor,
+}
+
+/// How often a task is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetrySpec {
+    /// Attempts in all that may end as a plain failure (or, in mode `fixed`, in any failure of the task's own).
+    pub max_attempts: u32,
+    /// Attempts in all that may end as a memory failure.
+    pub memory_attempts: u32,
+    /// Attempts that may be lost through no fault of the task.
+    pub transient: u32,
+    /// Largest size a task may grow to; that of the largest node when left out.
+    pub cap: Option<Bytes>,
+}
+
+impl Default for RetrySpec {
+    fn default() -> Self {
+        RetrySpec { max_attempts: 4, memory_attempts: 6, transient: 3, cap: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::Cpus;
+
+    #[test]
+    fn slots_share_what_the_reserve_leaves() {
+        let profile = Profile { heap: Bytes::from_mib(256), overhead: Bytes::from_mib(32), cpus: Cpus::from_cores(4) };
+        let e = ExecutorSpec { name: "main".parse().expect("name"), profile, count: 2, slots: 4, reserve: Bytes::from_mib(32) };
+        assert_eq!(e.share(), Bytes::from_mib(64));
+        let needs: Vec<u32> = [1, 64, 65, 128, 300].iter().map(|m| e.slots_for(Bytes::from_mib(*m))).collect();
+        assert_eq!(needs, [1, 1, 2, 2, 5]);
+    }
+}

@@ -1,0 +1,311 @@
+//! `[[stage]]`: arrays of equal tasks, and their order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use headroom_types::{Bytes, Cpus, Name, Profile};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::MAX_TASKS;
+use super::executors::{Executors, profile_of, short_name};
+use super::profiles::Profiles;
+use super::spec::{ExecutorSpec, Idempotent, Runtime, StageSpec, TaskLimit};
+use super::template::Template;
+use crate::problem::Report;
+use crate::raw::{self, Hint, Section, hint};
+
+const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
+const ARRAY: Hint = hint("each index is one task", "write array = \"0-19\", or count = 20");
+
+/// A stage as read, with the places that later checks speak about.
+struct Draft {
+    name: Option<Spanned<Name>>,
+    after: Spanned<Vec<String>>,
+    count: u32,
+    place: Range<usize>,
+    spec: Option<StageSpec>,
+}
+
+pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &Executors) -> Vec<StageSpec> {
+    let sections = root.table_array(r, "stage", STAGES);
+    if sections.is_empty() && root.place("stage").is_empty() {
+        r.add(root.span(), "stage", "the job has no stage", STAGES.why, STAGES.fix);
+    }
+    let mut drafts: Vec<Draft> = sections.into_iter().map(|s| one(s, r, profiles, executors)).collect();
+    unique_names(&drafts, r);
+    order(&mut drafts, r);
+    let tasks = drafts.iter().fold(0u32, |n, d| n.saturating_add(d.count));
+    if let Some(last) = drafts.last().filter(|_| tasks > MAX_TASKS) {
+        let what = format!("{tasks} tasks in one job");
+        r.add(
+            last.place.clone(),
+            "stage",
+            what,
+            "an application master keeps every task in memory",
+            format!("use at most {MAX_TASKS}"),
+        );
+    }
+    drafts.into_iter().filter_map(|d| d.spec).collect()
+}
+
+fn one(mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &Executors) -> Draft {
+    let place = s.span();
+    let name = s.need(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&raw::text(v)?));
+    if let Some(name) = &name {
+        s.rename(format!("stage.{}", name.get_ref()));
+    }
+    let (first, count) = array(&mut s, r);
+    let after_hint = hint("those stages must be done first", "write a list of stage names: after = [\"map\"]");
+    let after = s.read(r, "after", after_hint, raw::texts).unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
+    let set = executor_set(&mut s, r, executors);
+    let cpus_hint = hint("it takes that many slots of an executor", "write a whole number, such as cpus_per_task = 2");
+    let cpus = s.read(r, "cpus_per_task", cpus_hint, raw::count(1, 1024));
+    if let (Some(cpus), Some(set)) = (&cpus, set.as_ref().filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots))) {
+        let what = format!("{} slots for one task, and an executor of \"{}\" has {}", cpus.get_ref(), set.name, set.slots);
+        r.add(cpus.span(), &s.path_of("cpus_per_task"), what, cpus_hint.why, "lower it, or give the executors more slots");
+    }
+    let cpus_per_task = cpus.map_or(1, Spanned::into_inner);
+    let runtime = s.read_or(
+        r,
+        "runtime",
+        hint("it says what a full heap looks like", "write \"native\" or \"jvm\""),
+        Runtime::Native,
+        runtime,
+    );
+    let profile = size(&mut s, r, profiles, set.as_ref(), (cpus_per_task, runtime));
+    let how = how(&mut s, r, runtime);
+    s.finish(r);
+    let after_names = after.get_ref().iter().filter_map(|n| n.parse().ok()).collect();
+    let spec = build(name.as_ref(), set, profile, how, |spec| {
+        (spec.first, spec.count, spec.after, spec.cpus_per_task, spec.runtime) =
+            (first, count, after_names, cpus_per_task, runtime);
+    });
+    Draft { name, after, count, place, spec }
+}
+
+/// The keys of a stage that stand for themselves.
+struct How {
+    command: Option<Vec<Template>>,
+    heap_exit_codes: Vec<i32>,
+    env: BTreeMap<String, Template>,
+    timeout: Option<std::time::Duration>,
+    idempotent: Idempotent,
+    enforce: TaskLimit,
+}
+
+fn how(s: &mut Section<'_>, r: &mut Report<'_>, runtime: Runtime) -> How {
+    let command = hint("it is what a task runs", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
+    let codes =
+        hint("the runtime says by them that its heap is full", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
+    let env = hint("it is added to the task's environment", "write env = { NAME = \"value\" }; plain braces are {{ and }}");
+    let timeout = hint("a task that runs longer is ended", "write a time with its unit, such as timeout = \"30m\"");
+    let idempotent = hint("a task that must not run twice is never retried", "write idempotent = \"yes\" or \"no\"");
+    let enforce = hint("it says whose limit holds the task", "write enforce = \"task\" or \"executor\"");
+    let usual_codes = match runtime {
+        Runtime::Native => Vec::new(),
+        Runtime::Jvm => vec![3],
+    };
+    How {
+        command: s.need(r, "command", command, words).map(Spanned::into_inner),
+        heap_exit_codes: s.read_or(r, "heap_exit_codes", codes, usual_codes, exit_codes),
+        env: s.read_or(r, "env", env, BTreeMap::new(), variables),
+        timeout: s.read(r, "timeout", timeout, raw::duration).map(Spanned::into_inner),
+        idempotent: s.read_or(r, "idempotent", idempotent, Idempotent::Yes, |v| {
+            choice(v, &[("yes", Idempotent::Yes), ("no", Idempotent::No)])
+        }),
+        enforce: s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
+            choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
+        }),
+    }
+}
+
+fn build(
+    name: Option<&Spanned<Name>>,
+    set: Option<ExecutorSpec>,
+    profile: Option<Profile>,
+    how: How,
+    rest: impl FnOnce(&mut StageSpec),
+) -> Option<StageSpec> {
+    let mut spec = StageSpec {
+        name: name?.get_ref().clone(),
+        first: 0,
+        count: 1,
+        after: Vec::new(),
+        executors: set?.name,
+        command: how.command?,
+        cpus_per_task: 1,
+        profile: profile?,
+        runtime: Runtime::Native,
+        heap_exit_codes: how.heap_exit_codes,
+        env: how.env,
+        timeout: how.timeout,
+        idempotent: how.idempotent,
+        enforce: how.enforce,
+    };
+    rest(&mut spec);
+    Some(spec)
+}
+
+/// First index and number of tasks: `array`, `count`, or one task.
+fn array(s: &mut Section<'_>, r: &mut Report<'_>) -> (u32, u32) {
+    let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&raw::text(v)?));
+    let count = s.read(r, "count", ARRAY, raw::count(1, MAX_TASKS));
+    if s.has("array") && s.has("count") {
+        r.add(s.place("count"), &s.path_of("count"), "both array and count", "they say the same thing", "keep one of them");
+    }
+    array.map(Spanned::into_inner).or(count.map(|c| (0, c.into_inner()))).unwrap_or((0, 1))
+}
+
+fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || format!("{text:?} is not a range of indexes");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u32, u32) = (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+    let count = last.checked_sub(first).and_then(|n| n.checked_add(1));
+    let count = count.ok_or_else(|| format!("the range {text:?} ends before it begins"))?;
+    if last >= MAX_TASKS { Err(format!("{last} is beyond the last index, {}", MAX_TASKS - 1)) } else { Ok((first, count)) }
+}
+
+/// The named executor set, or the only one. `None` when there is none or it is wrong, which is noted.
+fn executor_set(s: &mut Section<'_>, r: &mut Report<'_>, executors: &Executors) -> Option<ExecutorSpec> {
+    let hint = hint("tasks run in the slots of executors", "write executors = \"NAME\" of an [executors.NAME]");
+    let known: Vec<&str> = executors.keys().map(Name::as_str).collect();
+    if !s.has("executors") && known.len() > 1 {
+        let fix = format!("write executors = \"NAME\"; there are: {}", known.join(", "));
+        r.add(s.span(), &s.path_of("executors"), "the stage does not say which executors it runs on", "there are several", fix);
+    }
+    let Some(name) = s.read(r, "executors", hint, raw::parsed::<Name>) else {
+        return if s.has("executors") || known.len() > 1 { None } else { executors.values().next().cloned().flatten() };
+    };
+    if let Some(set) = executors.get(name.get_ref()) {
+        return set.clone();
+    }
+    let fix = match raw::nearest(name.get_ref().as_str(), &known) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("add a table [executors.{}], or use one of: {}", name.get_ref(), known.join(", ")),
+    };
+    let what = format!("there are no executors \"{}\"", name.get_ref());
+    r.add(name.span(), &s.path_of("executors"), what, hint.why, fix);
+    None
+}
+
+/// The size of a task at first: its profile, or its slots' share of the executor.
+fn size(
+    s: &mut Section<'_>,
+    r: &mut Report<'_>,
+    profiles: &Profiles,
+    set: Option<&ExecutorSpec>,
+    (slots, runtime): (u32, Runtime),
+) -> Option<Profile> {
+    let hint = hint("it gives the size of a task", "write profile = \"NAME\" of a [profiles.NAME], or leave it out");
+    if let Some(name) = s.read(r, "profile", hint, raw::parsed::<Name>) {
+        return profile_of(&name, s, r, profiles);
+    }
+    if runtime == Runtime::Jvm && !s.has("profile") {
+        let fix = "add profile = \"NAME\" with heap and overhead";
+        r.add(
+            s.span(),
+            &s.path_of("profile"),
+            "a jvm task has no profile",
+            "its heap budget must leave room for off-heap memory",
+            fix,
+        );
+        return None;
+    }
+    let share = set.map(ExecutorSpec::share)?;
+    let heap = share.mul_ratio(u64::from(slots), 1);
+    Some(Profile { heap, overhead: Bytes::ZERO, cpus: Cpus::from_cores(slots) })
+}
+
+fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
+    let words = raw::texts(value)?;
+    let words: Vec<Template> =
+        words.iter().map(|w| w.parse::<Template>().map_err(|e| e.to_string())).collect::<Result<_, _>>()?;
+    match words.first() {
+        None => Err("the command is empty".to_owned()),
+        Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),
+        Some(_) => Ok(words),
+    }
+}
+
+fn exit_codes(value: &DeValue<'_>) -> Result<Vec<i32>, String> {
+    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of exit codes", raw::kind(value)))?;
+    let code = |item: &Spanned<DeValue<'_>>| raw::whole(item.get_ref(), 1, 255);
+    items.iter().map(|item| code(item).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))).collect()
+}
+
+fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> {
+    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of variables", raw::kind(value)))?;
+    let mut variables = BTreeMap::new();
+    for (name, value) in table.iter() {
+        let key = name.get_ref().to_string();
+        if key.is_empty() || key.contains(['=', '\0']) || key.starts_with("HEADROOM_") {
+            return Err(format!("{key:?} cannot be a variable's name here"));
+        }
+        let word = raw::text(value.get_ref()).map_err(|e| format!("{key}: {e}"))?;
+        variables.insert(key, word.parse::<Template>().map_err(|e| e.to_string())?);
+    }
+    Ok(variables)
+}
+
+fn runtime(value: &DeValue<'_>) -> Result<Runtime, String> {
+    choice(value, &[(Runtime::Native.as_str(), Runtime::Native), (Runtime::Jvm.as_str(), Runtime::Jvm)])
+}
+
+fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, String> {
+    let word = raw::text(value)?;
+    choices.iter().find(|(name, _)| *name == word).map(|(_, v)| *v).ok_or_else(|| {
+        let names: Vec<String> = choices.iter().map(|(n, _)| format!("\"{n}\"")).collect();
+        format!("{word:?} is not one of {}", names.join(", "))
+    })
+}
+
+fn unique_names(drafts: &[Draft], r: &mut Report<'_>) {
+    let mut seen = BTreeSet::new();
+    for name in drafts.iter().filter_map(|d| d.name.as_ref()) {
+        if !seen.insert(name.get_ref()) {
+            let what = format!("a second stage \"{}\"", name.get_ref());
+            r.add(name.span(), "stage.name", what, "task ids would not be unique", "give it another name");
+        }
+    }
+}
+
+/// Every `after` names another stage, and no stage waits for itself through others.
+fn order(drafts: &mut [Draft], r: &mut Report<'_>) {
+    let names: Vec<String> = drafts.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    for draft in drafts.iter() {
+        let stage = draft.name.as_ref().map(|n| n.get_ref().to_string()).unwrap_or_default();
+        for after in draft.after.get_ref().iter().filter(|a| !known.contains(&a.as_str())) {
+            let fix = match raw::nearest(after, &known) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("use one of: {}", known.join(", ")),
+            };
+            let what = format!("stage \"{stage}\" comes after \"{after}\", which does not exist");
+            r.add(draft.after.span(), &format!("stage.{stage}.after"), what, "it would wait for ever", fix);
+        }
+    }
+    let mut open: Vec<&Draft> = drafts.iter().filter(|d| d.name.is_some()).collect();
+    loop {
+        let waiting: BTreeSet<String> = open.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
+        let before = open.len();
+        open.retain(|d| d.after.get_ref().iter().any(|a| waiting.contains(a)));
+        if open.is_empty() {
+            return;
+        }
+        if open.len() == before {
+            break;
+        }
+    }
+    let circle: Vec<String> = open.iter().filter_map(|d| d.name.as_ref()).map(|n| format!("\"{}\"", n.get_ref())).collect();
+    if let Some(first) = open.first() {
+        let what = format!("stages {} wait for each other", circle.join(", "));
+        r.add(
+            first.after.span(),
+            "stage.after",
+            what,
+            "none of them could ever start",
+            "take one of the names out of an `after`",
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Words of a command with places to fill in: `--part={index}`. `{{` and `}}` are plain braces.
+
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+
+/// What can be filled into a command or a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placeholder {
+    /// The task's place in its stage.
+    Index,
+    /// 1 for the first attempt.
+    Attempt,
+    /// 1 for the size of its stage.
+    Rung,
+    /// Heap budget as a JVM option takes it: `64m`.
+    Heap,
+    /// Heap budget, whole MiB.
+    HeapMib,
+    /// Heap and overhead, bytes.
+    Memory,
+    /// Heap and overhead, whole MiB.
+    MemoryMib,
+    /// Overhead, bytes.
+    Overhead,
+    /// Slots that the attempt takes.
+    Slots,
+    /// Name of the stage.
+    Stage,
+    /// Name of the job.
+    Job,
+}
+
+impl Placeholder {
+    /// All of them.
+    pub const ALL: [Placeholder; 11] = [
+        Placeholder::Index,
+        Placeholder::Attempt,
+        Placeholder::Rung,
+        Placeholder::Heap,
+        Placeholder::HeapMib,
+        Placeholder::Memory,
+        Placeholder::MemoryMib,
+        Placeholder::Overhead,
+        Placeholder::Slots,
+        Placeholder::Stage,
+        Placeholder::Job,
+    ];
+
+    /// The name between the braces.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Placeholder::Index => "index",
+            Placeholder::Attempt => "attempt",
+            Placeholder::Rung => "rung",
+            Placeholder::Heap => "heap",
+            Placeholder::HeapMib => "heap_mib",
+            Placeholder::Memory => "memory",
+            Placeholder::MemoryMib => "memory_mib",
+            Placeholder::Overhead => "overhead",
+            Placeholder::Slots => "slots",
+            Placeholder::Stage => "stage",
+            Placeholder::Job => "job",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Place(Placeholder),
+}
+
+/// One word with its places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+/// Why a word is not a template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseTemplateError {
+    /// A brace without its partner.
+    #[error("a single `{0}` in {1:?}; write `{0}{0}` for the character itself")]
+    Brace(char, String),
+    /// No such placeholder.
+    #[error("{{{0}}} is not filled in here{1}")]
+    Unknown(String, String),
+    /// A NUL cannot be passed to a program.
+    #[error("a NUL character cannot be passed to a program")]
+    Nul,
+}
+
+impl Template {
+    /// The word with every place filled by `value`.
+    pub fn fill(&self, value: impl Fn(Placeholder) -> String) -> String {
+        let mut word = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => word.push_str(text),
+                Piece::Place(place) => word.push_str(&value(*place)),
+            }
+        }
+        word
+    }
+
+    /// True for a word that would always be empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromStr for Template {
+    type Err = ParseTemplateError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        if word.contains('\0') {
+            return Err(ParseTemplateError::Nul);
+        }
+        let mut pieces = Vec::new();
+        let mut text = String::new();
+        let mut rest = word;
+        while let Some(at) = rest.find(['{', '}']) {
+            text.push_str(&rest[..at]);
+            rest = &rest[at..];
+            if let Some(after) = rest.strip_prefix("{{").or_else(|| rest.strip_prefix("}}")) {
+                text.push_str(&rest[..1]);
+                rest = after;
+                continue;
+            }
+            let end = rest.find('}').filter(|end| *end > 0);
+            let Some(end) = end else {
+                let brace = if rest.starts_with('{') { '{' } else { '}' };
+                return Err(ParseTemplateError::Brace(brace, word.to_owned()));
+            };
+            if !text.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut text)));
+            }
+            pieces.push(Piece::Place(place(&rest[1..end])?));
+            rest = &rest[end + 1..];
+        }
+        text.push_str(rest);
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text));
+        }
+        Ok(Template(pieces))
+    }
+}
+
+fn place(name: &str) -> Result<Placeholder, ParseTemplateError> {
+    Placeholder::ALL.into_iter().find(|p| p.as_str() == name).ok_or_else(|| {
+        let names = Placeholder::ALL.map(Placeholder::as_str);
+        let near = crate::raw::nearest(name, &names).map(|n| format!("; did you mean {{{n}}}?")).unwrap_or_default();
+        ParseTemplateError::Unknown(name.to_owned(), near)
+    })
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => text.chars().try_for_each(|c| match c {
+                    '{' => f.write_str("{{"),
+                    '}' => f.write_str("}}"),
+                    c => f.write_char(c),
+                })?,
+                Piece::Place(place) => write!(f, "{{{}}}", place.as_str())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_places_and_keeps_braces() {
+        let t: Template = "awk '{{print}}' part-{index}-of-{job}".parse().expect("right");
+        assert_eq!(t.fill(|p| p.as_str().to_uppercase()), "awk '{print}' part-INDEX-of-JOB");
+        assert_eq!(t.to_string(), "awk '{{print}}' part-{index}-of-{job}");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        assert!(matches!("{indx}".parse::<Template>(), Err(ParseTemplateError::Unknown(_, near)) if near.contains("{index}")));
+        assert!(matches!("a { b".parse::<Template>(), Err(ParseTemplateError::Brace('{', _))));
+        assert!(matches!("a } b".parse::<Template>(), Err(ParseTemplateError::Brace('}', _))));
+    }
+}

@@ -1,0 +1,205 @@
+//! One mistake in a file: where it is, what is wrong, why that matters and what to write instead.
+//!
+//! Made by the readers of this crate, shown by whoever loaded the file. It never ends a program by itself.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A mistake in a configuration or job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, as the caller named it.
+    pub file: String,
+    /// The line, from 1; `None` when it is about the file as a whole.
+    pub line: Option<usize>,
+    /// The column of the first character, from 1.
+    pub column: Option<usize>,
+    /// How many characters of the line it is about; at least 1.
+    pub width: usize,
+    /// The key it is about, with its tables: `profiles.exec.heap`. Empty when it is about the file as a whole.
+    pub key: String,
+    /// What is wrong.
+    pub what: String,
+    /// Why that cannot be accepted.
+    pub why: String,
+    /// What to write instead.
+    pub fix: String,
+    /// The line itself.
+    pub source: Option<String>,
+}
+
+impl Problem {
+    /// A mistake that has no line: the file cannot be read.
+    pub fn of_file(file: &str, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Problem {
+            file: file.to_owned(),
+            line: None,
+            column: None,
+            width: 1,
+            key: String::new(),
+            what: what.into(),
+            why: why.into(),
+            fix: fix.into(),
+            source: None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    /// In the form a compiler uses, with the line and a mark below it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.what)?;
+        let number = self.line.map(|n| n.to_string()).unwrap_or_default();
+        let pad = " ".repeat(number.len().max(1));
+        write!(f, "{pad}--> {}", self.file)?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "  ({})", self.key)?;
+        }
+        if let (Some(source), Some(column)) = (&self.source, self.column) {
+            let before = " ".repeat(column.saturating_sub(1));
+            let mark = "^".repeat(self.width.max(1));
+            write!(f, "\n{pad} |\n{number} | {source}\n{pad} | {before}{mark}")?;
+        }
+        if !self.why.is_empty() {
+            write!(f, "\n{pad} = why: {}", self.why)?;
+        }
+        if !self.fix.is_empty() {
+            write!(f, "\n{pad} = fix: {}", self.fix)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// All mistakes of a file, one below the other, with their number at the end.
+pub fn render(problems: &[Problem]) -> String {
+    let mut text: String = problems.iter().map(|p| format!("{p}\n\n")).collect();
+    let file = problems.first().map_or("", |p| p.file.as_str());
+    let plural = if problems.len() == 1 { "mistake" } else { "mistakes" };
+    text.push_str(&format!("{file}: {} {plural}\n", problems.len()));
+    text
+}
+
+/// Collects the mistakes of one file while it is read.
+#[derive(Debug)]
+pub struct Report<'a> {
+    file: &'a str,
+    text: &'a str,
+    found: Vec<(usize, Problem)>,
+}
+
+impl<'a> Report<'a> {
+    /// An empty report on `text`, which came from `file`.
+    pub fn new(file: &'a str, text: &'a str) -> Self {
+        Report { file, text, found: Vec::new() }
+    }
+
+    /// Notes a mistake at `span` of the text.
+    pub fn add(
+        &mut self,
+        span: Range<usize>,
+        key: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let place = Place::of(self.text, span.clone());
+        let problem = Problem {
+            line: Some(place.line),
+            column: Some(place.column),
+            width: place.width,
+            key: key.to_owned(),
+            source: Some(place.source),
+            ..Problem::of_file(self.file, what, why, fix)
+        };
+        self.found.push((span.start, problem));
+    }
+
+    /// How many mistakes were noted so far.
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// True when nothing is wrong so far.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// `value` when nothing was wrong, else every mistake in the order of the file. A value that could not be made without a
+    /// mistake having been noted is a mistake as well, so that a fault of ours is never taken for a good file.
+    pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<Problem>> {
+        match value {
+            Some(value) if self.found.is_empty() => Ok(value),
+            Some(_) | None => {
+                if self.found.is_empty() {
+                    self.add(
+                        0..0,
+                        "",
+                        "the file cannot be understood",
+                        "a part of it is missing",
+                        "compare it with the shipped sample",
+                    );
+                }
+                self.found.sort_by_key(|(at, _)| *at);
+                Err(self.found.into_iter().map(|(_, p)| p).collect())
+            }
+        }
+    }
+}
+
+struct Place {
+    line: usize,
+    column: usize,
+    width: usize,
+    source: String,
+}
+
+impl Place {
+    /// Counts lines and characters; a span over several lines is marked to the end of its first.
+    fn of(text: &str, span: Range<usize>) -> Place {
+        let start = floor(text, span.start);
+        let line_start = text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
+        let line_end = text.get(start..).and_then(|t| t.find('\n')).map_or(text.len(), |i| start + i);
+        let end = floor(text, span.end).clamp(start, line_end);
+        Place {
+            line: text.get(..line_start).unwrap_or_default().matches('\n').count() + 1,
+            column: text.get(line_start..start).unwrap_or_default().chars().count() + 1,
+            width: text.get(start..end).unwrap_or_default().chars().count().max(1),
+            source: text.get(line_start..line_end).unwrap_or_default().trim_end().replace('\t', " "),
+        }
+    }
+}
+
+/// The nearest character boundary at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_the_place_in_its_line() {
+        let text = "a = 1\nbé = \"x y\" # c\n";
+        let mut report = Report::new("f.toml", text);
+        let at = text.find("\"x").expect("there");
+        report.add(at..at + 5, "bé", "not a size", "it must be one", "write \"1GiB\"");
+        let problems = report.finish(Some(())).expect_err("a mistake");
+        let shown = problems[0].to_string();
+        assert_eq!((problems[0].line, problems[0].column, problems[0].width), (Some(2), Some(6), 5));
+        assert!(shown.contains("f.toml:2:6  (bé)"), "{shown}");
+        assert!(shown.contains("2 | bé = \"x y\" # c\n  |      ^^^^^\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_span_beyond_the_text_is_its_end() {
+        let mut report = Report::new("f.toml", "a");
+        report.add(5..9, "", "ends early", "", "");
+        assert_eq!(report.finish(Some(())).expect_err("a mistake")[0].line, Some(1));
+    }
+}

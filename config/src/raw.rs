@@ -1,0 +1,380 @@
+//! A file as it was written: tables whose values know their place in the text.
+//!
+//! serde stops at the first wrong type. This reader takes key by key and notes what is wrong, so that one mistake does not hide
+//! the next. A key that nobody asked for is a mistake too, with the nearest known name.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::Range;
+use std::str::FromStr;
+use std::time::Duration;
+
+use headroom_types::{Bytes, Cpus};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::Report;
+
+/// Why a key is there and what to write; shown when its value is wrong or missing.
+#[derive(Clone, Copy, Debug)]
+pub struct Hint {
+    /// What it is for.
+    pub why: &'static str,
+    /// What to write.
+    pub fix: &'static str,
+}
+
+/// The short way to write a [`Hint`].
+pub const fn hint(why: &'static str, fix: &'static str) -> Hint {
+    Hint { why, fix }
+}
+
+/// One table of a file while it is read.
+#[derive(Debug)]
+pub struct Section<'a> {
+    path: String,
+    span: Range<usize>,
+    table: &'a DeTable<'a>,
+    asked: BTreeSet<&'static str>,
+}
+
+/// Reads the text as TOML; every syntax error is noted, and what could be read is given back.
+pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Spanned<DeTable<'a>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        report.add(
+            span,
+            "",
+            format!("not TOML: {}", error.message()),
+            "the file cannot be read past it",
+            "see https://toml.io for the syntax",
+        );
+    }
+    table
+}
+
+impl<'a> Section<'a> {
+    /// The whole file.
+    pub fn root(table: &'a Spanned<DeTable<'a>>) -> Self {
+        Section { path: String::new(), span: 0..0, table: table.get_ref(), asked: BTreeSet::new() }
+    }
+
+    /// The place of its header.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// `key` with the tables around it.
+    pub fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The value of `key` as `parse` reads it. `None` when it is left out, or wrong and noted.
+    pub fn read<T>(
+        &mut self,
+        report: &mut Report<'_>,
+        key: &'static str,
+        hint: Hint,
+        parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+    ) -> Option<Spanned<T>> {
+        self.asked.insert(key);
+        let value = self.table.get(key)?;
+        match parse(value.get_ref()) {
+            Ok(read) => Some(Spanned::new(value.span(), read)),
+            Err(what) => {
+                report.add(value.span(), &self.path_of(key), format!("{}: {what}", self.path_of(key)), hint.why, hint.fix);
+                None
+            }
+        }
+    }
+
+    /// As [`Section::read`]; to leave it out is a mistake.
+    pub fn need<T>(
+        &mut self,
+        report: &mut Report<'_>,
+        key: &'static str,
+        hint: Hint,
+        parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+    ) -> Option<Spanned<T>> {
+        if !self.has(key) {
+            self.asked.insert(key);
+            report.add(self.span(), &self.path_of(key), format!("{} is missing", self.path_of(key)), hint.why, hint.fix);
+            return None;
+        }
+        self.read(report, key, hint, parse)
+    }
+
+    /// As [`Section::read`], with `default` for a key that is left out. A wrong value gives the default too, and is noted.
+    pub fn read_or<T>(
+        &mut self,
+        report: &mut Report<'_>,
+        key: &'static str,
+        hint: Hint,
+        default: T,
+        parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+    ) -> T {
+        self.read(report, key, hint, parse).map_or(default, Spanned::into_inner)
+    }
+
+    /// True when the key is written, right or wrong.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// The place of a key's value.
+    pub fn place(&self, key: &str) -> Range<usize> {
+        self.table.get(key).map_or_else(|| self.span(), Spanned::span)
+    }
+
+    /// The table under `key`.
+    pub fn table(&mut self, report: &mut Report<'_>, key: &'static str, hint: Hint) -> Option<Section<'a>> {
+        self.asked.insert(key);
+        let value = self.table.get(key)?;
+        self.section(report, self.path_of(key), value, hint)
+    }
+
+    /// The tables under `key` by name: `[key.NAME]`.
+    pub fn named_tables(
+        &mut self,
+        report: &mut Report<'_>,
+        key: &'static str,
+        hint: Hint,
+    ) -> Vec<(Spanned<String>, Section<'a>)> {
+        let Some(outer) = self.table(report, key, hint) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (name, value) in outer.table.iter() {
+            let named = Spanned::new(name.span(), name.get_ref().to_string());
+            if let Some(section) = self.section(report, format!("{}.{}", outer.path, named.get_ref()), value, hint) {
+                found.push((named, section));
+            }
+        }
+        found
+    }
+
+    /// The tables of the array `[[key]]`, in their order.
+    pub fn table_array(&mut self, report: &mut Report<'_>, key: &'static str, hint: Hint) -> Vec<Section<'a>> {
+        self.asked.insert(key);
+        let Some(value) = self.table.get(key) else { return Vec::new() };
+        let Some(items) = value.get_ref().as_array() else {
+            let what = format!("{} is {}, not a list of tables", self.path_of(key), kind(value.get_ref()));
+            report.add(value.span(), &self.path_of(key), what, hint.why, hint.fix);
+            return Vec::new();
+        };
+        let sections = items.iter().enumerate();
+        sections.filter_map(|(i, item)| self.section(report, format!("{}[{i}]", self.path_of(key)), item, hint)).collect()
+    }
+
+    fn section(&self, report: &mut Report<'_>, path: String, value: &'a Spanned<DeValue<'a>>, hint: Hint) -> Option<Section<'a>> {
+        match value.get_ref().as_table() {
+            Some(table) => Some(Section { path, span: value.span(), table, asked: BTreeSet::new() }),
+            None => {
+                let what = format!("{path} is {}, not a table", kind(value.get_ref()));
+                report.add(value.span(), &path, what, hint.why, hint.fix);
+                None
+            }
+        }
+    }
+
+    /// Changes the name by which its keys are told, once it is known: `stage.group` reads better than `stage[0]`.
+    pub fn rename(&mut self, path: String) {
+        self.path = path;
+    }
+
+    /// Every key of the table has been asked for: the others are mistakes.
+    pub fn finish(self, report: &mut Report<'_>) {
+        for name in self.table.keys().filter(|k| !self.asked.contains(k.get_ref().as_ref())) {
+            let written = name.get_ref().as_ref();
+            let known: Vec<&str> = self.asked.iter().copied().collect();
+            let fix = match nearest(written, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("remove it; known here: {}", known.join(", ")),
+            };
+            let place = if self.path.is_empty() { "this file".to_owned() } else { format!("[{}]", self.path) };
+            let why = "a key that is not read would silently change nothing";
+            report.add(name.span(), &self.path_of(written), format!("{place} has no key `{written}`"), why, fix);
+        }
+    }
+}
+
+/// The candidate that was most likely meant.
+pub fn nearest<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    let plain = |t: &str| t.to_ascii_lowercase().replace(['-', ' '], "_");
+    let most = (written.len() / 3).clamp(1, 3);
+    let scored = candidates.iter().map(|c| (distance(&plain(written), &plain(c)), *c));
+    scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
+}
+
+/// Edits between two words; two neighbours swapped count as one.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let differ = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + differ);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// The type of a value in words.
+pub fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// A text.
+pub fn text(value: &DeValue<'_>) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("this is {}, not a text", kind(value)))
+}
+
+/// A text that parses as `T`.
+pub fn parsed<T: FromStr>(value: &DeValue<'_>) -> Result<T, String>
+where
+    T::Err: Display,
+{
+    text(value)?.parse().map_err(|e: T::Err| e.to_string())
+}
+
+/// A list of texts.
+pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of texts", kind(value)))?;
+    items.iter().map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}"))).collect()
+}
+
+/// A whole number from `least` to `most`.
+pub fn whole(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String> {
+    let n = value.as_integer().ok_or_else(|| format!("this is {}, not a whole number", kind(value)))?;
+    let n = i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("{n} is far out of range"))?;
+    if (least..=most).contains(&n) { Ok(n) } else { Err(format!("{n} is not between {least} and {most}")) }
+}
+
+/// A count from `least` to `most`.
+pub fn count(least: u32, most: u32) -> impl FnOnce(&DeValue<'_>) -> Result<u32, String> {
+    move |value| {
+        let n = whole(value, i64::from(least), i64::from(most))?;
+        u32::try_from(n).map_err(|_| format!("{n} is out of range"))
+    }
+}
+
+/// A size: a text such as `512MiB`, or a number of bytes.
+pub fn size(value: &DeValue<'_>) -> Result<Bytes, String> {
+    match value {
+        DeValue::Integer(_) => whole(value, 0, i64::MAX).map(|n| Bytes::new(n.unsigned_abs())),
+        DeValue::String(t) => t.parse().map_err(|e: headroom_types::bytes::ParseBytesError| e.to_string()),
+        DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
+            Err(format!("this is {}, not a size", kind(value)))
+        }
+    }
+}
+
+/// A size above zero.
+pub fn some_memory(value: &DeValue<'_>) -> Result<Bytes, String> {
+    let bytes = size(value)?;
+    if bytes.is_zero() { Err("0 bytes are not enough to run anything".to_owned()) } else { Ok(bytes) }
+}
+
+/// Processors, above zero: `2`, `0.5` or `"0.5"`.
+pub fn cpus(value: &DeValue<'_>) -> Result<Cpus, String> {
+    let read = match value {
+        DeValue::Integer(n) => n.as_str().parse(),
+        DeValue::Float(n) => n.as_str().parse(),
+        DeValue::String(t) => t.parse::<Cpus>(),
+        DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
+            return Err(format!("this is {}, not a number of cores", kind(value)));
+        }
+    };
+    match read {
+        Ok(c) if c == Cpus::ZERO => Err("0 cores are not enough to run anything".to_owned()),
+        Ok(c) => Ok(c),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A duration with its unit: `500ms`, `30s`, `10m`, `1h30m`.
+pub fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
+    match value {
+        DeValue::String(t) => parse_duration(t),
+        DeValue::Integer(n) => Err(format!("{n} has no unit")),
+        DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
+            Err(format!("this is {}, not a duration", kind(value)))
+        }
+    }
+}
+
+/// Reads `500ms`, `30s`, `10m`, `1h30m`; above zero.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let mut rest = text.trim();
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err("the duration is empty".to_owned());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let number: u64 = rest[..digits].parse().map_err(|_| format!("{text:?} is not a duration"))?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit_ms = match rest[..letters].trim() {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "" => return Err(format!("{text:?} has no unit")),
+            other => return Err(format!("unknown unit {other:?} of time")),
+        };
+        rest = &rest[letters..];
+        total = number.checked_mul(unit_ms).and_then(|ms| total.checked_add(Duration::from_millis(ms))).ok_or("too long")?;
+    }
+    if total.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(total) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_their_unit() {
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "5", "s", "5 parsecs", "0s", "-3s", "99999999999999999999s"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn finds_the_name_that_was_meant() {
+        assert_eq!(nearest("comand", &["command", "count"]), Some("command"));
+        assert_eq!(nearest("max-attempts", &["max_attempts", "cap"]), Some("max_attempts"));
+        assert_eq!(nearest("colour", &["command", "count"]), None);
+    }
+
+    #[test]
+    fn one_wrong_type_does_not_hide_the_next_mistake() {
+        let source = "a = true\nb = 3\nzz = 1\n";
+        let mut report = Report::new("f", source);
+        let table = parse(source, &mut report);
+        let mut root = Section::root(&table);
+        let h = hint("why", "fix");
+        assert!(root.read(&mut report, "a", h, text).is_none());
+        assert!(root.read(&mut report, "b", h, duration).is_none());
+        assert!(root.need(&mut report, "c", h, size).is_none());
+        root.finish(&mut report);
+        let lines: Vec<Option<usize>> = report.finish(Some(())).expect_err("four").iter().map(|p| p.line).collect();
+        assert_eq!(lines, [Some(1), Some(1), Some(2), Some(3)]);
+    }
+}

@@ -1,0 +1,57 @@
+//! The shipped configuration files: they compile, they say the code's defaults, and they name every key.
+
+use std::path::Path;
+
+use headroom_config::compile::{nodeagent, resourcemanager};
+use headroom_config::{NodeAgentConfig, ResourceManagerConfig, load_nodeagent, load_resourcemanager};
+
+const RM: &str = include_str!("../resourcemanager.toml");
+const NODE: &str = include_str!("../nodeagent.toml");
+
+/// Each `# Default: …` with the line of the key below it.
+fn documented(text: &str) -> Vec<(String, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let key_after = |i: usize| lines[i + 1..].iter().find(|l| l.contains(" = ")).expect("a key below");
+    let defaults = lines.iter().enumerate().filter_map(|(i, l)| l.strip_prefix("# Default: ").map(|d| (i, d)));
+    defaults.map(|(i, d)| (d.to_owned(), (*key_after(i)).to_owned())).collect()
+}
+
+#[test]
+fn shipped_files_mean_the_defaults() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(load_resourcemanager(&folder.join("resourcemanager.toml")), Ok(ResourceManagerConfig::default()));
+    assert_eq!(load_nodeagent(&folder.join("nodeagent.toml")), Ok(NodeAgentConfig::default()));
+}
+
+#[test]
+fn each_documented_default_is_the_value_that_is_written() {
+    for text in [RM, NODE] {
+        for (default, line) in documented(text) {
+            let Some((key, value)) = line.split_once(" = ") else { panic!("{line}") };
+            if key.starts_with("# ") {
+                assert!(!default.starts_with('"'), "{key} has a fixed default and is commented out");
+            } else {
+                assert_eq!(default, value, "{key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn commented_keys_compile_too_and_none_is_forgotten() {
+    let switched_on = |text: &str| -> String {
+        let on = |l: &str| match l.strip_prefix("# ") {
+            Some(rest) if rest.split_once(" = ").is_some_and(|(k, _)| k.chars().all(|c| c.is_ascii_lowercase() || c == '_')) => {
+                format!("{rest}\n")
+            }
+            Some(_) | None => format!("{l}\n"),
+        };
+        text.lines().map(on).collect()
+    };
+    let node = nodeagent(&switched_on(NODE), "nodeagent.toml").expect("compiles");
+    let all =
+        [node.name.is_some(), node.memory.is_some(), node.cpus.is_some(), node.enforcer.is_some(), node.cgroup_root.is_some()];
+    assert!(all.iter().all(|there| *there) && node.bin_dir.is_some());
+    assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
+    assert_eq!((documented(RM).len(), documented(NODE).len()), (6, 10), "one comment for each key of the checked types");
+}
