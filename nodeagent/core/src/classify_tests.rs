@@ -1,1 +1,372 @@
+use super::*;
+use headroom_types::exit::{GroupFacts, MemoryEvents};
+use proptest::prelude::*;
 
+const MIB: u64 = 1 << 20;
+
+fn v2() -> Evidence {
+    Evidence::empty(EnforcerKind::Cgroup2)
+}
+fn v1() -> Evidence {
+    Evidence::empty(EnforcerKind::Cgroup1)
+}
+fn events(max: u64, oom: u64, oom_kill: u64, oom_group_kill: u64) -> MemoryEvents {
+    MemoryEvents { high: 0, max, oom, oom_kill, oom_group_kill }
+}
+fn own(limit: u64, peak: u64, all: MemoryEvents, local: MemoryEvents) -> GroupFacts {
+    GroupFacts {
+        limit: Some(Bytes::from_mib(limit)),
+        peak: Some(Bytes::from_mib(peak)),
+        events: all,
+        local,
+        ..GroupFacts::default()
+    }
+}
+fn killed(mut e: Evidence) -> Evidence {
+    e.signal = Some(9);
+    e
+}
+fn code(mut e: Evidence, code: i32) -> Evidence {
+    e.exit_code = Some(code);
+    e
+}
+fn asked_for(mut e: Evidence, cause: StopCause) -> Evidence {
+    e.stop_asked = Some(cause);
+    e
+}
+fn heap(mut e: Evidence, budget: u64, used: u64) -> Evidence {
+    e.heap_budget = Some(Bytes::from_mib(budget));
+    e.heap = Some(HeapFacts { used: Bytes::from_mib(used), committed: Bytes::from_mib(used), ..HeapFacts::default() });
+    e
+}
+fn marker(mut e: Evidence, line: &str) -> Evidence {
+    e.heap_marker = Some(line.to_owned());
+    e
+}
+fn outer(mut e: Evidence, level: &str, local: MemoryEvents) -> Evidence {
+    e.outer.push(OuterLevel { level: level.to_owned(), limit: None, local });
+    e
+}
+/// v2: the group's own limit was hit, the victims were in its `main`.
+fn at_own_limit(mut e: Evidence) -> Evidence {
+    e.own = own(64, 64, events(40, 1, 2, 1), events(40, 1, 0, 0));
+    outer(e, "host", events(0, 0, 2, 0))
+}
+/// v2: kills counted here, no limit within hit.
+fn victim_here(mut e: Evidence, peak: u64) -> Evidence {
+    e.own = own(64, peak, events(0, 0, 2, 1), events(0, 0, 0, 0));
+    e
+}
+fn v1_own_limit(mut e: Evidence) -> Evidence {
+    e.own = own(64, 64, events(12, 0, 1, 0), events(12, 0, 0, 0));
+    e
+}
+
+struct Row {
+    what: &'static str,
+    scope: Scope,
+    evidence: Evidence,
+    codes: &'static [i32],
+    reason: ExitReason,
+    dimension: Option<Dimension>,
+}
+
+fn row(what: &'static str, scope: Scope, evidence: Evidence, reason: ExitReason, dimension: Option<Dimension>) -> Row {
+    Row { what, scope, evidence, codes: &[], reason, dimension }
+}
+
+fn asked_rows() -> Vec<Row> {
+    use ExitReason as R;
+    use Scope::{Container as C, Task as T};
+    use StopCause as S;
+    vec![
+        row("asked to stop", C, asked_for(killed(v2()), S::Asked), R::Stopped, None),
+        row("asked to stop, ended well by SIGTERM's handler", C, asked_for(code(v2(), 0), S::Asked), R::Stopped, None),
+        row("preempted", C, asked_for(killed(v2()), S::Preempted), R::Preempted, None),
+        row("time was up", T, asked_for(killed(v2()), S::Timeout), R::Timeout, None),
+        row(
+            "a stop, then its memory ran out while it ended",
+            C,
+            asked_for(at_own_limit(killed(v2())), S::Asked),
+            R::Stopped,
+            None,
+        ),
+        row("poll enforcer", C, asked_for(killed(poll()), S::OverLimit), R::OverheadOom, Some(Dimension::Native)),
+        row("poll enforcer, a task", T, asked_for(killed(poll()), S::OverLimit), R::TaskOom, Some(Dimension::Native)),
+        row(
+            "poll enforcer, heap full",
+            C,
+            asked_for(heap(killed(poll()), 64, 64), S::OverLimit),
+            R::HeapOom,
+            Some(Dimension::Heap),
+        ),
+        row("poll enforcer came too late", C, asked_for(code(poll(), 0), S::OverLimit), R::Exit { code: 0 }, None),
+        row("stuck at its limit", C, asked_for(killed(v1()), S::Stalled), R::StalledAtLimit, Some(Dimension::Native)),
+        row("stuck, heap full", C, asked_for(heap(killed(v2()), 64, 62), S::Stalled), R::StalledAtLimit, Some(Dimension::Heap)),
+        row(
+            "stuck, heap within",
+            C,
+            asked_for(heap(killed(v2()), 64, 20), S::Stalled),
+            R::StalledAtLimit,
+            Some(Dimension::Overhead),
+        ),
+    ]
+}
+
+fn poll() -> Evidence {
+    Evidence::empty(EnforcerKind::Poll)
+}
+
+fn own_limit_rows() -> Vec<Row> {
+    use Dimension as D;
+    use ExitReason as R;
+    use Scope::{Container as C, Task as T};
+    let child_killed_v1 = code(v1_own_limit(v1()), 1);
+    let mut v1_page_cache = killed(v1());
+    v1_page_cache.own = own(64, 64, events(900, 0, 0, 0), events(900, 0, 0, 0));
+    let mut unmeasured = at_own_limit(killed(v2()));
+    unmeasured.heap_budget = Some(Bytes::from_mib(48));
+    let mut all_committed = heap(at_own_limit(killed(v2())), 48, 10);
+    all_committed.heap = all_committed.heap.map(|h| HeapFacts { committed: Bytes::from_mib(48), ..h });
+    let mut beyond = heap(at_own_limit(killed(v2())), 48, 40);
+    beyond.heap = beyond.heap.map(|h| HeapFacts { committed: Bytes::from_mib(60), ..h });
+    vec![
+        row("own limit", C, at_own_limit(killed(v2())), R::OverheadOom, Some(D::Native)),
+        row("own limit, heap full", C, heap(at_own_limit(killed(v2())), 48, 47), R::HeapOom, Some(D::Heap)),
+        row("own limit, heap within", C, heap(at_own_limit(killed(v2())), 48, 20), R::OverheadOom, Some(D::Overhead)),
+        row("own limit, heap committed at once but empty", C, all_committed, R::OverheadOom, Some(D::Overhead)),
+        row("own limit, heap beyond its budget", C, beyond, R::HeapOom, Some(D::Heap)),
+        row("own limit, heap not measured", C, unmeasured, R::OverheadOom, Some(D::Overhead)),
+        row("a task at its own limit", T, at_own_limit(killed(v2())), R::TaskOom, Some(D::Native)),
+        row("a JVM task at its own limit", T, heap(at_own_limit(killed(v2())), 48, 9), R::OverheadOom, Some(D::Overhead)),
+        row("a child was killed, the root gave up", C, code(at_own_limit(v2()), 1), R::OverheadOom, Some(D::Native)),
+        row("a shell passes on its child's 137", T, code(at_own_limit(v2()), 137), R::TaskOom, Some(D::Native)),
+        row("v1", C, killed(v1_own_limit(v1())), R::OverheadOom, Some(D::Native)),
+        row("v1, a child was killed", C, child_killed_v1, R::OverheadOom, Some(D::Native)),
+        row("v1, only page cache hit the limit, then kill -9", C, v1_page_cache, R::KilledExternally, None),
+        row("exit 0 although a child was killed", C, code(at_own_limit(v2()), 0), R::Exit { code: 0 }, None),
+        row("its end got lost, its counters did not", C, at_own_limit(v2()), R::OverheadOom, Some(D::Native)),
+    ]
+}
+
+fn outer_rows() -> Vec<Row> {
+    use ExitReason as R;
+    use Scope::{Container as C, Task as T};
+    let host = events(0, 0, 2, 0);
+    let hit = events(3, 1, 0, 0);
+    let mut v1_victim = killed(v1());
+    v1_victim.own = own(64, 20, events(0, 0, 1, 0), events(0, 0, 0, 0));
+    let mut task_died_before = code(v2(), 1);
+    task_died_before.own = own(64, 50, events(9, 1, 2, 1), events(0, 0, 0, 0));
+    let mut no_limit_of_its_own = victim_here(killed(v2()), 60);
+    no_limit_of_its_own.own.limit = None;
+    vec![
+        row("the fence", C, outer(outer(victim_here(killed(v2()), 20), "containers", hit), "host", host), R::AncestorOom, None),
+        row("the host", C, outer(victim_here(killed(v2()), 20), "host", host), R::NodeOom, None),
+        row("the host, nothing else known", C, victim_here(killed(v2()), 20), R::AncestorOom, None),
+        row("the host, without a cgroup", C, outer(killed(poll()), "host", host), R::NodeOom, None),
+        row("v1, the fence", C, outer(v1_victim.clone(), "containers", events(4, 0, 0, 0)), R::AncestorOom, None),
+        row("v1, the host", C, outer(v1_victim, "host", host), R::NodeOom, None),
+        row("somebody else was killed on the host", C, outer(killed(v2()), "host", host), R::KilledExternally, None),
+        row(
+            "a task died before; its executor failed by itself",
+            C,
+            outer(task_died_before.clone(), "host", host),
+            R::Exit { code: 1 },
+            None,
+        ),
+        row("a task well within its own limit", T, outer(victim_here(killed(v2()), 20), "container", hit), R::AncestorOom, None),
+        row(
+            "a task close to its own limit",
+            T,
+            outer(victim_here(killed(v2()), 62), "container", hit),
+            R::TaskOom,
+            Some(Dimension::Native),
+        ),
+        row(
+            "a task without a limit of its own",
+            T,
+            outer(no_limit_of_its_own, "container", hit),
+            R::TaskOom,
+            Some(Dimension::Native),
+        ),
+        row("a task killed for the fence", T, outer(victim_here(killed(v2()), 62), "containers", hit), R::AncestorOom, None),
+        row("a task killed for the host", T, outer(victim_here(killed(v2()), 62), "host", host), R::NodeOom, None),
+    ]
+}
+
+fn runtime_rows() -> Vec<Row> {
+    use Dimension as D;
+    use ExitReason as R;
+    use Scope::{Container as C, Task as T};
+    let jvm = |c| heap(code(v2(), c), 64, 30);
+    let declared = |what, scope, e, reason, d| Row { codes: &[3, 52], ..row(what, scope, e, reason, d) };
+    let direct = "java.lang.OutOfMemoryError: Direct buffer memory";
+    let direct17 = "java.lang.OutOfMemoryError: Cannot reserve 1048576 bytes of direct buffer memory (allocated: 1, limit: 2)";
+    vec![
+        declared("declared exit code", C, jvm(3), R::HeapOom, Some(D::Heap)),
+        declared("declared exit code of a task", T, jvm(52), R::HeapOom, Some(D::Heap)),
+        declared("declared exit code, no budget", C, code(v2(), 3), R::HeapOom, Some(D::Native)),
+        row("exit code 3, not declared", C, jvm(3), R::Exit { code: 3 }, None),
+        row("java heap space", T, marker(jvm(1), "java.lang.OutOfMemoryError: Java heap space"), R::HeapOom, Some(D::Heap)),
+        row(
+            "gc overhead",
+            C,
+            marker(jvm(1), "java.lang.OutOfMemoryError: GC overhead limit exceeded"),
+            R::HeapOom,
+            Some(D::Heap),
+        ),
+        row("direct buffers", C, marker(jvm(1), direct), R::OverheadOom, Some(D::Overhead)),
+        declared("direct buffers beat the code", C, marker(jvm(3), direct17), R::OverheadOom, Some(D::Overhead)),
+        row("metaspace", T, marker(jvm(1), "java.lang.OutOfMemoryError: Metaspace"), R::OverheadOom, Some(D::Overhead)),
+        row(
+            "abort with a marker",
+            C,
+            marker(signal(6), "java.lang.OutOfMemoryError: Java heap space"),
+            R::HeapOom,
+            Some(D::Native),
+        ),
+        row(
+            "kill -9 %p by the JVM itself",
+            C,
+            marker(killed(v2()), "Terminating due to java.lang.OutOfMemoryError: Java heap space"),
+            R::HeapOom,
+            Some(D::Native),
+        ),
+        row("a marker of its own words", C, marker(code(v2(), 7), "arena exhausted"), R::HeapOom, Some(D::Native)),
+        row(
+            "caught, and ended well",
+            C,
+            marker(code(v2(), 0), "java.lang.OutOfMemoryError: Java heap space"),
+            R::Exit { code: 0 },
+            None,
+        ),
+        row(
+            "kill by the kernel beats the marker",
+            C,
+            marker(at_own_limit(killed(v2())), direct),
+            R::OverheadOom,
+            Some(D::Native),
+        ),
+    ]
+}
+
+fn signal(n: i32) -> Evidence {
+    let mut e = v2();
+    e.signal = Some(n);
+    e
+}
+
+fn plain_rows() -> Vec<Row> {
+    use ExitReason as R;
+    use Scope::{Container as C, Task as T};
+    vec![
+        row("success", C, code(v2(), 0), R::Exit { code: 0 }, None),
+        row("137 by itself proves nothing", T, code(v2(), 137), R::Exit { code: 137 }, None),
+        row("kill -9", C, killed(v2()), R::KilledExternally, None),
+        row("kill -9, v1", T, killed(v1()), R::KilledExternally, None),
+        row("kill -9, no privileges", C, killed(poll()), R::KilledExternally, None),
+        row("segmentation fault", C, signal(11), R::Signal { signal: 11 }, None),
+        row("SIGTERM from a stranger", C, signal(15), R::Signal { signal: 15 }, None),
+        row("nothing known at all", C, v2(), R::KilledExternally, None),
+    ]
+}
+
+#[test]
+fn table() {
+    let rows = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), plain_rows()];
+    for r in rows.into_iter().flatten() {
+        let v = classify(&r.evidence, r.scope, r.codes);
+        assert_eq!((v.reason, v.dimension), (r.reason, r.dimension), "{}: {:#?}", r.what, r.evidence);
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_every_reason_it_can_give() {
+    let given: std::collections::BTreeSet<&str> = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), plain_rows()]
+        .into_iter()
+        .flatten()
+        .map(|r| r.reason.name())
+        .collect();
+    let all = [
+        "heap_oom",
+        "overhead_oom",
+        "task_oom",
+        "stalled_at_limit",
+        "ancestor_oom",
+        "node_oom",
+        "killed_externally",
+        "stopped",
+        "preempted",
+        "timeout",
+        "exit",
+        "signal",
+    ];
+    assert_eq!(given, all.into_iter().collect(), "launch_failed and node_lost are not ends of a program");
+}
+
+fn any_events() -> impl Strategy<Value = MemoryEvents> {
+    (0u64..4, 0u64..3, 0u64..3, 0u64..2).prop_map(|(max, oom, kill, group)| events(max, oom, kill, group))
+}
+
+fn any_evidence() -> impl Strategy<Value = Evidence> {
+    let enforcer = prop_oneof![Just(EnforcerKind::Cgroup2), Just(EnforcerKind::Cgroup1), Just(EnforcerKind::Poll)];
+    let end =
+        prop_oneof![(0i32..140).prop_map(|c| (Some(c), None)), (1i32..32).prop_map(|s| (None, Some(s))), Just((None, None))];
+    let stop = proptest::option::of(prop_oneof![
+        Just(StopCause::Asked),
+        Just(StopCause::Preempted),
+        Just(StopCause::Timeout),
+        Just(StopCause::OverLimit),
+        Just(StopCause::Stalled)
+    ]);
+    let level = prop_oneof![Just("container"), Just("containers"), Just("host")];
+    let outer = proptest::collection::vec((level, any_events()), 0..3);
+    let sizes = (1u64..200, 0u64..200, proptest::option::of(1u64..200), 0u64..200);
+    (enforcer, end, stop, any_events(), any_events(), outer, sizes).prop_map(
+        |(enforcer, (exit_code, signal), stop_asked, local, below, outer, (limit, peak, budget, used))| {
+            let all = events(local.max + below.max, local.oom + below.oom, local.oom_kill + below.oom_kill, below.oom_group_kill);
+            let mut e = Evidence::empty(enforcer);
+            e.exit_code = exit_code;
+            e.signal = signal;
+            e.stop_asked = stop_asked;
+            e.own = own(limit, peak, all, local);
+            e.outer = outer.into_iter().map(|(l, local)| OuterLevel { level: l.to_owned(), limit: None, local }).collect();
+            e.heap_budget = budget.map(|b| Bytes::new(b * MIB));
+            e.heap = budget.map(|_| HeapFacts { used: Bytes::new(used * MIB), ..HeapFacts::default() });
+            e
+        },
+    )
+}
+
+proptest! {
+    /// Safety: nobody is charged for memory unless a counter, the runtime or our own enforcer says so.
+    #[test]
+    fn memory_is_never_blamed_without_a_witness(e in any_evidence(), task in any::<bool>()) {
+        let scope = if task { Scope::Task } else { Scope::Container };
+        let v = classify(&e, scope, &[3]);
+        if v.reason.charge() == headroom_types::Charge::Memory {
+            let kills = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
+            let ours = matches!(e.stop_asked, Some(StopCause::OverLimit | StopCause::Stalled));
+            prop_assert!(kills || ours || e.exit_code == Some(3) || e.heap_marker.is_some());
+            prop_assert!(v.dimension.is_some());
+        } else {
+            prop_assert_eq!(v.dimension, None);
+        }
+    }
+
+    /// Safety: what ended well without being asked to is a success, whatever else happened.
+    #[test]
+    fn success_wins(mut e in any_evidence()) {
+        e.exit_code = Some(0);
+        e.signal = None;
+        e.stop_asked = None;
+        prop_assert_eq!(classify(&e, Scope::Container, &[3]).reason, ExitReason::Exit { code: 0 });
+    }
+
+    /// Safety: a container's verdict never speaks of a task.
+    #[test]
+    fn a_container_is_no_task(e in any_evidence()) {
+        prop_assert_ne!(classify(&e, Scope::Container, &[]).reason, ExitReason::TaskOom);
+    }
+}
