@@ -1,1 +1,8 @@
-//! Stub.
+//! What the tests of the whole house stand on: guests with a kernel of their own, clusters of real daemons, the built programs.
+//!
+//! Owned by the tests in `tests/` and by `measure`. Never part of what is shipped, and never imported by another crate.
+
+#![forbid(unsafe_code)]
+
+pub mod guest;
+pub mod programs;

@@ -1,0 +1,107 @@
+//! Process 1 of a guest: makes the mounts, runs one program, reaps orphans, leaves the result on the host, powers off.
+//!
+//! Started by the guest's kernel, never by hand. Whatever fails here ends the guest without a result file, which the host
+//! takes for a failure, and the reason is on the guest's console.
+
+#![forbid(unsafe_code)]
+
+mod mounts;
+mod systemd;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use integration::guest::job::{self, Init, Job};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, wait};
+use nix::unistd::Pid;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).map(String::as_str) == Some(systemd::UNIT_ARGUMENT) {
+        return systemd::run_as_unit();
+    }
+    ensure!(std::process::id() == 1, "guest-init is process 1 of a test guest and does nothing elsewhere");
+    let dir = std::env::var(job::DIR_VARIABLE).context("no job directory on the kernel's command line")?;
+    if let Err(error) = serve(Path::new(&dir)) {
+        complain(&format!("guest-init: {error:#}"));
+    }
+    off()
+}
+
+fn serve(dir: &Path) -> Result<()> {
+    mounts::make(dir)?;
+    let text = fs::read(Path::new(job::MOUNT).join(job::JOB)).context("reading the job")?;
+    let task: Job = serde_json::from_slice(&text).context("understanding the job")?;
+    mounts::keep(&task.keep)?;
+    mounts::loopback_up()?;
+    match &task.init {
+        Init::Plain => leave_result(run(&task)?),
+        Init::Systemd { files } => systemd::become_systemd(dir, &task, files),
+    }
+}
+
+/// Runs the program and reaps everything that is orphaned meanwhile. Its exit code; 128 + n for signal n.
+fn run(task: &Job) -> Result<i32> {
+    let append = |name| OpenOptions::new().append(true).open(Path::new(job::MOUNT).join(name));
+    let (program, arguments) = task.argv.split_first().context("the job names no program")?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .envs([("HOME", "/tmp"), ("LANG", "C.UTF-8"), ("TMPDIR", "/tmp")])
+        .envs(&task.env)
+        .current_dir(&task.cwd)
+        .stdin(Stdio::null())
+        .stdout(append(job::STDOUT)?)
+        .stderr(append(job::STDERR)?)
+        .spawn();
+    let child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            writeln!(append(job::STDERR)?, "{program} could not be started in the guest: {error}")?;
+            return Ok(127);
+        }
+    };
+    let main = Pid::from_raw(i32::try_from(child.id())?);
+    loop {
+        match wait() {
+            Ok(WaitStatus::Exited(pid, code)) if pid == main => return Ok(code),
+            Ok(WaitStatus::Signaled(pid, signal, _core)) if pid == main => return Ok(128 + signal as i32),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error).context("waiting for the program"),
+        }
+    }
+}
+
+/// Last thing on the host's side: the name appears only when the text is whole.
+fn leave_result(code: i32) -> Result<()> {
+    let unfinished = Path::new(job::MOUNT).join("rc.unfinished");
+    let mut file = File::create(&unfinished)?;
+    write!(file, "{code}")?;
+    file.sync_all()?;
+    fs::rename(&unfinished, Path::new(job::MOUNT).join(job::RC)).context("leaving the result")
+}
+
+fn complain(text: &str) {
+    if let Ok(mut console) = OpenOptions::new().write(true).open("/dev/console") {
+        // Nobody is left to tell when this fails.
+        let _ = writeln!(console, "{text}");
+    }
+}
+
+fn off() -> Result<()> {
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    let never = reboot(RebootMode::RB_POWER_OFF).context("powering off")?;
+    match never {}
+}
+
+/// Exit code of a finished program as a shell would give it.
+fn shell_code(status: std::process::ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

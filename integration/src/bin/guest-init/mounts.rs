@@ -1,0 +1,46 @@
+//! The file systems of a guest: kernel ones, fresh tmpfs where programs write, and windows to the host.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use integration::guest::job;
+use nix::mount::{MsFlags, mount};
+
+/// Kernel file systems, tmpfs, and the job directory.
+pub(crate) fn make(dir: &Path) -> Result<()> {
+    // proc comes first: until then /proc is the host's, seen through the root file system.
+    // /dev is the kernel's own work (devtmpfs.mount).
+    for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("cgroup2", "/sys/fs/cgroup")] {
+        fresh(kind, at)?;
+    }
+    fs::create_dir_all("/dev/shm")?;
+    for at in job::HIDDEN.iter().chain(&["/dev/shm"]) {
+        fresh("tmpfs", at)?;
+    }
+    window(dir, Path::new(job::MOUNT), MsFlags::empty())
+}
+
+/// Shows host directories again that a tmpfs hides.
+pub(crate) fn keep(dirs: &[PathBuf]) -> Result<()> {
+    dirs.iter().try_for_each(|dir| window(dir, dir, MsFlags::MS_RDONLY))
+}
+
+/// A directory of the host at `at`.
+pub(crate) fn window(host: &Path, at: &Path, flags: MsFlags) -> Result<()> {
+    fs::create_dir_all(at).with_context(|| format!("making {}", at.display()))?;
+    mount(Some("none"), at, Some("hostfs"), flags, Some(host)).with_context(|| format!("showing {} of the host", host.display()))
+}
+
+pub(crate) fn fresh(kind: &str, at: &str) -> Result<()> {
+    mount(Some("none"), at, Some(kind), MsFlags::empty(), None::<&str>).with_context(|| format!("mounting {kind} at {at}"))
+}
+
+/// The guest's only network. busybox does it because the call is an ioctl, and this crate has no unsafe code.
+pub(crate) fn loopback_up() -> Result<()> {
+    let status = Command::new("/bin/busybox").args(["ip", "link", "set", "lo", "up"]).status();
+    let status = status.context("/bin/busybox: `apt-get install -y busybox-static`")?;
+    ensure!(status.success(), "busybox could not bring up the loopback interface");
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! Measurements of the whole house.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,117 @@
+//! Guests: a Linux kernel of one's own for a test, by User-Mode Linux, in less than a second.
+//!
+//! A guest sees the host's files read-only, has cgroup v2 and nothing else at `/sys/fs/cgroup`, one processor, its own process
+//! tree and a loopback interface. Who owns it: the test that made it; it is killed when the test's thread ends. It never
+//! writes to the host except into its own job directory.
+
+mod boot;
+pub mod job;
+mod rerun;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_types::Bytes;
+
+pub use rerun::{in_guest, rerun};
+
+/// A guest that has not been started.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    memory: Bytes,
+    timeout: Duration,
+    job: job::Job,
+}
+
+/// How the program in a guest ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its exit code; 128 + n for signal n.
+    pub code: i32,
+    /// All it wrote to standard output.
+    pub stdout: String,
+    /// All it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Guest::new()
+    }
+}
+
+impl Guest {
+    /// 512 MiB, 50 s, plain process 1.
+    pub fn new() -> Self {
+        let env = BTreeMap::from([(job::IN_GUEST.to_owned(), "1".to_owned())]);
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        Guest {
+            memory: Bytes::from_mib(512),
+            timeout: Duration::from_secs(50),
+            job: job::Job { env, cwd, ..job::Job::default() },
+        }
+    }
+
+    /// Memory of the whole guest. Costs the host only what is touched.
+    #[must_use]
+    pub fn memory(mut self, memory: Bytes) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// After this long the guest is killed and the run is an error.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// One more variable for the program.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.job.env.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// A host directory that the guest must see, though it lies below one that the guest replaces (`/tmp`, `/run`, `/var/tmp`).
+    /// Directories elsewhere are seen anyway, and need no mention.
+    #[must_use]
+    pub fn keep(mut self, dir: &Path) -> Self {
+        if job::HIDDEN.iter().any(|hidden| dir.starts_with(hidden)) && !self.job.keep.iter().any(|k| dir.starts_with(k)) {
+            self.job.keep.push(dir.to_owned());
+        }
+        self
+    }
+
+    /// Where the program starts; the caller's own directory when not said.
+    #[must_use]
+    pub fn directory(mut self, dir: &Path) -> Self {
+        self.job.cwd = dir.to_owned();
+        self
+    }
+
+    /// systemd as process 1, with `files` (path in the guest, text) laid over the root.
+    #[must_use]
+    pub fn systemd(mut self, files: BTreeMap<PathBuf, String>) -> Self {
+        self.job.init = job::Init::Systemd { files };
+        self
+    }
+
+    /// Boots, runs `argv`, powers off. An error when there is no kernel to boot, or the guest did not come to its end in time.
+    pub fn run<S: AsRef<OsStr>>(mut self, argv: &[S]) -> Result<Outcome> {
+        self.job.argv = argv
+            .iter()
+            .map(|word| word.as_ref().to_str().map(str::to_owned).context("an argument for a guest must be UTF-8"))
+            .collect::<Result<_>>()?;
+        let program = PathBuf::from(self.job.argv.first().context("nothing to run in the guest")?);
+        let cwd = self.job.cwd.clone();
+        let init = boot::init_binary()?;
+        for dir in [program.parent(), init.parent(), Some(cwd.as_path())].into_iter().flatten() {
+            self = self.keep(dir);
+        }
+        boot::run(&boot::Machine { memory: self.memory, timeout: self.timeout, init }, &self.job)
+    }
+}

@@ -1,0 +1,71 @@
+//! The tests of the crates that touch the kernel, run again inside a guest, where cgroup v2 is the only hierarchy.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use integration::guest::Guest;
+use integration::programs;
+
+/// Runs every test binary of `package` in a guest; all their tests must pass, and there must be some.
+fn in_guest(package: &str) {
+    let mut passed = 0;
+    for binary in programs::tests_of(package).expect("test binaries") {
+        let guest = Guest::new()
+            .memory(Bytes::from_gib(1))
+            .timeout(Duration::from_secs(240))
+            .keep(programs::dir().expect("programs"))
+            .directory(&binary.folder)
+            .env("INSTA_UPDATE", "no")
+            .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"))
+            .env(programs::DIR_VARIABLE, programs::dir().expect("programs").to_str().expect("UTF-8"));
+        let program = binary.path.to_str().expect("UTF-8");
+        let outcome = guest.run(&[program, "--test-threads=1"]).expect("a result");
+        let count = passed_in(&outcome.stdout).unwrap_or_else(|| panic!("{program}: no result line"));
+        assert_eq!(outcome.code, 0, "{program} failed in the guest");
+        passed += count;
+    }
+    assert!(passed > 0, "{package} has no tests that run in a guest");
+    println!("{package}: {passed} tests passed on cgroup v2");
+}
+
+/// The count of a line `test result: ok. 7 passed; 0 failed; …`.
+fn passed_in(stdout: &str) -> Option<u32> {
+    let line = stdout.lines().find(|l| l.starts_with("test result: "))?;
+    line.split(". ").nth(1)?.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn the_count_is_read_from_the_result_line() {
+    let text =
+        "running 3 tests\n\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.1s\n";
+    assert_eq!(passed_in(text), Some(3));
+    assert_eq!(passed_in("test result: FAILED. 2 passed; 1 failed;"), Some(2));
+    assert_eq!(passed_in("running 0 tests"), None);
+}
+
+#[test]
+fn node_cgroup() {
+    in_guest("headroom-node-cgroup");
+}
+
+#[test]
+fn node_exec() {
+    in_guest("headroom-node-exec");
+}
+
+#[test]
+fn container_shim() {
+    in_guest("headroom-container-shim");
+}
+
+#[test]
+fn nodeagent() {
+    in_guest("headroom-nodeagent");
+}
+
+#[test]
+fn executor() {
+    in_guest("headroom-executor");
+}

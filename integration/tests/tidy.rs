@@ -1,0 +1,312 @@
+//! House rules that no compiler checks: who may depend on whom, sizes, forbidden words, documentation that leads somewhere.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+const PREFIX: &str = "headroom-";
+
+/// Every arrow between crates of the house, as in the plan. An arrow that is not here is a decision: write it down first.
+const LAYERS: [(&str, &[&str]); 16] = [
+    ("types", &[]),
+    ("wire", &["types"]),
+    ("client", &["types", "wire"]),
+    ("config", &["types"]),
+    ("rm-core", &["types"]),
+    ("rm-store", &["rm-core", "types"]),
+    ("resourcemanager", &["config", "rm-core", "rm-store", "types", "wire"]),
+    ("node-core", &["types"]),
+    ("node-cgroup", &["types"]),
+    ("node-exec", &[]),
+    ("container-shim", &[]),
+    ("nodeagent", &["client", "config", "container-shim", "node-cgroup", "node-core", "node-exec", "types", "wire"]),
+    ("appmaster", &["client", "config", "types", "wire"]),
+    ("executor", &["client", "node-cgroup", "node-core", "node-exec", "types", "wire"]),
+    ("rmctl", &["appmaster", "client", "config", "nodeagent", "resourcemanager", "types", "wire"]),
+    ("integration", &["client", "types", "wire"]),
+];
+
+/// What a crate may not reach by any path: the pure cores no runtime and no wire, the shim no runtime, syscalls nothing of ours.
+const FORBIDDEN: [(&str, &[&str]); 6] = [
+    ("headroom-types", &["tokio", "reqwest", "axum", "tracing"]),
+    ("headroom-wire", &["tokio", "reqwest", "axum", "tracing"]),
+    ("headroom-rm-core", &["tokio", "headroom-wire", "headroom-rm-store", "tracing", "rand"]),
+    ("headroom-node-core", &["tokio", "headroom-wire", "headroom-node-cgroup", "headroom-node-exec", "tracing", "rand"]),
+    ("headroom-node-exec", &["headroom-types", "headroom-wire", "headroom-node-core", "headroom-node-cgroup", "tokio"]),
+    ("headroom-container-shim", &["tokio", "headroom-types", "headroom-wire", "headroom-node-exec", "serde"]),
+];
+
+/// Crates that may hold unsafe code.
+const UNSAFE: [&str; 2] = ["headroom-node-exec", "headroom-container-shim"];
+
+const TOP_LEVEL: [&str; 15] = [
+    ".ci",
+    ".clippy.toml",
+    ".config",
+    ".gitignore",
+    ".rustfmt.toml",
+    "CHANGELOG.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "README.md",
+    "client",
+    "config",
+    "docs",
+    "integration",
+    "nodeagent",
+];
+const TOP_LEVEL_MORE: [&str; 2] = ["rm", "systemd"];
+
+const LONGEST_FILE: usize = 600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(root()).output();
+    let output = output.unwrap_or_else(|e| panic!("{program} could not be started: {e}"));
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Files of the repository: tracked, or new and not ignored.
+fn files() -> Vec<PathBuf> {
+    let list = output_of("git", &["ls-files", "--cached", "--others", "--exclude-standard"]);
+    list.lines().map(PathBuf::from).filter(|p| root().join(p).is_file()).collect()
+}
+
+fn files_with(extension: &str) -> Vec<(PathBuf, String)> {
+    let wanted = |p: &PathBuf| p.extension().is_some_and(|e| e == extension);
+    files().into_iter().filter(wanted).map(|p| (p.clone(), read(&p))).collect()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn metadata() -> Value {
+    let text = output_of(env!("CARGO"), &["metadata", "--format-version", "1", "--locked", "--offline"]);
+    serde_json::from_str(&text).expect("cargo writes JSON")
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("{key} is not a text in {value}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("{key} is not a list"))
+}
+
+/// Packages of the workspace by name.
+fn members(metadata: &Value) -> BTreeMap<&str, &Value> {
+    let ids: BTreeSet<&str> = list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
+    list(metadata, "packages").iter().filter(|p| ids.contains(text(p, "id"))).map(|p| (text(p, "name"), p)).collect()
+}
+
+fn none(found: &[String], rule: &str) {
+    assert!(found.is_empty(), "{rule}\n{}", found.join("\n"));
+}
+
+#[test]
+fn crates_depend_on_each_other_as_planned() {
+    let metadata = metadata();
+    let ours = members(&metadata);
+    let full = |short: &str| if short == "integration" { short.to_owned() } else { format!("{PREFIX}{short}") };
+    let planned: BTreeMap<String, BTreeSet<String>> =
+        LAYERS.iter().map(|(name, to)| (full(name), to.iter().map(|t| full(t)).collect())).collect();
+    let inside = |package: &Value| -> BTreeSet<String> {
+        let normal = list(package, "dependencies").iter().filter(|d| d["kind"].is_null());
+        normal.map(|d| text(d, "name").to_owned()).filter(|name| ours.contains_key(name.as_str())).collect()
+    };
+    let real: BTreeMap<String, BTreeSet<String>> = ours.iter().map(|(name, p)| ((*name).to_owned(), inside(p))).collect();
+    for (name, to) in &real {
+        assert_eq!(Some(to), planned.get(name), "the dependencies of {name} (found, planned)");
+    }
+    assert_eq!(real.len(), planned.len(), "a planned crate is missing");
+}
+
+/// All packages that `from` needs to be built as a dependency, by name.
+fn reachable(metadata: &Value, from: &str) -> BTreeSet<String> {
+    let names: BTreeMap<&str, &str> = list(metadata, "packages").iter().map(|p| (text(p, "id"), text(p, "name"))).collect();
+    let nodes: BTreeMap<&str, &Value> = list(&metadata["resolve"], "nodes").iter().map(|n| (text(n, "id"), n)).collect();
+    let is_normal = |d: &&Value| list(d, "dep_kinds").iter().any(|k| k["kind"].is_null());
+    let mut todo: Vec<&str> = names.iter().filter(|(_, name)| **name == from).map(|(id, _)| *id).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(id) = todo.pop() {
+        for dependency in list(nodes[id], "deps").iter().filter(is_normal) {
+            if seen.insert(text(dependency, "pkg")) {
+                todo.push(text(dependency, "pkg"));
+            }
+        }
+    }
+    seen.into_iter().map(|id| names[id].to_owned()).collect()
+}
+
+#[test]
+fn forbidden_things_are_out_of_reach() {
+    let metadata = metadata();
+    for (name, banned) in FORBIDDEN {
+        let reach = reachable(&metadata, name);
+        for wrong in banned {
+            assert!(!reach.contains(*wrong), "{name} reaches {wrong}; `cargo tree -p {name} -i {wrong}` shows how");
+        }
+    }
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_house() {
+    let metadata = metadata();
+    for (name, package) in members(&metadata) {
+        let manifest = std::fs::read_to_string(text(package, "manifest_path")).expect("reads");
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} has no `[lints] workspace = true`");
+    }
+}
+
+/// The first file of every library and program: package name, path relative to the root, text.
+fn roots_of_targets(metadata: &Value) -> Vec<(String, String, String)> {
+    let shipped = |t: &&Value| list(t, "kind").iter().any(|k| k == "lib" || k == "bin");
+    let mut found = Vec::new();
+    for (name, package) in members(metadata) {
+        for target in list(package, "targets").iter().filter(shipped) {
+            let path = text(target, "src_path");
+            let short = Path::new(path).strip_prefix(root()).map_or(path.to_owned(), |p| p.display().to_string());
+            found.push((name.to_owned(), short, std::fs::read_to_string(path).expect("reads")));
+        }
+    }
+    found
+}
+
+#[test]
+fn unsafe_code_has_two_rooms_only() {
+    let metadata = metadata();
+    let loose = roots_of_targets(&metadata)
+        .into_iter()
+        .filter(|(name, _, source)| !UNSAFE.contains(&name.as_str()) && !source.contains("#![forbid(unsafe_code)]"))
+        .map(|(_, path, _)| path);
+    none(&loose.collect::<Vec<_>>(), "these do not say #![forbid(unsafe_code)]:");
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let silent = files_with("rs").into_iter().filter(|(path, source)| {
+        let shipped = path.components().any(|c| c.as_os_str() == "src");
+        shipped && !source.starts_with("//!")
+    });
+    none(&silent.map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(), "these begin without a header doc:");
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let long =
+        files_with("rs").into_iter().map(|(path, source)| (path, source.lines().count())).filter(|(_, n)| *n > LONGEST_FILE);
+    let long: Vec<String> = long.map(|(path, n)| format!("{} has {n} lines", path.display())).collect();
+    none(&long, "more than 600 lines; one idea a file:");
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Split, so that this file does not find itself.
+    let words =
+        [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+    let mut found = Vec::new();
+    for (path, source) in ["rs", "toml", "md", "sh", "service"].into_iter().flat_map(files_with) {
+        for (line, text) in source.lines().enumerate().filter(|(_, t)| words.iter().any(|w| t.contains(w))) {
+            found.push(format!("{}:{}: {}", path.display(), line + 1, text.trim()));
+        }
+    }
+    none(&found, "finish it or file it:");
+}
+
+#[test]
+fn modules_are_named_after_their_idea() {
+    let empty = ["util", "utils", "helper", "helpers", "common", "misc", "shared"];
+    let found: Vec<String> = files()
+        .iter()
+        .filter(|p| p.with_extension("").components().any(|c| c.as_os_str().to_str().is_some_and(|c| empty.contains(&c))))
+        .map(|p| p.display().to_string())
+        .collect();
+    none(&found, "named after nothing:");
+}
+
+#[test]
+fn the_top_level_has_its_shape() {
+    let first = |p: &PathBuf| p.components().next().map(|c| c.as_os_str().to_string_lossy().into_owned());
+    let real: BTreeSet<String> = files().iter().filter_map(first).collect();
+    let wanted: BTreeSet<String> = TOP_LEVEL.iter().chain(&TOP_LEVEL_MORE).map(|&s| s.to_owned()).collect();
+    assert_eq!(real, wanted);
+}
+
+#[test]
+fn no_path_of_one_machine_is_written_down() {
+    let places = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
+    let mut found = Vec::new();
+    for path in files() {
+        // Golden files and sources alike; a binary file has no lines to look at.
+        let Ok(source) = std::fs::read_to_string(root().join(&path)) else { continue };
+        for (line, _) in source.lines().enumerate().filter(|(_, t)| places.iter().any(|p| t.contains(p))) {
+            found.push(format!("{}:{}", path.display(), line + 1));
+        }
+    }
+    none(&found, "paths that exist on one machine only:");
+}
+
+/// Targets of the links in a Markdown text that point into the repository.
+fn links(source: &str) -> Vec<&str> {
+    let targets = source.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|t| !t.contains("://") && !t.starts_with('#') && !t.starts_with("mailto:")).collect()
+}
+
+/// Words in backquotes that name a file of the repository: a known first folder, and an extension.
+fn named_files(source: &str) -> Vec<&str> {
+    let folders = ["rm/", "client/", "nodeagent/", "config/", "integration/", "systemd/", "docs/", ".config/", ".ci/"];
+    let quoted = source.split('`').skip(1).step_by(2);
+    quoted
+        .filter(|w| folders.iter().any(|f| w.starts_with(f)) && !w.contains(['*', '{', '<', ' ', '…']) && w.contains('.'))
+        .collect()
+}
+
+#[test]
+fn documentation_leads_somewhere() {
+    let mut broken = Vec::new();
+    for (path, source) in files_with("md") {
+        let folder = root().join(&path).parent().expect("has a folder").to_owned();
+        for link in links(&source) {
+            let file = link.split('#').next().unwrap_or_default();
+            if !folder.join(file).exists() {
+                broken.push(format!("{}: link to {link}", path.display()));
+            }
+        }
+        for name in named_files(&source) {
+            if !root().join(name.split([':', '#']).next().unwrap_or(name)).exists() {
+                broken.push(format!("{}: names {name}", path.display()));
+            }
+        }
+    }
+    none(&broken, "the documentation points at nothing:");
+}
+
+#[test]
+fn decisions_are_numbered_without_gaps() {
+    let mut numbers: Vec<usize> = files()
+        .iter()
+        .filter(|p| p.starts_with("docs/decisions"))
+        .filter_map(|p| p.file_name()?.to_str()?.get(..4)?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
+    assert!(numbers.len() >= 4);
+}
+
+#[test]
+fn no_crate_brings_a_c_library_for_tls() {
+    let lock = read(Path::new("Cargo.lock"));
+    for banned in ["openssl-sys", "aws-lc-sys", "native-tls", "libsqlite3-sys"] {
+        assert!(!lock.contains(&format!("name = \"{banned}\"")), "{banned} is in Cargo.lock; `cargo tree -i {banned}` shows why");
+    }
+}
