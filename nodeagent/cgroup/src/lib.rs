@@ -1,1 +1,25 @@
-//! Stub.
+//! Kernel files that hold containers to their limits: cgroup v2, v1, and an unprivileged fallback, behind one enum.
+//!
+//! *Architecture Invariant*: this is the only crate that knows names of cgroup files. It starts no processes and never
+//! writes above its own root (one exception, in `detect`).
+//!
+//! The crate `cgroups-rs` is used for one thing only, to learn which hierarchy the host runs. Its builder drops write errors (a container
+//! would start without its limit), enables controllers from the real root downwards, and cannot read out-of-memory
+//! counters on v2; so directories, limits with read-back, counters, kill and removal are our own, in `tree`.
+
+#![forbid(unsafe_code)]
+
+pub mod detect;
+pub mod enforcer;
+pub mod error;
+pub mod group;
+pub mod hsperf;
+pub mod plan;
+pub mod watch;
+
+pub use detect::{Found, Wanted, detect};
+pub use enforcer::Enforcer;
+pub use error::CgroupError;
+pub use group::Group;
+pub use plan::{Limits, OomGroup};
+pub use watch::Watch;

@@ -1,1 +1,7 @@
-//! Stub.
+//! The records a container's shim and the node agent exchange by files.
+//!
+//! *Architecture Invariant*: no dependencies, no runtime, no unsafe code in the library half. The program half is `main.rs`.
+
+pub mod record;
+
+pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Rlimit, Spec, User};

@@ -1,0 +1,1 @@
+//! The two fields of `/proc/PID/stat` this crate needs.

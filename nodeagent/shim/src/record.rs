@@ -1,0 +1,518 @@
+//! Formats of the files in a container's directory: `spec` (agent to shim), `pid`, `exit` (shim to agent), and the one line the
+//! shim says on its standard output.
+//!
+//! All are lines of `key value`, with `\\`, newline and NUL escaped, a versioned first line and a last line `end`, so that a torn file is
+//! recognised. Texts are bytes: a path or an argument need not be UTF-8. Pure: no file is opened here.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// File names in a container's directory.
+pub mod file {
+    /// The specification, written by the agent before it starts the shim.
+    pub const SPEC: &str = "spec";
+    /// Program's pid and start time, written by the shim after the program has taken over.
+    pub const PID: &str = "pid";
+    /// The exit record, written by the shim.
+    pub const EXIT: &str = "exit";
+}
+
+/// What the shim is to run and to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// Program and arguments. A program without a slash is looked up in `PATH` of `env`.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// Standard output, opened for appending, made when missing.
+    pub stdout: PathBuf,
+    /// Standard error, likewise.
+    pub stderr: PathBuf,
+    /// `cgroup.procs` files: the child writes `0` into each before it becomes the program.
+    pub procs_files: Vec<PathBuf>,
+    /// Kernel files the shim reads right after the end (`Group::counter_files`).
+    pub counters: Vec<PathBuf>,
+    /// Badness of the program against the host's out-of-memory killer.
+    pub oom_score_adj: Option<i32>,
+    /// Resource limits.
+    pub rlimits: Vec<Rlimit>,
+    /// Whom the program runs as.
+    pub user: Option<User>,
+}
+
+/// One resource limit, by the kernel's number (`RLIMIT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rlimit {
+    /// `RLIMIT_*`.
+    pub resource: u32,
+    /// In force.
+    pub soft: u64,
+    /// The ceiling.
+    pub hard: u64,
+}
+
+/// A user with all groups, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// How the program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By itself.
+    Code(i32),
+    /// By a signal.
+    Signal {
+        /// Its number.
+        signal: i32,
+        /// Whether a core was dumped.
+        core: bool,
+    },
+    /// It never ran.
+    Failed {
+        /// Which step: `cgroup`, `stdio`, `chdir`, `user`, `limit`, `exec` …
+        step: String,
+        /// The kernel's answer.
+        errno: i32,
+        /// The path or value the step was about.
+        what: String,
+    },
+}
+
+/// The shim's last word on its container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitRecord {
+    /// How the program ended.
+    pub how: How,
+    /// Start of the program, Unix milliseconds; `None` when it never ran.
+    pub started_ms: Option<u64>,
+    /// Its end, Unix milliseconds.
+    pub ended_ms: u64,
+    /// Largest resident size of any one of its processes that was waited for. Bytes.
+    pub max_rss: u64,
+    /// Processor time in user mode, microseconds, with all waited-for descendants.
+    pub user_us: u64,
+    /// Processor time in the kernel, microseconds.
+    pub system_us: u64,
+    /// Texts of `Spec::counters`, read right after the end; `None` where a file could not be read.
+    pub counters: Vec<(PathBuf, Option<String>)>,
+}
+
+/// A process: number and birth (field 22 of `/proc/PID/stat`). The content of the files `pid` and `shim.pid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its number.
+    pub pid: i32,
+    /// Its birth, in kernel ticks after boot.
+    pub starttime: u64,
+}
+
+/// The one line on the shim's standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The program has taken over.
+    Started {
+        /// Its number.
+        pid: i32,
+    },
+    /// It has not.
+    Failed {
+        /// Which step.
+        step: String,
+        /// The kernel's answer.
+        errno: i32,
+    },
+}
+
+/// A record that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadRecord {
+    /// The first line names no version this program knows.
+    Version(String),
+    /// The last line is missing: the file is torn.
+    Torn,
+    /// A line that does not belong there.
+    Line(String),
+    /// Something that must be there is not.
+    Missing(&'static str),
+}
+impl fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadRecord::Version(line) => write!(f, "unknown first line {line:?}"),
+            BadRecord::Torn => f.write_str("the record is cut short"),
+            BadRecord::Line(line) => write!(f, "cannot make sense of the line {line:?}"),
+            BadRecord::Missing(key) => write!(f, "the record has no {key}"),
+        }
+    }
+}
+impl std::error::Error for BadRecord {}
+
+const SPEC_FIRST: &str = "headroom-spec 1";
+const EXIT_FIRST: &str = "headroom-exit 1";
+
+impl Spec {
+    /// The text of the file `spec`.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(SPEC_FIRST);
+        self.argv.iter().for_each(|a| out.line("arg", a.as_bytes()));
+        for (name, value) in &self.env {
+            out.pair("env", name.as_bytes(), value.as_bytes());
+        }
+        out.line("cwd", self.cwd.as_os_str().as_bytes());
+        out.line("stdout", self.stdout.as_os_str().as_bytes());
+        out.line("stderr", self.stderr.as_os_str().as_bytes());
+        self.procs_files.iter().for_each(|p| out.line("procs", p.as_os_str().as_bytes()));
+        self.counters.iter().for_each(|p| out.line("counter", p.as_os_str().as_bytes()));
+        if let Some(n) = self.oom_score_adj {
+            out.line("oom-score-adj", n.to_string().as_bytes());
+        }
+        for r in &self.rlimits {
+            out.line("rlimit", format!("{} {} {}", r.resource, r.soft, r.hard).as_bytes());
+        }
+        if let Some(u) = &self.user {
+            let groups: Vec<String> = u.groups.iter().map(u32::to_string).collect();
+            out.line("user", format!("{} {} {}", u.uid, u.gid, groups.join(",")).as_bytes());
+        }
+        out.end()
+    }
+
+    /// Reads the text of the file `spec`.
+    pub fn decode(text: &[u8]) -> Result<Spec, BadRecord> {
+        let mut spec = Spec::default();
+        for (key, value) in lines(text, SPEC_FIRST)? {
+            match key {
+                b"arg" => spec.argv.push(text_of(value)),
+                b"env" => {
+                    let (name, value) = pair_of(value)?;
+                    spec.env.push((name, value));
+                }
+                b"cwd" => spec.cwd = text_of(value).into(),
+                b"stdout" => spec.stdout = text_of(value).into(),
+                b"stderr" => spec.stderr = text_of(value).into(),
+                b"procs" => spec.procs_files.push(text_of(value).into()),
+                b"counter" => spec.counters.push(text_of(value).into()),
+                b"oom-score-adj" => spec.oom_score_adj = Some(number(value)?),
+                b"rlimit" => spec.rlimits.push(rlimit_of(value)?),
+                b"user" => spec.user = Some(user_of(value)?),
+                _ => return Err(bad(key)),
+            }
+        }
+        if spec.argv.is_empty() {
+            return Err(BadRecord::Missing("arg"));
+        }
+        if spec.cwd.as_os_str().is_empty() {
+            return Err(BadRecord::Missing("cwd"));
+        }
+        Ok(spec)
+    }
+}
+
+impl ExitRecord {
+    /// The text of the file `exit`.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(EXIT_FIRST);
+        match &self.how {
+            How::Code(code) => out.line("code", code.to_string().as_bytes()),
+            How::Signal { signal, core } => out.line("signal", format!("{signal} {}", u8::from(*core)).as_bytes()),
+            How::Failed { step, errno, what } => {
+                out.pair("failed", format!("{step} {errno}").as_bytes(), what.as_bytes());
+            }
+        }
+        if let Some(ms) = self.started_ms {
+            out.line("started-ms", ms.to_string().as_bytes());
+        }
+        out.line("ended-ms", self.ended_ms.to_string().as_bytes());
+        out.line("max-rss", self.max_rss.to_string().as_bytes());
+        out.line("user-us", self.user_us.to_string().as_bytes());
+        out.line("system-us", self.system_us.to_string().as_bytes());
+        for (path, text) in &self.counters {
+            match text {
+                Some(text) => out.pair("counter", path.as_os_str().as_bytes(), text.as_bytes()),
+                None => out.line("unread", path.as_os_str().as_bytes()),
+            }
+        }
+        out.end()
+    }
+
+    /// Reads the text of the file `exit`.
+    pub fn decode(text: &[u8]) -> Result<ExitRecord, BadRecord> {
+        let (mut how, mut ended_ms) = (None, None);
+        let mut record =
+            ExitRecord { how: How::Code(0), started_ms: None, ended_ms: 0, max_rss: 0, user_us: 0, system_us: 0, counters: vec![] };
+        for (key, value) in lines(text, EXIT_FIRST)? {
+            match key {
+                b"code" => how = Some(How::Code(number(value)?)),
+                b"signal" => how = Some(signal_of(value)?),
+                b"failed" => how = Some(failed_of(value)?),
+                b"started-ms" => record.started_ms = Some(number(value)?),
+                b"ended-ms" => ended_ms = Some(number(value)?),
+                b"max-rss" => record.max_rss = number(value)?,
+                b"user-us" => record.user_us = number(value)?,
+                b"system-us" => record.system_us = number(value)?,
+                b"counter" => {
+                    let (path, text) = pair_of(value)?;
+                    record.counters.push((path.into(), Some(text.to_string_lossy().into_owned())));
+                }
+                b"unread" => record.counters.push((text_of(value).into(), None)),
+                _ => return Err(bad(key)),
+            }
+        }
+        record.how = how.ok_or(BadRecord::Missing("code, signal or failed"))?;
+        record.ended_ms = ended_ms.ok_or(BadRecord::Missing("ended-ms"))?;
+        Ok(record)
+    }
+}
+
+impl Identity {
+    /// `pid starttime` and a newline.
+    pub fn encode(&self) -> String {
+        format!("{} {}\n", self.pid, self.starttime)
+    }
+    /// Reads it; `None` for anything else, a torn file included.
+    pub fn decode(text: &str) -> Option<Identity> {
+        let (pid, starttime) = text.strip_suffix('\n')?.split_once(' ')?;
+        Some(Identity { pid: pid.parse().ok()?, starttime: starttime.parse().ok()? })
+    }
+}
+
+impl Answer {
+    /// The line, with its newline.
+    pub fn encode(&self) -> String {
+        match self {
+            Answer::Started { pid } => format!("started {pid}\n"),
+            Answer::Failed { step, errno } => format!("failed {step} {errno}\n"),
+        }
+    }
+    /// Reads the line; `None` for anything else: the shim died before it could speak.
+    pub fn decode(line: &str) -> Option<Answer> {
+        let mut words = line.strip_suffix('\n')?.split(' ');
+        match words.next()? {
+            "started" => Some(Answer::Started { pid: words.next()?.parse().ok()? }),
+            "failed" => Some(Answer::Failed { step: words.next()?.to_owned(), errno: words.next()?.parse().ok()? }),
+            _ => None,
+        }
+    }
+}
+
+/// Puts lines together.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(first: &str) -> Writer {
+        let mut out = first.as_bytes().to_vec();
+        out.push(b'\n');
+        Writer(out)
+    }
+    fn line(&mut self, key: &str, value: &[u8]) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.push(b' ');
+        escape(value, &mut self.0);
+        self.0.push(b'\n');
+    }
+    /// Two values in one line, with an unescaped tab between them (escape() never leaves one).
+    fn pair(&mut self, key: &str, left: &[u8], right: &[u8]) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.push(b' ');
+        escape(left, &mut self.0);
+        self.0.push(b'\t');
+        escape(right, &mut self.0);
+        self.0.push(b'\n');
+    }
+    fn end(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(b"end\n");
+        self.0
+    }
+}
+
+fn escape(value: &[u8], out: &mut Vec<u8>) {
+    for byte in value {
+        match byte {
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0 => out.extend_from_slice(b"\\0"),
+            other => out.push(*other),
+        }
+    }
+}
+
+fn unescape(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut bytes = value.iter();
+    while let Some(byte) = bytes.next() {
+        match (*byte, byte) {
+            (b'\\', _) => out.push(match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(b't') => b'\t',
+                Some(b'0') => 0,
+                Some(other) => *other,
+                None => b'\\',
+            }),
+            (_, plain) => out.push(*plain),
+        }
+    }
+    out
+}
+
+/// The lines between the first and `end`, split into key and (still escaped) value.
+fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<(&'a [u8], &'a [u8])>, BadRecord> {
+    let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
+    let head = lines.first().copied().unwrap_or_default();
+    if head != first.as_bytes() {
+        return Err(BadRecord::Version(String::from_utf8_lossy(head).into_owned()));
+    }
+    // A whole file ends in "end\n": the last piece after the split is empty.
+    if lines.pop() != Some(b"") || lines.pop() != Some(b"end") {
+        return Err(BadRecord::Torn);
+    }
+    lines.drain(..1);
+    lines.into_iter().map(split_line).collect()
+}
+
+fn split_line(line: &[u8]) -> Result<(&[u8], &[u8]), BadRecord> {
+    let at = line.iter().position(|b| *b == b' ').ok_or_else(|| bad(line))?;
+    let (key, value) = line.split_at(at);
+    Ok((key, value.get(1..).unwrap_or_default()))
+}
+
+fn bad(line: &[u8]) -> BadRecord {
+    BadRecord::Line(String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned())
+}
+
+fn text_of(value: &[u8]) -> OsString {
+    OsString::from_vec(unescape(value))
+}
+
+fn pair_of(value: &[u8]) -> Result<(OsString, OsString), BadRecord> {
+    let at = value.iter().position(|b| *b == b'\t').ok_or_else(|| bad(value))?;
+    let (left, right) = value.split_at(at);
+    Ok((text_of(left), text_of(right.get(1..).unwrap_or_default())))
+}
+
+fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, BadRecord> {
+    std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()).ok_or_else(|| bad(value))
+}
+
+fn words(value: &[u8]) -> std::str::Split<'_, char> {
+    std::str::from_utf8(value).unwrap_or_default().split(' ')
+}
+
+fn next<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>, value: &[u8]) -> Result<T, BadRecord> {
+    words.next().and_then(|w| w.parse().ok()).ok_or_else(|| bad(value))
+}
+
+fn rlimit_of(value: &[u8]) -> Result<Rlimit, BadRecord> {
+    let mut w = words(value);
+    Ok(Rlimit { resource: next(&mut w, value)?, soft: next(&mut w, value)?, hard: next(&mut w, value)? })
+}
+
+fn user_of(value: &[u8]) -> Result<User, BadRecord> {
+    let mut w = words(value);
+    let (uid, gid) = (next(&mut w, value)?, next(&mut w, value)?);
+    let list = w.next().unwrap_or_default();
+    let groups: Result<Vec<u32>, _> = list.split(',').filter(|g| !g.is_empty()).map(|g| g.parse()).collect();
+    Ok(User { uid, gid, groups: groups.map_err(|_| bad(value))? })
+}
+
+fn signal_of(value: &[u8]) -> Result<How, BadRecord> {
+    let mut w = words(value);
+    let signal = next(&mut w, value)?;
+    Ok(How::Signal { signal, core: next::<u8>(&mut w, value)? != 0 })
+}
+
+fn failed_of(value: &[u8]) -> Result<How, BadRecord> {
+    let (left, what) = pair_of(value)?;
+    let left = left.as_bytes();
+    let mut w = words(left);
+    Ok(How::Failed { step: next(&mut w, left)?, errno: next(&mut w, left)?, what: lossy(&what) })
+}
+
+fn lossy(text: &OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full_spec() -> Spec {
+        Spec {
+            argv: vec!["/bin/sh".into(), "-c".into(), "printf 'a\\n'\n\techo b \\ c".into(), "".into(), OsString::from_vec(vec![0xff, b'x'])],
+            env: vec![("A".into(), "1=2\t3".into()), ("EMPTY".into(), "".into())],
+            cwd: "/work dir/with space".into(),
+            stdout: "/tmp/out".into(),
+            stderr: "/tmp/err".into(),
+            procs_files: vec!["/sys/fs/cgroup/memory/x/main/cgroup.procs".into()],
+            counters: vec!["/sys/fs/cgroup/memory/x/memory.failcnt".into()],
+            oom_score_adj: Some(-5),
+            rlimits: vec![Rlimit { resource: 7, soft: 1024, hard: u64::MAX }],
+            user: Some(User { uid: 1000, gid: 100, groups: vec![4, 27] }),
+        }
+    }
+
+    #[test]
+    fn a_spec_survives_its_file() {
+        let spec = full_spec();
+        assert_eq!(Spec::decode(&spec.encode()), Ok(spec));
+        let small = Spec { argv: vec!["x".into()], cwd: "/".into(), ..Spec::default() };
+        assert_eq!(Spec::decode(&small.encode()), Ok(small));
+    }
+
+    #[test]
+    fn an_exit_record_survives_its_file() {
+        let ends =
+            [How::Code(137), How::Signal { signal: 9, core: true }, How::Failed { step: "exec".into(), errno: 2, what: "/no/such prog".into() }];
+        for how in ends {
+            let record = ExitRecord {
+                how,
+                started_ms: Some(17),
+                ended_ms: 18,
+                max_rss: 4096,
+                user_us: 5,
+                system_us: 6,
+                counters: vec![("/a/memory.events".into(), Some("low 0\noom 1\n".into())), ("/a/memory.peak".into(), None)],
+            };
+            assert_eq!(ExitRecord::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn every_cut_is_noticed() {
+        let whole = full_spec().encode();
+        for length in 0..whole.len() {
+            assert!(Spec::decode(&whole[..length]).is_err(), "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        assert!(matches!(Spec::decode(b"headroom-spec 2\nend\n"), Err(BadRecord::Version(_))));
+        assert_eq!(Spec::decode(b"headroom-spec 1\nend\n"), Err(BadRecord::Missing("arg")));
+        assert!(matches!(Spec::decode(b"headroom-spec 1\ncolour red\nend\n"), Err(BadRecord::Line(_))));
+        assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 1\nend\n"), Err(BadRecord::Missing("ended-ms")));
+        assert!(matches!(ExitRecord::decode(b"headroom-exit 1\ncode one\nend\n"), Err(BadRecord::Line(_))));
+    }
+
+    #[test]
+    fn answers_and_identities_round_trip() {
+        for answer in [Answer::Started { pid: 7 }, Answer::Failed { step: "chdir".into(), errno: 13 }] {
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
+        assert_eq!(Answer::decode("started 7"), None, "no newline: torn");
+        assert_eq!(Answer::decode("hello\n"), None);
+        let id = Identity { pid: 42, starttime: 123_456 };
+        assert_eq!(Identity::decode(&id.encode()), Some(id));
+        assert_eq!(Identity::decode("42 1234"), None);
+    }
+}
