@@ -7,12 +7,22 @@ use headroom_wire::v1::{am, apps, error::Problem, events, nodes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::error::SILENT;
 use crate::{ClientError, Lines};
 
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(10);
 /// How long a stream may be silent; the other side sends a sign of life every 5 s.
 const SILENCE: Duration = Duration::from_secs(20);
+
+/// Whether a stream goes on after what is there now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// It waits for more.
+    Yes,
+    /// It ends.
+    No,
+}
 
 /// A client of one resource manager (or, for logs, of one node agent).
 #[derive(Clone, Debug)]
@@ -82,7 +92,7 @@ impl Client {
     async fn send(&self, url: &str, request: reqwest::RequestBuilder) -> Result<reqwest::Response, ClientError> {
         let started = tokio::time::timeout(CALL, request.send()).await;
         let Ok(answer) = started else {
-            return Err(ClientError::Answer { url: url.to_owned(), what: format!("nothing for {} s", CALL.as_secs()) });
+            return Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", CALL.as_secs()) });
         };
         let response = answer.map_err(|source| ClientError::Unreachable { url: url.to_owned(), source })?;
         if response.status().is_success() {
@@ -136,6 +146,23 @@ impl Client {
     /// The event log from after `cursor`.
     pub async fn events(&self, cursor: u64) -> Result<Lines<events::Event>, ClientError> {
         self.lines(&format!("/v1/events?cursor={cursor}&follow=true")).await
+    }
+    /// The event log from after `cursor`, of one application or all; ends with the last event when `follow` is `No`.
+    pub async fn events_of(&self, app: Option<&AppId>, cursor: u64, follow: Follow) -> Result<Lines<events::Event>, ClientError> {
+        let filter = app.map(|a| format!("&app={a}")).unwrap_or_default();
+        let follow = match follow {
+            Follow::Yes => "true",
+            Follow::No => "false",
+        };
+        self.lines(&format!("/v1/events?cursor={cursor}&follow={follow}{filter}")).await
+    }
+    /// One container.
+    pub async fn container(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
+        self.get(&format!("/v1/containers/{container}")).await
+    }
+    /// One node.
+    pub async fn node(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
+        self.get(&format!("/v1/nodes/{node}")).await
     }
 
     /// A master is there.

@@ -2,6 +2,9 @@
 
 use headroom_wire::v1::error::{Code, Problem};
 
+/// How an answer that never came is described.
+pub(crate) const SILENT: &str = "nothing for";
+
 /// A call that did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -40,6 +43,22 @@ impl ClientError {
             ClientError::Problem(p) => Some(p.code),
             ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::Answer { .. } => None,
         }
+    }
+    /// Whether nobody answered: refused, unreachable, too late, or the stream fell silent.
+    pub fn unreachable(&self) -> bool {
+        match self {
+            ClientError::Unreachable { .. } => true,
+            ClientError::Answer { what, .. } => what.starts_with(SILENT),
+            ClientError::Address { .. } | ClientError::Problem(_) => false,
+        }
+    }
+    /// The innermost cause in a few words: `connection refused`.
+    pub fn root_cause(&self) -> String {
+        let mut cause: &dyn std::error::Error = self;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        cause.to_string()
     }
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {

@@ -4,9 +4,11 @@
 
 pub mod client;
 pub mod error;
+pub mod follow;
 pub mod retry;
 pub mod stream;
 
-pub use client::Client;
+pub use client::{Client, Follow};
 pub use error::ClientError;
+pub use follow::EventFollower;
 pub use stream::Lines;

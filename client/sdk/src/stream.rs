@@ -9,6 +9,7 @@ use futures_util::{Stream, StreamExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::ClientError;
+use crate::error::SILENT;
 
 /// Longest line accepted. Bytes.
 const MAX_LINE: usize = 8 << 20;
@@ -53,7 +54,7 @@ impl<T: DeserializeOwned> Lines<T> {
                 Ok(Some(Ok(chunk))) => self.buffer.extend_from_slice(&chunk),
                 Ok(Some(Err(source))) => return Some(Err(ClientError::Unreachable { url: self.url.clone(), source })),
                 Ok(None) => return None,
-                Err(_) => return Some(Err(self.odd(&format!("nothing for {} s", self.silence.as_secs())))),
+                Err(_) => return Some(Err(self.odd(&format!("{SILENT} {} s", self.silence.as_secs())))),
             }
         }
     }
