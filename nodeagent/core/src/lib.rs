@@ -5,10 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod classify;
+pub mod container;
 pub mod diagnose;
+pub mod hsperf;
+pub mod marker;
+pub mod sync;
 pub mod timeline;
 
+pub use agent::Agent;
 pub use classify::{Scope, Verdict, classify};
 pub use diagnose::diagnose;
 pub use timeline::Timeline;

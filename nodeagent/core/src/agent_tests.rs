@@ -1,0 +1,237 @@
+use super::*;
+use headroom_types::{Bytes, Cpus, EnforcerKind, Evidence, ExitReason, Resource, UnixMillis};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+fn id(n: u64) -> ContainerId {
+    format!("job.1.e1.c{n}").parse().expect("id")
+}
+fn order() -> Order {
+    Order {
+        request: None,
+        resource: Resource::new(Bytes::from_mib(64), Cpus::from_cores(1)),
+        granted: UnixMillis(1),
+        grace: Duration::from_secs(2),
+    }
+}
+fn report(n: u64) -> Box<ExitReport> {
+    Box::new(ExitReport {
+        container: id(n),
+        node: "n".parse().expect("name"),
+        reason: ExitReason::Exit { code: 0 },
+        evidence: Evidence::empty(EnforcerKind::Poll),
+        diagnosis: Vec::new(),
+        started: None,
+        ended: UnixMillis(1),
+        timeline: Vec::new(),
+        log_tail: String::new(),
+        tasks: Vec::new(),
+    })
+}
+fn run(n: u64) -> (ContainerId, Want) {
+    (id(n), Want::Run(order()))
+}
+
+/// An agent with a shell that does what it is told, and a book of what was done.
+#[derive(Default)]
+struct Node {
+    agent: Agent,
+    now: u64,
+    spawned: Vec<u64>,
+    alive: BTreeSet<u64>,
+    recorded: BTreeSet<u64>,
+    forgot: BTreeSet<u64>,
+    queue: VecDeque<Event>,
+}
+
+impl Node {
+    fn feed(&mut self, event: Event) -> Vec<Effect> {
+        let outcome = self.agent.step(Tick(self.now), event);
+        assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
+        outcome.actions.iter().for_each(|a| self.act(a.id.seq, &a.what));
+        outcome.actions.into_iter().map(|a| a.what).collect()
+    }
+    fn tell(&mut self, n: u64, event: container::Event) {
+        self.queue.push_back(Event::Container { id: id(n), event });
+    }
+    fn act(&mut self, n: u64, what: &Effect) {
+        match what {
+            Effect::Prepare => self.tell(n, container::Event::Prepared),
+            Effect::Spawn => {
+                assert!(!self.spawned.contains(&n), "launched twice");
+                self.spawned.push(n);
+                self.alive.insert(n);
+                self.tell(n, container::Event::Started { now: Tick(self.now) });
+            }
+            Effect::RecordStop(_) => drop(self.recorded.insert(n)),
+            Effect::Terminate => assert!(self.recorded.contains(&n), "a stop is recorded first"),
+            Effect::Kill => {
+                assert!(self.recorded.contains(&n), "a kill is recorded first");
+                if self.alive.remove(&n) {
+                    self.tell(n, container::Event::Ended);
+                }
+            }
+            Effect::Collect(_) => {
+                assert!(!self.alive.contains(&n), "collected alive");
+                self.tell(n, container::Event::Reported(report(n)));
+            }
+            Effect::Changed | Effect::Tell => {}
+            Effect::Forget => {
+                assert!(self.forgot.insert(n), "forgotten twice");
+                assert!(!self.alive.contains(&n), "forgotten alive");
+            }
+        }
+    }
+    fn dies(&mut self, n: u64) {
+        if self.alive.remove(&n) {
+            self.tell(n, container::Event::Ended);
+        }
+    }
+    /// Lets everything that is under way happen, as far as `ms` of time allow.
+    fn settle(&mut self, ms: u64) {
+        while let Some(event) = self.queue.pop_front() {
+            self.feed(event);
+        }
+        self.now += ms;
+        self.feed(Event::Time);
+        while let Some(event) = self.queue.pop_front() {
+            self.feed(event);
+        }
+    }
+    fn state(&self, n: u64) -> &'static str {
+        self.agent.get(&id(n)).map_or("gone", |c| c.state.name())
+    }
+}
+
+#[test]
+fn the_same_words_twice_do_nothing_more() {
+    let mut n = Node::default();
+    let wants = || Event::Desired { extent: Extent::Changes, wants: vec![run(1)] };
+    assert_eq!(n.feed(wants()), [Effect::Prepare]);
+    assert_eq!(n.feed(wants()), []);
+    n.settle(0);
+    assert_eq!((n.state(1), n.feed(wants())), ("running", vec![]));
+}
+
+#[test]
+fn what_is_not_named_in_full_is_stopped() {
+    let mut n = Node::default();
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
+    n.settle(0);
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(2)] });
+    assert_eq!((n.state(1), n.state(2)), ("stopping", "running"));
+    n.settle(2000);
+    assert_eq!(n.state(1), "exited");
+    n.feed(Event::Desired { extent: Extent::Changes, wants: vec![] });
+    assert_eq!(n.state(2), "running", "an empty line of changes is a sign of life");
+}
+
+#[test]
+fn an_end_is_told_until_received_and_again_to_a_new_peer() {
+    let mut n = Node::default();
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.settle(0);
+    n.dies(1);
+    n.settle(0);
+    assert_eq!(n.agent.unreceived().count(), 1);
+    n.feed(Event::Received(vec![id(1), id(9)]));
+    assert_eq!(n.agent.unreceived().count(), 0);
+    n.feed(Event::NewPeer { acked: vec![] });
+    assert_eq!(n.agent.unreceived().count(), 1);
+    n.feed(Event::NewPeer { acked: vec![id(1)] });
+    assert_eq!(n.state(1), "gone");
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    assert_eq!(n.state(1), "gone", "a late order does not run it again");
+}
+
+#[test]
+fn a_stop_for_what_never_came_is_answered() {
+    let mut n = Node::default();
+    let stop = || Event::Desired { extent: Extent::Changes, wants: vec![(id(4), Want::Stop(StopCause::Asked))] };
+    assert_eq!(n.feed(stop()), [Effect::Collect(container::End::Never { cause: StopCause::Asked })]);
+    n.settle(0);
+    assert_eq!((n.state(4), n.agent.unreceived().count()), ("exited", 1));
+    n.feed(Event::Desired { extent: Extent::Changes, wants: vec![(id(4), Want::Forget)] });
+    assert_eq!(n.feed(stop()), []);
+}
+
+#[test]
+fn what_an_earlier_agent_left_is_taken_up() {
+    let mut n = Node::default();
+    let adopt = |n, found| Event::Adopted { id: id(n), order: order(), found };
+    n.alive.extend([1, 2]);
+    n.recorded.insert(2);
+    assert_eq!(n.feed(adopt(1, Found::Alive { asked: None })), []);
+    n.feed(adopt(2, Found::Alive { asked: Some(StopCause::Asked) }));
+    n.feed(adopt(3, Found::Ended { asked: None }));
+    n.feed(adopt(4, Found::Reported(report(4))));
+    n.feed(adopt(5, Found::Unstarted));
+    n.settle(0);
+    let states = [1, 2, 3, 4, 5].map(|i| n.state(i));
+    assert_eq!(states, ["running", "exited", "exited", "exited", "exited"]);
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    assert_eq!((n.state(1), n.spawned.len()), ("running", 0), "adopted, not launched again");
+}
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Want(u64),
+    Stop(u64),
+    Full(Vec<u64>),
+    Forget(u64),
+    Dies(u64),
+    Received,
+    Restarted,
+    Pass(u64),
+}
+
+fn any_deed() -> impl Strategy<Value = Deed> {
+    let n = 0u64..6;
+    prop_oneof![
+        n.clone().prop_map(Deed::Want),
+        n.clone().prop_map(Deed::Stop),
+        proptest::collection::vec(n.clone(), 0..6).prop_map(Deed::Full),
+        n.clone().prop_map(Deed::Forget),
+        n.prop_map(Deed::Dies),
+        Just(Deed::Received),
+        Just(Deed::Restarted),
+        (0u64..3000).prop_map(Deed::Pass),
+    ]
+}
+
+fn apply(n: &mut Node, deed: Deed) {
+    let changes = |want| Event::Desired { extent: Extent::Changes, wants: vec![want] };
+    match deed {
+        Deed::Want(i) => drop(n.feed(changes(run(i)))),
+        Deed::Stop(i) => drop(n.feed(changes((id(i), Want::Stop(StopCause::Asked))))),
+        Deed::Full(ids) => {
+            let wants: BTreeMap<_, _> = ids.into_iter().map(run).collect();
+            n.feed(Event::Desired { extent: Extent::Full, wants: wants.into_iter().collect() });
+        }
+        // A resource manager forgets only what it was told of.
+        Deed::Forget(i) if n.state(i) == "exited" => drop(n.feed(changes((id(i), Want::Forget)))),
+        Deed::Forget(_) => {}
+        Deed::Dies(i) => n.dies(i),
+        Deed::Received => {
+            let ids = n.agent.unreceived().map(|r| r.container.clone()).collect();
+            n.feed(Event::Received(ids));
+        }
+        Deed::Restarted => drop(n.feed(Event::NewPeer { acked: vec![] })),
+        Deed::Pass(ms) => n.settle(ms),
+    }
+}
+
+proptest! {
+    /// Safety: never launched twice, never killed unrecorded, never forgotten alive (see `Node::act`), nothing refused.
+    /// Liveness: when nothing is wanted any more, everything ends within the grace and is told.
+    #[test]
+    fn any_order_of_words_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {
+        let mut n = Node::default();
+        deeds.into_iter().for_each(|d| apply(&mut n, d));
+        n.feed(Event::Desired { extent: Extent::Full, wants: vec![] });
+        (0..4).for_each(|_| n.settle(2000));
+        prop_assert!(n.agent.is_quiet() && n.alive.is_empty(), "{:?}", n.agent);
+        prop_assert_eq!(n.agent.deadline(), None);
+    }
+}
