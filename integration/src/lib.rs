@@ -4,5 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod cluster;
 pub mod guest;
 pub mod programs;
+pub mod sweep;

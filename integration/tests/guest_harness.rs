@@ -53,11 +53,18 @@ fn a_directory_under_tmp_is_kept_on_demand() {
     assert_ne!(Guest::new().run(&["/bin/cat", note]).expect("runs").code, 0, "hidden without keep");
 }
 
-guest_test!(a_test_runs_itself_again_inside, Guest::new().memory(Bytes::from_mib(256)), {
+guest_test!(a_test_runs_itself_again_in_a_guest, Guest::new().memory(Bytes::from_mib(256)), {
     let release = std::fs::read_to_string("/proc/version").expect("reads");
     assert!(release.contains("6.1"), "this is the guest's kernel: {release}");
     let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").expect("cgroup v2 at its usual place");
     assert!(controllers.split_whitespace().any(|c| c == "memory"), "{controllers}");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is up");
     std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connects");
+});
+
+guest_test!(systemd_is_process_one_in_a_guest, Guest::new().memory(Bytes::from_mib(512)).systemd(Default::default()), {
+    let name = std::fs::read_to_string("/proc/1/comm").expect("reads");
+    assert_eq!(name, "systemd\n");
+    let shown = std::process::Command::new("systemctl").args(["is-active", "basic.target"]).output().expect("systemctl runs");
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "active\n");
 });

@@ -10,7 +10,6 @@ mod systemd;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -24,7 +23,8 @@ use nix::unistd::Pid;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.get(1).map(String::as_str) == Some(systemd::UNIT_ARGUMENT) {
-        return systemd::run_as_unit();
+        leave_result(run(&read_job()?)?)?;
+        return off();
     }
     ensure!(std::process::id() == 1, "guest-init is process 1 of a test guest and does nothing elsewhere");
     let dir = std::env::var(job::DIR_VARIABLE).context("no job directory on the kernel's command line")?;
@@ -36,14 +36,18 @@ fn main() -> Result<()> {
 
 fn serve(dir: &Path) -> Result<()> {
     mounts::make(dir)?;
-    let text = fs::read(Path::new(job::MOUNT).join(job::JOB)).context("reading the job")?;
-    let task: Job = serde_json::from_slice(&text).context("understanding the job")?;
+    let task = read_job()?;
     mounts::keep(&task.keep)?;
     mounts::loopback_up()?;
     match &task.init {
         Init::Plain => leave_result(run(&task)?),
         Init::Systemd { files } => systemd::become_systemd(dir, &task, files),
     }
+}
+
+fn read_job() -> Result<Job> {
+    let text = fs::read(Path::new(job::MOUNT).join(job::JOB)).context("reading the job")?;
+    serde_json::from_slice(&text).context("understanding the job")
 }
 
 /// Runs the program and reaps everything that is orphaned meanwhile. Its exit code; 128 + n for signal n.
@@ -99,9 +103,4 @@ fn off() -> Result<()> {
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     let never = reboot(RebootMode::RB_POWER_OFF).context("powering off")?;
     match never {}
-}
-
-/// Exit code of a finished program as a shell would give it.
-fn shell_code(status: std::process::ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

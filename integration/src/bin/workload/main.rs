@@ -1,0 +1,111 @@
+//! What the tasks of the test jobs run: takes memory at a known pace, leaves lines in a log, waits to be told.
+//!
+//! Started by executors in tests and measurements only. What it does depends on nothing but its arguments and the task's
+//! environment, so that a run can be told from its log.
+
+#![forbid(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use integration::clock;
+
+/// How often the gate is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
+/// A workload that is never told to go on ends by itself.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Parser)]
+enum Workload {
+    /// Log, take memory, wait, log, exit.
+    Run(Run),
+    /// Tell a measuring program when this attempt was born; a first attempt over-allocates.
+    Stamp {
+        /// Where the measuring program listens.
+        #[arg(long)]
+        socket: PathBuf,
+        /// What a first attempt tries to take. MiB.
+        #[arg(long)]
+        mib: usize,
+    },
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// Gets a line `start TASK ATTEMPT PID` and, at the end, `end TASK ATTEMPT PID`.
+    #[arg(long)]
+    log: PathBuf,
+    /// Memory to take and keep. MiB.
+    #[arg(long, default_value_t = 0)]
+    mib: usize,
+    /// Time to take it in. Milliseconds.
+    #[arg(long, default_value_t = 0)]
+    over_ms: u64,
+    /// Wait until this file exists.
+    #[arg(long)]
+    until: Option<PathBuf>,
+    /// Exit code.
+    #[arg(long, default_value_t = 0)]
+    exit: u8,
+}
+
+fn main() -> Result<ExitCode> {
+    // Before anything else: this is what a measurement of the way here ends with.
+    let born = clock::realtime_nanos();
+    match Workload::parse() {
+        Workload::Run(run) => work(&run),
+        Workload::Stamp { socket, mib } => stamp(&socket, mib, born),
+    }
+}
+
+fn work(run: &Run) -> Result<ExitCode> {
+    note(&run.log, "start")?;
+    let kept = take(run.mib, Duration::from_millis(run.over_ms));
+    let deadline = Instant::now() + PATIENCE;
+    while run.until.as_ref().is_some_and(|gate| !gate.exists()) && Instant::now() < deadline {
+        clock::pause(GLANCE);
+    }
+    drop(std::hint::black_box(kept));
+    note(&run.log, "end")?;
+    Ok(ExitCode::from(run.exit))
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| "-".to_owned())
+}
+
+/// One line in one write, so that lines of several tasks do not mix.
+fn note(log: &Path, what: &str) -> Result<()> {
+    let line = format!("{what} {} {} {}\n", variable("HEADROOM_TASK"), variable("HEADROOM_ATTEMPT"), std::process::id());
+    let mut file = OpenOptions::new().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
+    file.write_all(line.as_bytes()).context("writing the log")
+}
+
+fn take(mib: usize, over: Duration) -> Vec<Vec<u8>> {
+    let pause = over.checked_div(u32::try_from(mib).unwrap_or(u32::MAX)).unwrap_or_default();
+    let mut kept = Vec::with_capacity(mib);
+    for _ in 0..mib {
+        kept.push(std::hint::black_box(vec![1; 1 << 20]));
+        if !pause.is_zero() {
+            clock::pause(pause);
+        }
+    }
+    kept
+}
+
+fn stamp(socket: &Path, mib: usize, born: u128) -> Result<ExitCode> {
+    let attempt = variable("HEADROOM_ATTEMPT");
+    let mut line = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+    writeln!(line, "{} {attempt} {} {born}", variable("HEADROOM_TASK"), std::process::id())?;
+    if attempt == "1" {
+        line.read_exact(&mut [0]).context("waiting for the measuring program")?;
+        drop(take(mib, Duration::ZERO));
+    }
+    Ok(ExitCode::SUCCESS)
+}

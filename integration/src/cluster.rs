@@ -1,0 +1,302 @@
+//! A cluster of the real daemons as child processes, in a temporary directory, on free ports.
+//!
+//! Owned by one test. Every wait has a deadline and names what it waited for. When the cluster is dropped, nothing of it is
+//! left: no daemon, no shim, no container, no cgroup; when that happens in a failing test, the ends of all logs are printed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_client::Client;
+use headroom_types::{AppId, Bytes};
+use headroom_wire::v1::apps::AppView;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::{clock, programs, sweep};
+
+/// Time for anything that should happen at once, on a loaded machine.
+pub const SOON: Duration = Duration::from_secs(20);
+/// Time for a whole job of a test.
+pub const JOB: Duration = Duration::from_secs(45);
+
+/// What one node offers.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeShape {
+    /// Memory.
+    pub memory: Bytes,
+    /// Processors.
+    pub cpus: u32,
+}
+
+impl Default for NodeShape {
+    fn default() -> Self {
+        NodeShape { memory: Bytes::from_mib(1024), cpus: 8 }
+    }
+}
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    port: u16,
+    nodes: BTreeMap<String, NodeShape>,
+    daemons: BTreeMap<String, Child>,
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+}
+
+/// How a program ended that ran to its end.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Cluster {
+    /// A resource manager and nodes `node-1`, `node-2` … of these shapes, all ready.
+    pub fn start(shapes: &[NodeShape]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        let port = free_port()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
+        let nodes = shapes.iter().enumerate().map(|(i, shape)| (format!("node-{}", i + 1), *shape)).collect();
+        let mut cluster = Cluster { dir, port, nodes, daemons: BTreeMap::new(), runtime, client };
+        cluster.start_resource_manager()?;
+        for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
+            cluster.start_node(&name)?;
+        }
+        cluster.until_ready()?;
+        Ok(cluster)
+    }
+
+    /// One node of the default shape.
+    pub fn of_one() -> Result<Self> {
+        Cluster::start(&[NodeShape::default()])
+    }
+
+    /// Address of the resource manager.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+    /// Everything of this cluster lies below it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+    /// State directory of a daemon.
+    pub fn state(&self, daemon: &str) -> PathBuf {
+        self.dir.path().join(daemon)
+    }
+    /// Process id of a daemon.
+    pub fn pid(&self, daemon: &str) -> Result<i32> {
+        Ok(i32::try_from(self.daemons.get(daemon).with_context(|| format!("{daemon} does not run"))?.id())?)
+    }
+
+    /// Starts (or starts again) the resource manager.
+    pub fn start_resource_manager(&mut self) -> Result<()> {
+        let listen = format!("127.0.0.1:{}", self.port);
+        self.spawn("resourcemanager", "resourcemanager", &["--listen", &listen])
+    }
+
+    /// Starts (or starts again) a node agent.
+    pub fn start_node(&mut self, name: &str) -> Result<()> {
+        let shape = *self.nodes.get(name).with_context(|| format!("no node {name}"))?;
+        let (memory, cpus, url) = (shape.memory.get().to_string(), shape.cpus.to_string(), self.url());
+        let mut flags = vec!["--rm", &url, "--name", name, "--listen", "127.0.0.1:0", "--memory", &memory, "--cpus", &cpus];
+        let cgroup = self.cgroup(name);
+        if let Some(root) = cgroup.as_ref().and_then(|c| c.to_str()) {
+            flags.extend(["--cgroup-root", root]);
+        }
+        self.spawn(name, "nodeagent", &flags)
+    }
+
+    fn spawn(&mut self, name: &str, program: &str, flags: &[&str]) -> Result<()> {
+        let state = self.state(name);
+        fs::create_dir_all(&state)?;
+        let log = File::options().create(true).append(true).open(self.log_path(name))?;
+        let child = Command::new(programs::path(program)?)
+            .args(flags)
+            .arg("--state")
+            .arg(&state)
+            .env("HEADROOM_LOG", "info")
+            .env(programs::DIR_VARIABLE, programs::dir()?)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        self.daemons.insert(name.to_owned(), child);
+        Ok(())
+    }
+
+    /// Where a node makes its cgroups (v1: in the memory hierarchy); `None` where this process may not make any.
+    pub fn cgroup(&self, node: &str) -> Option<PathBuf> {
+        let hierarchy = hierarchies().into_iter().next()?;
+        Some(hierarchy.join(self.cgroup_name(node)))
+    }
+    fn cgroup_name(&self, node: &str) -> String {
+        format!("headroom-test-{}-{}-{node}", std::process::id(), self.port)
+    }
+
+    fn log_path(&self, daemon: &str) -> PathBuf {
+        self.dir.path().join(format!("{daemon}.log"))
+    }
+    /// All that a daemon logged.
+    pub fn log(&self, daemon: &str) -> String {
+        fs::read_to_string(self.log_path(daemon)).unwrap_or_default()
+    }
+
+    /// SIGKILL to a daemon; its containers stay.
+    pub fn kill_daemon(&mut self, name: &str) -> Result<()> {
+        let mut child = self.daemons.remove(name).with_context(|| format!("{name} does not run"))?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM to a daemon, and how it ended.
+    pub fn stop_daemon(&mut self, name: &str) -> Result<ExitStatus> {
+        let pid = self.pid(name)?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM)?;
+        let mut child = self.daemons.remove(name).context("runs")?;
+        until(&format!("{name} to end after SIGTERM"), SOON, || Ok(child.try_wait()?))
+    }
+
+    /// Waits until the resource manager answers and every node is ready.
+    pub fn until_ready(&self) -> Result<()> {
+        let wanted = self.nodes.len();
+        until("all nodes to be ready", SOON, || {
+            let ready = self.call(self.client.nodes()).map(|all| all.iter().filter(|n| n.state == "ready").count());
+            Ok((ready.unwrap_or(0) == wanted).then_some(()))
+        })
+    }
+
+    /// The typed client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+    /// Runs one call of the client to its end.
+    pub fn call<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Runs `rmctl` against this cluster.
+    pub fn rmctl(&self, arguments: &[&str]) -> Result<Ran> {
+        rmctl(&self.url(), arguments)
+    }
+
+    /// Submits a job file's text; the id of the application.
+    pub fn submit(&self, job: &str) -> Result<AppId> {
+        let file = self.dir.path().join(format!("job-{}.toml", clock::realtime_nanos()));
+        fs::write(&file, job)?;
+        let path = file.to_str().context("UTF-8")?;
+        let ran = self.rmctl(&["submit", path, "-o", "name"])?;
+        ensure!(ran.code == 0, "rmctl submit: exit code {}\n{}{}", ran.code, ran.stdout, ran.stderr);
+        ran.stdout.trim().parse().with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
+    }
+
+    /// What the resource manager tells of an application.
+    pub fn app(&self, app: &AppId) -> Result<AppView> {
+        Ok(self.call(self.client.app(app))?)
+    }
+
+    /// Waits for something that is seen in an application's view. A resource manager that does not answer is waited for too.
+    pub fn until_app<T>(&self, app: &AppId, what: &str, time: Duration, see: impl Fn(&AppView) -> Option<T>) -> Result<T> {
+        until(what, time, || Ok(self.app(app).ok().and_then(|view| see(&view))))
+    }
+
+    /// Waits for the end of an application.
+    pub fn until_ended(&self, app: &AppId) -> Result<AppView> {
+        self.until_app(app, &format!("{app} to end"), JOB, |view| view.state.is_final().then(|| view.clone()))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tell();
+        }
+        for (_, mut child) in std::mem::take(&mut self.daemons) {
+            // What has ended by itself cannot be killed, and that is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        sweep::processes_of(self.dir.path());
+        for (hierarchy, node) in hierarchies().iter().flat_map(|h| self.nodes.keys().map(move |n| (h, n))) {
+            sweep::cgroup(&hierarchy.join(self.cgroup_name(node)));
+        }
+    }
+}
+
+impl Cluster {
+    /// The ends of all logs, for a test that fails.
+    #[allow(clippy::print_stderr)] // for whoever reads the failed test
+    fn tell(&self) {
+        for name in self.daemons.keys() {
+            let log = self.log(name);
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("--- {name} (last of {} lines)\n{}", lines.len(), lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+        if let Ok(apps) = self.call(self.client.apps()) {
+            for app in apps {
+                eprintln!("--- {}: {} {}", app.id, app.state.as_str(), app.diagnostics);
+            }
+        }
+    }
+}
+
+/// Mount points of the hierarchies a node makes cgroups in, that of memory first; none without the right to.
+fn hierarchies() -> Vec<PathBuf> {
+    let base = Path::new("/sys/fs/cgroup");
+    let all = if base.join("cgroup.controllers").exists() {
+        vec![base.to_owned()]
+    } else {
+        ["memory", "pids", "cpu"].iter().map(|c| base.join(c)).filter(|p| p.join("tasks").exists()).collect()
+    };
+    let writable = |p: &PathBuf| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::W_OK).is_ok();
+    all.into_iter().filter(writable).collect()
+}
+
+/// Runs `rmctl` against the resource manager at `url`.
+pub fn rmctl(url: &str, arguments: &[&str]) -> Result<Ran> {
+    let mut command = Command::new(programs::path("rmctl")?);
+    command.args(arguments).env("HEADROOM_ADDR", url).env(programs::DIR_VARIABLE, programs::dir()?);
+    ran(command)
+}
+
+/// Runs a program to its end.
+pub fn ran(mut command: Command) -> Result<Ran> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    Ok(Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// Looks every 20 ms until `see` sees something. An error of `see` ends the wait.
+pub fn until<T>(what: &str, time: Duration, mut see: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + time;
+    loop {
+        if let Some(seen) = see()? {
+            return Ok(seen);
+        }
+        if Instant::now() >= deadline {
+            bail!("waited {} s in vain for {what}", time.as_secs());
+        }
+        clock::pause(Duration::from_millis(20));
+    }
+}
+
+/// A port nobody listens on. Somebody else may take it before we do; then the daemon says so and the test fails.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0").context("a free port")?.local_addr()?.port())
+}

@@ -1,0 +1,54 @@
+//! Leaves nothing behind: ends what still runs on behalf of a directory, and removes the cgroups it ran in.
+//!
+//! A failure to clean up must not hide the failure of a test, so nothing here reports one; every wait is bounded.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cluster::until;
+
+/// Kills every process whose arguments or environment name `dir`, until there is none.
+pub fn processes_of(dir: &Path) {
+    let _ = until("processes to end", Duration::from_secs(10), || {
+        let left = processes(dir);
+        for pid in &left {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+        Ok(left.is_empty().then_some(()))
+    });
+}
+
+/// Processes, other than this one, that name `dir`. One that has ended and waits for its parent names nothing any more.
+fn processes(dir: &Path) -> Vec<i32> {
+    let needle = dir.as_os_str().as_bytes();
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let names = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(needle.len()).any(|w| w == needle));
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
+        .filter(|(pid, path)| *pid != own && (names(path.join("environ")) || names(path.join("cmdline"))))
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+/// Removes a cgroup and all below it; busy ones are tried again for two seconds while killed processes leave.
+pub fn cgroup(path: &Path) {
+    let _ = until("the cgroup to be empty", Duration::from_secs(2), || {
+        remove_once(path);
+        Ok((!path.exists()).then_some(()))
+    });
+}
+
+fn remove_once(path: &Path) {
+    for child in fs::read_dir(path).into_iter().flatten().flatten() {
+        if child.file_type().is_ok_and(|t| t.is_dir()) {
+            remove_once(&child.path());
+        }
+    }
+    let _ = fs::remove_dir(path);
+}
