@@ -1,0 +1,213 @@
+//! What the executor is told by its environment, checked: pure.
+//!
+//! Everything comes from the node agent (its container) and from the master (where it listens, the secret, the slots).
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use headroom_types::{AppId, ContainerId, EnforcerKind};
+
+/// Most slots of one executor.
+pub const MOST_SLOTS: u32 = 1024;
+
+/// Variables of the executor's own that no task gets to see: the secret, and what does not hold for a task.
+const OWN: [&str; 7] = [
+    "HEADROOM_APP_TOKEN",
+    "HEADROOM_MASTER_URL",
+    "HEADROOM_SLOTS",
+    "HEADROOM_CGROUP",
+    "HEADROOM_OOM_MARKER",
+    "HEADROOM_LOG",
+    "HEADROOM_HEAP_BYTES",
+];
+
+/// The checked environment.
+#[derive(Clone)]
+pub struct Environment {
+    /// Where the master listens: `host:port`.
+    pub master: String,
+    /// The secret of the first line.
+    pub token: String,
+    /// How many slots there are.
+    pub slots: u32,
+    /// Whose tasks these are.
+    pub app: AppId,
+    /// The container it runs in.
+    pub container: ContainerId,
+    /// Where to ask for a restarted master.
+    pub rm: Option<String>,
+    /// The container's directory; logs of tasks go into `tasks/`.
+    pub dir: PathBuf,
+    /// What holds the limits.
+    pub enforcer: EnforcerKind,
+    /// The container's memory cgroup; `None` for the fallback enforcer.
+    pub cgroup: Option<PathBuf>,
+    /// What every task gets.
+    pub for_tasks: Vec<(OsString, OsString)>,
+}
+
+impl std::fmt::Debug for Environment {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment")
+            .field("master", &self.master)
+            .field("container", &self.container)
+            .field("slots", &self.slots)
+            .field("enforcer", &self.enforcer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A variable that is missing or makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}: {what}")]
+pub struct EnvironmentError {
+    /// Which one.
+    pub variable: &'static str,
+    /// What is wrong, and what it should be.
+    pub what: String,
+}
+
+fn wrong(variable: &'static str, what: impl Into<String>) -> EnvironmentError {
+    EnvironmentError { variable, what: what.into() }
+}
+
+/// The `host:port` of an address such as `tcp://127.0.0.1:4711`.
+pub fn host_port(url: &str) -> Option<String> {
+    let rest = url.trim_end_matches('/').strip_prefix("tcp://")?;
+    let (host, port) = rest.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    (!host.is_empty() && !host.contains('/') && port > 0).then(|| rest.to_owned())
+}
+
+impl Environment {
+    /// Reads `vars`, all at once.
+    pub fn read(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Environment, Vec<EnvironmentError>> {
+        let vars: Vec<(OsString, OsString)> = vars.into_iter().collect();
+        let mut problems = Vec::new();
+        let found = Self::checked(&vars, &mut problems);
+        match found {
+            Some(environment) if problems.is_empty() => Ok(environment),
+            Some(_) | None => Err(problems),
+        }
+    }
+
+    fn checked(vars: &[(OsString, OsString)], problems: &mut Vec<EnvironmentError>) -> Option<Environment> {
+        let mut vars_of = Vars { vars, problems };
+        let master = vars_of.parsed("HEADROOM_MASTER_URL", "an address such as tcp://127.0.0.1:4711", host_port);
+        let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| Some(t.to_owned()));
+        let slots = vars_of
+            .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MOST_SLOTS).contains(n)));
+        let app = vars_of.parsed("HEADROOM_APP", "an application id such as word-count.7", |t| t.parse().ok());
+        let container = vars_of.parsed("HEADROOM_CONTAINER", "a container id such as word-count.7.e3.c12", |t| t.parse().ok());
+        let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "a directory, from / on", |t| absolute(t));
+        let enforcer = vars_of.parsed("HEADROOM_ENFORCER", "cgroup2, cgroup1 or poll", enforcer);
+        let cgroup = match enforcer {
+            Some(EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2) => {
+                vars_of.parsed("HEADROOM_CGROUP", "the container's cgroup, from / on", absolute).map(Some)
+            }
+            Some(EnforcerKind::Poll) | None => Some(None),
+        };
+        let rm = get(vars, "HEADROOM_RM").and_then(OsStr::to_str).map(str::to_owned);
+        let own = |key: &OsStr| OWN.iter().any(|own| key == *own);
+        let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
+        Some(Environment {
+            master: master?,
+            token: token?,
+            slots: slots?,
+            app: app?,
+            container: container?,
+            rm,
+            dir: dir?,
+            enforcer: enforcer?,
+            cgroup: cgroup?,
+            for_tasks,
+        })
+    }
+}
+
+fn absolute(text: &str) -> Option<PathBuf> {
+    text.starts_with('/').then(|| PathBuf::from(text))
+}
+
+fn enforcer(text: &str) -> Option<EnforcerKind> {
+    [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll].into_iter().find(|k| k.as_str() == text)
+}
+
+fn get<'a>(vars: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
+    vars.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+}
+
+/// Variables, and the problems found with them.
+struct Vars<'a> {
+    vars: &'a [(OsString, OsString)],
+    problems: &'a mut Vec<EnvironmentError>,
+}
+
+impl Vars<'_> {
+    fn parsed<T>(&mut self, name: &'static str, what: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let problem = match get(self.vars, name) {
+            None => format!("not set; it is {what}"),
+            Some(value) => match value.to_str().and_then(parse) {
+                Some(found) => return Some(found),
+                None if name == "HEADROOM_APP_TOKEN" => "not readable text".to_owned(),
+                None => format!("{:?} is not {what}", value.to_string_lossy()),
+            },
+        };
+        self.problems.push(wrong(name, problem));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vars(change: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        let base = [
+            ("HEADROOM_MASTER_URL", "tcp://127.0.0.1:4711"),
+            ("HEADROOM_APP_TOKEN", "secret"),
+            ("HEADROOM_SLOTS", "4"),
+            ("HEADROOM_APP", "job.1"),
+            ("HEADROOM_CONTAINER", "job.1.e1.c2"),
+            ("HEADROOM_CONTAINER_DIR", "/var/c"),
+            ("HEADROOM_ENFORCER", "cgroup2"),
+            ("HEADROOM_CGROUP", "/sys/fs/cgroup/x"),
+            ("PATH", "/bin"),
+        ];
+        base.iter().chain(change).map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    }
+
+    #[test]
+    fn tasks_get_neither_the_secret_nor_what_is_the_executors_own() {
+        let environment = Environment::read(vars(&[])).expect("good");
+        assert_eq!((environment.master.as_str(), environment.slots), ("127.0.0.1:4711", 4));
+        let keys: Vec<_> = environment.for_tasks.iter().map(|(k, _)| k.to_string_lossy().into_owned()).collect();
+        assert!(keys.contains(&"PATH".to_owned()) && keys.contains(&"HEADROOM_APP".to_owned()));
+        assert!(keys.iter().all(|k| !OWN.contains(&k.as_str())), "{keys:?}");
+        assert!(!format!("{environment:?}").contains("secret"));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let wrong = vars(&[("HEADROOM_SLOTS", "0"), ("HEADROOM_MASTER_URL", "http://x"), ("HEADROOM_ENFORCER", "hope")]);
+        let problems = Environment::read(wrong).expect_err("wrong");
+        let named: Vec<_> = problems.iter().map(|p| p.variable).collect();
+        assert_eq!(named, ["HEADROOM_MASTER_URL", "HEADROOM_SLOTS", "HEADROOM_ENFORCER"]);
+    }
+
+    #[test]
+    fn only_the_fallback_needs_no_cgroup() {
+        let without = |kind: &str| vars(&[("HEADROOM_ENFORCER", kind), ("HEADROOM_CGROUP", "")]);
+        assert!(Environment::read(without("cgroup1")).is_err());
+        assert_eq!(Environment::read(without("poll")).expect("good").cgroup, None);
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(host_port("tcp://[::1]:99/"), Some("[::1]:99".into()));
+        for bad in ["tcp://:1", "tcp://h:0", "tcp://h", "h:1", "tcp://h/x:1"] {
+            assert_eq!(host_port(bad), None, "{bad}");
+        }
+    }
+}

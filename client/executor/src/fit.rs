@@ -1,0 +1,171 @@
+//! Cuts a report to a number of bytes, the dearest and least needed parts first: pure.
+//!
+//! Reason, dimension, counters, heap and marker are never cut: a master decides upon them.
+
+use headroom_types::TaskReport;
+use headroom_types::exit::Sample;
+
+/// Points that the first cut leaves of a timeline.
+const FEW_POINTS: usize = 48;
+/// Bytes that the second cut leaves of the log.
+const SHORT_TAIL: usize = 512;
+/// Bytes that the last cut leaves of one note.
+const SHORT_NOTE: usize = 120;
+
+/// `report` in at most `most` bytes of JSON, or as near to it as it can be cut.
+pub fn fitted(report: &TaskReport, most: usize) -> TaskReport {
+    let mut cut = report.clone();
+    for step in [thin_timeline, short_log, only_facts] {
+        if size(&cut) <= most {
+            break;
+        }
+        step(&mut cut);
+    }
+    cut
+}
+
+fn size(report: &TaskReport) -> usize {
+    serde_json::to_vec(report).map_or(0, |json| json.len())
+}
+
+fn thin_timeline(report: &mut TaskReport) {
+    let chunk = report.timeline.len().div_ceil(FEW_POINTS).max(1);
+    let largest = |samples: &[Sample]| samples.iter().max_by_key(|s| s.current).copied();
+    report.timeline = report.timeline.chunks(chunk).filter_map(largest).collect();
+}
+
+fn short_log(report: &mut TaskReport) {
+    report.timeline.clear();
+    let from = report.log_tail.len().saturating_sub(SHORT_TAIL);
+    report.log_tail.drain(..report.log_tail.ceil_char_boundary(from));
+}
+
+fn only_facts(report: &mut TaskReport) {
+    report.log_tail.clear();
+    report.diagnosis.clear();
+    report.evidence.victims.truncate(1);
+    report.evidence.missing.truncate(2);
+    for note in report.evidence.missing.iter_mut().chain(report.evidence.heap_marker.iter_mut()) {
+        note.truncate(note.floor_char_boundary(SHORT_NOTE));
+    }
+}
+
+/// Reports for tests.
+#[cfg(test)]
+pub(crate) mod samples {
+    use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, Victim};
+    use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, TaskReport, UnixMillis};
+
+    /// The smallest report: the task `map/INDEX` ended well.
+    pub(crate) fn report(index: u32) -> TaskReport {
+        TaskReport {
+            attempt: format!("map/{index}@1").parse().expect("id"),
+            container: "job.1.e1.c1".parse().expect("id"),
+            reason: ExitReason::Exit { code: 0 },
+            dimension: None,
+            evidence: Evidence::empty(EnforcerKind::Cgroup2),
+            diagnosis: Vec::new(),
+            started: Some(UnixMillis(1)),
+            ended: UnixMillis(2),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+        }
+    }
+
+    fn facts() -> GroupFacts {
+        let n = Some(Bytes::MAX);
+        GroupFacts {
+            limit: n,
+            current: Bytes::MAX,
+            peak: n,
+            stat: MemoryStat {
+                anon: n,
+                file: n,
+                file_mapped: n,
+                shmem: n,
+                kernel: n,
+                kernel_stack: n,
+                slab_unreclaimable: n,
+                sock: n,
+                workingset_refault_file: Some(u64::MAX),
+            },
+            events: events(),
+            local: events(),
+        }
+    }
+
+    fn events() -> MemoryEvents {
+        MemoryEvents { high: u64::MAX, max: u64::MAX, oom: u64::MAX, oom_kill: u64::MAX, oom_group_kill: u64::MAX }
+    }
+
+    /// The largest report there can be.
+    pub(crate) fn large_report(index: u32) -> TaskReport {
+        let mut large = report(index);
+        large.reason = ExitReason::HeapOom;
+        large.dimension = Some(Dimension::Heap);
+        let n = Some(Bytes::MAX);
+        large.evidence.own = facts();
+        large.evidence.outer =
+            ["container", "host"].map(|level| OuterLevel { level: level.into(), limit: n, local: events() }).to_vec();
+        large.evidence.heap = Some(HeapFacts {
+            used: Bytes::MAX,
+            committed: Bytes::MAX,
+            max: Bytes::MAX,
+            old_used: n,
+            metaspace: n,
+            threads: Some(u64::MAX),
+        });
+        large.evidence.heap_marker = Some("\u{1}".repeat(300));
+        large.evidence.victims = vec![Victim { pid: i32::MAX, name: "x".repeat(15), rss: Bytes::MAX }; 8];
+        large.evidence.missing = vec!["y".repeat(400); 8];
+        let text = "z".repeat(300);
+        let row = Diagnosis { cause: text.clone(), fix: text.clone(), trade_off: text, certainty: Certainty::Certain };
+        large.diagnosis = vec![row; 8];
+        let point = Sample { at_ms: u64::MAX, current: Bytes::MAX, anon: n, file: n, heap: n, limit: n };
+        large.timeline = vec![point; 512];
+        large.log_tail = "\u{1}".repeat(4096);
+        large
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{large_report, report};
+    use super::*;
+    use headroom_types::Bytes;
+
+    #[test]
+    fn what_fits_is_left_alone() {
+        assert_eq!(fitted(&report(1), 1 << 20), report(1));
+        assert_eq!(fitted(&large_report(1), 1 << 20), large_report(1));
+    }
+
+    #[test]
+    fn the_verdict_and_its_counters_survive_every_cut() {
+        let large = large_report(7);
+        let cut = fitted(&large, 0);
+        assert_eq!((cut.reason, cut.dimension, &cut.evidence.own), (large.reason, large.dimension, &large.evidence.own));
+        assert_eq!((&cut.evidence.outer, cut.evidence.heap), (&large.evidence.outer, large.evidence.heap));
+        assert!(cut.evidence.heap_marker.is_some());
+        assert!(size(&cut) <= 4300, "{} bytes", size(&cut));
+    }
+
+    #[test]
+    fn thinning_keeps_the_peak() {
+        let mut large = large_report(1);
+        for (i, point) in (0u64..).zip(large.timeline.iter_mut()) {
+            point.current = Bytes::new(if i == 333 { 1 << 40 } else { i });
+        }
+        thin_timeline(&mut large);
+        assert!(large.timeline.len() <= FEW_POINTS);
+        assert_eq!(large.timeline.iter().map(|s| s.current.get()).max(), Some(1 << 40));
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_what_stays() {
+        let mut long = report(1);
+        long.log_tail = format!("{}ä the end", "x".repeat(5000));
+        short_log(&mut long);
+        assert!(long.log_tail.len() <= SHORT_TAIL && long.log_tail.ends_with("ä the end"));
+    }
+}

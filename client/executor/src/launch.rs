@@ -1,0 +1,155 @@
+//! Starts one task: its files, its cgroup, its process, in this order; and undoes what was done when a later step fails.
+//!
+//! Everything here may block for a moment (a process is born inside its cgroup and may be short of memory at once), so the task
+//! calls it on a thread of its own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use headroom_node_exec::{Child, Command, spawn};
+use headroom_types::UnixMillis;
+use headroom_wire::v1::task::TaskStart;
+
+use crate::clock;
+use crate::environment::Environment;
+use crate::logs::TaskFiles;
+use crate::taskgroup::{Container, TaskGroup};
+
+/// How much more than the executor itself a task is to be preferred by the out-of-memory killer.
+const WORSE_THAN_EXECUTOR: i32 = 300;
+
+/// What all tasks of this executor share.
+#[derive(Debug)]
+pub struct Site {
+    /// What the executor was told.
+    pub environment: Environment,
+    /// The container around it.
+    pub container: Container,
+    /// Where tasks run that name no directory.
+    pub work_dir: PathBuf,
+    /// Badness of tasks.
+    pub oom_score_adj: i32,
+}
+
+impl Site {
+    /// The place described by `environment`, with the caller's own working directory.
+    pub fn new(environment: Environment) -> anyhow::Result<Site> {
+        let nowhere = PathBuf::from("/");
+        let path = environment.cgroup.as_deref().unwrap_or(&nowhere);
+        let container = Container::attach(environment.enforcer, path)
+            .with_context(|| format!("the container's cgroup {} cannot be used", path.display()))?;
+        let work_dir = std::env::current_dir().context("the working directory is gone")?;
+        let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+        Ok(Site { environment, container, work_dir, oom_score_adj: (own + WORSE_THAN_EXECUTOR).min(1000) })
+    }
+}
+
+/// A task whose process runs.
+#[derive(Debug)]
+pub struct Launched {
+    /// Its process.
+    pub child: Child,
+    /// Its cgroup.
+    pub group: TaskGroup,
+    /// Its logs.
+    pub files: TaskFiles,
+    /// When its program took over.
+    pub started: UnixMillis,
+}
+
+/// Starts it.
+pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
+    let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("its log files cannot be made")?;
+    let group = site.container.create(start).context("its cgroup cannot be made")?;
+    match launch_in(site, start, &group, &files) {
+        Ok(child) => {
+            group.group().set_root_pid(child.pid);
+            Ok(Launched { child, group, files, started: clock::now() })
+        }
+        Err(e) => {
+            if let Err(left) = group.clear().and_then(|_| group.remove()) {
+                tracing::warn!(attempt = %start.attempt, error = %left, "the cgroup of a task that did not start is left behind");
+            }
+            Err(e)
+        }
+    }
+}
+
+fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<Child> {
+    let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("its command is empty") };
+    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+    let env = task_env(&site.environment.for_tasks, start, files.marker_path());
+    let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
+    let procs_files = group.group().procs_files();
+    let command = Command {
+        args: &args,
+        env: &env,
+        stdout: Some(&files.out),
+        stderr: Some(&files.err),
+        procs_files: &procs_files,
+        new_session: true,
+        oom_score_adj: Some(site.oom_score_adj),
+        ..Command::new(Path::new(program), &cwd)
+    };
+    Ok(spawn(&command)?)
+}
+
+/// The environment of a task: what the container has, what is known of the task, and what the master adds, which goes last.
+fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path) -> Vec<(OsString, OsString)> {
+    let mut env: BTreeMap<OsString, OsString> = base.iter().cloned().collect();
+    let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
+    let id = &start.attempt;
+    set("HEADROOM_TASK", id.task.to_string().into());
+    set("HEADROOM_STAGE", id.task.stage.to_string().into());
+    set("HEADROOM_INDEX", id.task.index.to_string().into());
+    set("HEADROOM_ATTEMPT", id.attempt.to_string().into());
+    set("HEADROOM_SLOTS", start.slots.to_string().into());
+    set("HEADROOM_OOM_MARKER", marker.into());
+    if let Some(limit) = start.limit {
+        set("HEADROOM_MEMORY_BYTES", limit.get().to_string().into());
+    }
+    if let Some(heap) = start.heap {
+        set("HEADROOM_HEAP_BYTES", heap.get().to_string().into());
+    }
+    env.extend(start.env.iter().map(|(key, value)| (key.into(), value.into())));
+    env.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::Bytes;
+
+    #[test]
+    fn a_task_knows_itself_and_the_master_has_the_last_word() {
+        let start = TaskStart {
+            attempt: "map/7@2".parse().expect("id"),
+            command: vec!["x".into()],
+            env: [("HEADROOM_RUNG", "3"), ("LANG", "de")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            cwd: None,
+            slots: 2,
+            limit: Some(Bytes::new(4096)),
+            heap: None,
+            heap_exit_codes: vec![],
+            timeout_ms: None,
+        };
+        let base = [("LANG", "C.UTF-8"), ("PATH", "/bin"), ("HEADROOM_MEMORY_BYTES", "1")].map(|(k, v)| (k.into(), v.into()));
+        let env = task_env(&base, &start, Path::new("/m"));
+        let text: Vec<String> = env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
+        let wanted = [
+            "HEADROOM_ATTEMPT=2",
+            "HEADROOM_INDEX=7",
+            "HEADROOM_MEMORY_BYTES=4096",
+            "HEADROOM_OOM_MARKER=/m",
+            "HEADROOM_RUNG=3",
+            "HEADROOM_SLOTS=2",
+            "HEADROOM_STAGE=map",
+            "HEADROOM_TASK=map/7",
+            "LANG=de",
+            "PATH=/bin",
+        ];
+        assert_eq!(text, wanted);
+    }
+}

@@ -1,0 +1,110 @@
+//! The files of one task: standard output, standard error, and the marker by which its program may say that its heap is full.
+//!
+//! Owned by the task; all of them lie in `tasks/` of the container's directory under the attempt's own name.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use headroom_node_core::marker;
+use headroom_types::TaskAttemptId;
+
+/// Bytes of a log's end that a report carries.
+const TAIL: u64 = 4096;
+/// Bytes of a log's end that are searched for the words of a runtime.
+const SEARCHED: u64 = 64 << 10;
+/// Bytes of the marker file that are kept.
+const MARKER: u64 = 200;
+
+/// The files of one attempt.
+#[derive(Debug)]
+pub struct TaskFiles {
+    /// Standard output.
+    pub out: File,
+    /// Standard error.
+    pub err: File,
+    out_path: PathBuf,
+    err_path: PathBuf,
+    marker_path: PathBuf,
+}
+
+impl TaskFiles {
+    /// Makes them, empty, in `DIR/tasks`.
+    pub fn create(dir: &Path, attempt: &TaskAttemptId) -> io::Result<TaskFiles> {
+        let tasks = dir.join("tasks");
+        std::fs::create_dir_all(&tasks)?;
+        let name = attempt.file_name();
+        let path = |ending: &str| tasks.join(format!("{name}.{ending}"));
+        let (out_path, err_path, marker_path) = (path("out"), path("err"), path("oom-marker"));
+        let make = |path: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(path);
+        Ok(TaskFiles { out: make(&out_path)?, err: make(&err_path)?, out_path, err_path, marker_path })
+    }
+
+    /// Where the program may write that its heap is full.
+    pub fn marker_path(&self) -> &Path {
+        &self.marker_path
+    }
+
+    /// The end of its standard error, at most 4 KiB.
+    pub fn log_tail(&self) -> String {
+        tail(&self.err_path, TAIL).unwrap_or_default()
+    }
+
+    /// The words by which the runtime named its memory as full: the marker file, then the end of either log.
+    pub fn heap_marker(&self) -> Option<String> {
+        let own = tail(&self.marker_path, MARKER).ok().map(|text| {
+            let line = text.trim();
+            if line.is_empty() { "out-of-memory marker file".to_owned() } else { line.to_owned() }
+        });
+        own.or_else(|| self.line_of_runtime())
+    }
+
+    fn line_of_runtime(&self) -> Option<String> {
+        [&self.err_path, &self.out_path].into_iter().find_map(|path| {
+            let text = tail(path, SEARCHED).ok()?;
+            marker::find(&text).map(str::to_owned)
+        })
+    }
+}
+
+/// The last `most` bytes of a file as text; a character that is cut in the middle is left out.
+fn tail(path: &Path, most: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    let cut = if size > most { bytes.iter().take(4).take_while(|b| **b & 0b1100_0000 == 0b1000_0000).count() } else { 0 };
+    Ok(String::from_utf8_lossy(bytes.get(cut..).unwrap_or_default()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn files() -> (tempfile::TempDir, TaskFiles) {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let files = TaskFiles::create(dir.path(), &"map/7@2".parse().expect("id")).expect("creates");
+        (dir, files)
+    }
+
+    #[test]
+    fn the_tail_is_bounded_and_whole_characters() {
+        let (dir, mut files) = files();
+        files.err.write_all(format!("{}end", "ä".repeat(4000)).as_bytes()).expect("writes");
+        let tail = files.log_tail();
+        assert!(tail.len() <= 4096 && tail.ends_with("äend") && !tail.contains('\u{FFFD}'), "{} bytes", tail.len());
+        assert!(dir.path().join("tasks/map-7-2.err").exists());
+    }
+
+    #[test]
+    fn the_marker_file_goes_before_the_log() {
+        let (_dir, mut files) = files();
+        assert_eq!(files.heap_marker(), None);
+        files.out.write_all(b"hello\njava.lang.OutOfMemoryError: Java heap space\n").expect("writes");
+        assert_eq!(files.heap_marker().as_deref(), Some("java.lang.OutOfMemoryError: Java heap space"));
+        std::fs::write(files.marker_path(), b"").expect("writes");
+        assert_eq!(files.heap_marker().as_deref(), Some("out-of-memory marker file"));
+    }
+}

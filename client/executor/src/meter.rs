@@ -1,0 +1,167 @@
+//! Measures one task while it runs: current use, largest use, heap, largest processes, and the timeline of its report.
+//!
+//! Owned by the task. Reading it changes nothing in the kernel; what cannot be read leaves a gap and is named in the report.
+
+use headroom_node_core::Timeline;
+use headroom_types::exit::{GroupFacts, HeapFacts, Sample, Victim};
+use headroom_types::{Bytes, TaskAttemptId, UnixMillis};
+use headroom_wire::v1::task::TaskUsage;
+
+use crate::clock;
+use crate::heap::HeapWatch;
+use crate::taskgroup::TaskGroup;
+
+/// From this share of its limit on, a task is near it. Per cent.
+const NEAR: u64 = 90;
+
+/// The measurements of one task.
+#[derive(Debug)]
+pub struct Meter {
+    started: UnixMillis,
+    limit: Option<Bytes>,
+    timeline: Timeline,
+    peak: Bytes,
+    heap: Option<HeapWatch>,
+    victims: Vec<Victim>,
+    near_told: bool,
+    failed: Option<String>,
+}
+
+/// What a measurement says should be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// In use. Bytes.
+    pub current: Bytes,
+    /// For the first time near its limit.
+    pub newly_near: bool,
+    /// Beyond its limit; only where the kernel does not hold it.
+    pub over_limit: bool,
+    /// The kernel killed one of its processes and left the others.
+    pub victim: bool,
+}
+
+impl Meter {
+    /// Nothing measured. `runtime`: whether a managed heap was declared.
+    pub fn new(started: UnixMillis, limit: Option<Bytes>, runtime: Option<HeapWatch>) -> Self {
+        Meter {
+            started,
+            limit,
+            timeline: Timeline::default(),
+            peak: Bytes::ZERO,
+            heap: runtime,
+            victims: Vec::new(),
+            near_told: false,
+            failed: None,
+        }
+    }
+
+    /// Measures once.
+    pub fn measure(&mut self, group: &TaskGroup) -> Reading {
+        let facts = match group.group().facts() {
+            Ok(facts) => facts,
+            Err(e) => {
+                self.failed = Some(e.to_string());
+                return Reading::default();
+            }
+        };
+        if let Some(heap) = &mut self.heap {
+            heap.look(|| group.group().pids().unwrap_or_default());
+        }
+        let reading = self.take(&facts, group.kind().is_kernel(), group.has_victim(&facts));
+        let seen = group.largest();
+        if !seen.is_empty() {
+            self.victims = seen;
+        }
+        reading
+    }
+
+    fn take(&mut self, facts: &GroupFacts, by_kernel: bool, victim: bool) -> Reading {
+        self.peak = self.peak.max(facts.current).max(facts.peak.unwrap_or_default());
+        self.push(facts, facts.current);
+        let near = self.limit.is_some_and(|limit| facts.current >= limit.mul_ratio(NEAR, 100));
+        let newly_near = near && !self.near_told;
+        self.near_told |= near;
+        let over_limit = !by_kernel && self.limit.is_some_and(|limit| facts.current > limit);
+        Reading { current: facts.current, newly_near, over_limit, victim }
+    }
+
+    fn push(&mut self, facts: &GroupFacts, current: Bytes) {
+        let at_ms = u64::try_from(clock::now().since(self.started).as_millis()).unwrap_or(u64::MAX);
+        self.timeline.push(Sample {
+            at_ms,
+            current,
+            anon: facts.stat.anon,
+            file: facts.stat.file,
+            heap: self.heap().map(|heap| heap.used),
+            limit: facts.limit.or(self.limit),
+        });
+    }
+
+    /// What the master is told about `attempt`.
+    pub fn usage(&self, attempt: &TaskAttemptId, current: Bytes) -> TaskUsage {
+        TaskUsage { attempt: attempt.clone(), current, peak: self.peak, heap: self.heap().map(|heap| heap.used) }
+    }
+
+    fn heap(&self) -> Option<HeapFacts> {
+        self.heap.as_ref().and_then(HeapWatch::facts)
+    }
+
+    /// Closes it with the facts read at the end.
+    pub fn close(mut self, facts: &mut GroupFacts) -> Measured {
+        if let Some(heap) = &mut self.heap {
+            heap.read();
+        }
+        // The last point shows what it came to: after a kill nothing is left of it.
+        let last = facts.peak.unwrap_or_default().max(facts.current);
+        self.push(facts, if last > self.peak { last } else { facts.current });
+        self.peak = self.peak.max(last);
+        facts.peak = Some(self.peak);
+        let mut missing: Vec<String> = self.failed.take().into_iter().collect();
+        missing.extend(self.heap.as_ref().and_then(HeapWatch::missing));
+        let heap = self.heap();
+        Measured { heap, victims: self.victims, timeline: self.timeline.into_vec(), missing }
+    }
+}
+
+/// What was measured in all.
+#[derive(Debug)]
+pub struct Measured {
+    /// The last thing its runtime told.
+    pub heap: Option<HeapFacts>,
+    /// Its largest processes, seen last.
+    pub victims: Vec<Victim>,
+    /// Memory from birth to death.
+    pub timeline: Vec<Sample>,
+    /// What could not be read.
+    pub missing: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(mib: u64) -> GroupFacts {
+        GroupFacts { current: Bytes::from_mib(mib), ..GroupFacts::default() }
+    }
+
+    #[test]
+    fn near_is_told_once_and_over_only_without_a_kernel() {
+        let mut meter = Meter::new(clock::now(), Some(Bytes::from_mib(100)), None);
+        assert!(!meter.take(&facts(89), true, false).newly_near);
+        assert!(meter.take(&facts(90), true, false).newly_near);
+        assert!(!meter.take(&facts(95), true, false).newly_near);
+        assert!(!meter.take(&facts(101), true, false).over_limit, "the kernel decides");
+        assert!(meter.take(&facts(101), false, false).over_limit);
+        assert!(!meter.take(&facts(100), false, false).over_limit, "at the limit is within it");
+    }
+
+    #[test]
+    fn the_timeline_ends_with_what_the_kernel_saw_between_two_samples() {
+        let mut meter = Meter::new(clock::now(), None, None);
+        meter.take(&facts(10), true, false);
+        let mut end = GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(0) };
+        let measured = meter.close(&mut end);
+        assert_eq!(measured.timeline.last().map(|s| s.current), Some(Bytes::from_mib(64)));
+        assert_eq!(end.peak, Some(Bytes::from_mib(64)));
+    }
+}

@@ -1,0 +1,378 @@
+//! The executor's loop: one owner of slots, results and tasks.
+//!
+//! ```text
+//!             Shutdown                      idle and all acknowledged, or 10 s
+//!  Working ───────────────► Draining ──────────────────────────────────────────► exit 0
+//!     │  │                     │
+//!     │  └── SIGTERM, the application has ended ──► Stopping ── idle ──► exit 0
+//!     └───── no master for 120 s ─────────────────► Stopping ── idle ──► exit 1
+//! ```
+//!
+//! A result leaves in the very turn of the loop in which its task hands it over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_types::{StopCause, TaskAttemptId, TaskReport};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE, TaskStart, TaskUsage, ToExecutor, VERSION};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
+use tokio_util::task::TaskTracker;
+
+use crate::clock;
+use crate::environment::Environment;
+use crate::fit::fitted;
+use crate::launch::Site;
+use crate::link::{self, LinkEvent, SendError, Target, Writer};
+use crate::results::Results;
+use crate::slots::{Answer, Refusal, Slots};
+use crate::task::{self, Finished, Lines, News, Order};
+use crate::verdict::not_started;
+
+/// Between SIGTERM and SIGKILL of a task that is stopped.
+pub const GRACE: Duration = Duration::from_secs(2);
+/// The same when the executor itself was told to end: the node agent grants it little more.
+const GRACE_AT_END: Duration = Duration::from_millis(1200);
+/// How long it works on without a master.
+const WITHOUT_MASTER: Duration = Duration::from_secs(120);
+/// How long a draining executor waits for the last acknowledgements.
+const LAST_ACKS: Duration = Duration::from_secs(10);
+/// How long last words and last cgroups may take.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Between two reports of what tasks use.
+const USAGE: Duration = Duration::from_secs(1);
+/// Bytes of a line that are left for everything but results.
+const FRAME: usize = 192 << 10;
+
+/// Why and how it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was told to.
+    Done,
+    /// There was no master for two minutes.
+    NoMaster,
+}
+
+/// What it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Working,
+    Draining { idle_since: Option<Instant> },
+    Stopping { outcome: Outcome },
+}
+
+/// Runs until it is told to end.
+pub async fn run(environment: Environment) -> anyhow::Result<Outcome> {
+    let target = Target { master: environment.master.clone(), rm: environment.rm.clone(), app: environment.app.clone() };
+    let (link_events, link) = mpsc::channel(256);
+    let mut executor = Executor::new(Site::new(environment)?);
+    let linked = tokio::spawn(link::keep(target, link_events));
+    let outcome = executor.turn(link).await?;
+    executor.last_words(linked).await;
+    Ok(outcome)
+}
+
+/// A task that runs, seen from the loop.
+#[derive(Debug)]
+struct Running {
+    orders: mpsc::Sender<Order>,
+    usage: watch::Receiver<Option<TaskUsage>>,
+}
+
+struct Executor {
+    site: Arc<Site>,
+    slots: Slots,
+    results: Results,
+    running: BTreeMap<TaskAttemptId, Running>,
+    tasks: JoinSet<Finished>,
+    /// Which task is whose, should one of them break.
+    names: BTreeMap<tokio::task::Id, TaskAttemptId>,
+    news: mpsc::Sender<News>,
+    heard: mpsc::Receiver<News>,
+    removals: TaskTracker,
+    writer: Option<Writer>,
+    /// Since when no master has said anything or kept a connection for a while. Counts only while there is no connection.
+    alone_since: Option<Instant>,
+    phase: Phase,
+}
+
+impl Executor {
+    fn new(site: Site) -> Executor {
+        let (news, heard) = mpsc::channel(1024);
+        Executor {
+            slots: Slots::new(site.environment.slots),
+            site: Arc::new(site),
+            results: Results::default(),
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            names: BTreeMap::new(),
+            news,
+            heard,
+            removals: TaskTracker::new(),
+            writer: None,
+            alone_since: Some(Instant::now()),
+            phase: Phase::Working,
+        }
+    }
+
+    async fn turn(&mut self, mut link: mpsc::Receiver<LinkEvent>) -> anyhow::Result<Outcome> {
+        let mut terminate: Signal = signal(SignalKind::terminate())?;
+        let mut interrupt: Signal = signal(SignalKind::interrupt())?;
+        let mut clock: Interval = interval(USAGE);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut linked = true;
+        loop {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => self.stop_all(Outcome::Done, "SIGTERM"),
+                _ = interrupt.recv() => self.stop_all(Outcome::Done, "SIGINT"),
+                Some(ended) = self.tasks.join_next_with_id() => self.on_end(ended),
+                Some(news) = self.heard.recv() => self.on_news(news),
+                event = link.recv(), if linked => match event {
+                    Some(event) => self.on_link(event),
+                    None => linked = false,
+                },
+                _ = clock.tick() => self.on_tick(),
+            }
+            if let Some(outcome) = self.over() {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    fn on_link(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Up(writer) => self.greet(writer),
+            LinkEvent::Got(message) => {
+                self.alone_since = None;
+                self.on_message(*message);
+            }
+            LinkEvent::Down { why, good } => {
+                self.writer = None;
+                if good || self.alone_since.is_none() {
+                    self.alone_since = Some(Instant::now());
+                }
+                tracing::info!(why, "the connection to the master is gone; tasks go on");
+            }
+            LinkEvent::AppOver => self.stop_all(Outcome::Done, "the application has ended"),
+        }
+    }
+
+    fn greet(&mut self, writer: Writer) {
+        let environment = &self.site.environment;
+        let hello = FromExecutor::Hello {
+            version: VERSION,
+            container: environment.container.clone(),
+            token: environment.token.clone(),
+            slots: self.slots.total(),
+            task_groups: environment.enforcer.is_kernel(),
+            running: self.slots.running().cloned().collect(),
+            unacked: self.results.to_tell(MAX_LINE - FRAME),
+        };
+        tracing::info!(running = self.running.len(), unacked = self.results.len(), "connected to the master");
+        self.writer = Some(writer);
+        self.send(&hello);
+    }
+
+    fn on_message(&mut self, message: ToExecutor) {
+        match message {
+            ToExecutor::Start(start) => self.on_start(*start),
+            ToExecutor::Stop { attempt } => self.stop(&attempt, Order { cause: StopCause::Asked, grace: GRACE }),
+            ToExecutor::Ack { attempt } => {
+                self.results.ack(&attempt); // a second one changes nothing
+            }
+            ToExecutor::Shutdown => {
+                if self.phase == Phase::Working {
+                    tracing::info!(running = self.running.len(), "the master wants the executor to end once it is idle");
+                    self.phase = Phase::Draining { idle_since: None };
+                }
+            }
+            ToExecutor::Alive => {}
+        }
+    }
+
+    fn on_start(&mut self, start: TaskStart) {
+        if let Some(result) = self.results.get(&start.attempt) {
+            let again = FromExecutor::Ended { report: Box::new(result.clone()) };
+            return self.send(&again);
+        }
+        if self.results.knows(&start.attempt) {
+            return;
+        }
+        match self.admit(&start) {
+            Answer::Start => self.begin(start),
+            Answer::Known => {}
+            Answer::Refused(why) => {
+                tracing::warn!(attempt = %start.attempt, %why, "a start is refused");
+                let (container, kind) = (&self.site.environment.container, self.site.container.kind());
+                let report = not_started(container, &start.attempt, kind, clock::now(), &why.to_string());
+                match why {
+                    // Nothing more can be kept: if this is lost, the master finds the attempt missing at the next connection.
+                    Refusal::Unacked(_) => self.send(&FromExecutor::Ended { report: Box::new(report) }),
+                    Refusal::Slots { .. } | Refusal::NoSlots | Refusal::Ending | Refusal::NoCommand | Refusal::Text(_) => {
+                        self.tell(report);
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, start: &TaskStart) -> Answer {
+        if self.running.contains_key(&start.attempt) {
+            return Answer::Known;
+        }
+        if self.phase != Phase::Working {
+            return Answer::Refused(Refusal::Ending);
+        }
+        if self.results.is_full(self.running.len()) {
+            return Answer::Refused(Refusal::Unacked(self.results.len()));
+        }
+        if let Err(why) = plain(start) {
+            return Answer::Refused(why);
+        }
+        self.slots.take(&start.attempt, start.slots)
+    }
+
+    fn begin(&mut self, start: TaskStart) {
+        let (orders, for_task) = mpsc::channel(4);
+        let (usage, shown) = watch::channel(None);
+        let attempt = start.attempt.clone();
+        let lines = Lines { orders: for_task, news: self.news.clone(), usage };
+        let handle = self.tasks.spawn(task::run(self.site.clone(), Arc::new(start), lines));
+        self.names.insert(handle.id(), attempt.clone());
+        self.running.insert(attempt, Running { orders, usage: shown });
+    }
+
+    fn on_end(&mut self, ended: Result<(tokio::task::Id, Finished), JoinError>) {
+        let (attempt, report) = match ended {
+            Ok((id, finished)) => {
+                self.names.remove(&id);
+                if let Some(group) = finished.group {
+                    self.removals.spawn_blocking(move || {
+                        if let Err(e) = group.remove() {
+                            tracing::warn!(error = %e, "the cgroup of an ended task is left behind");
+                        }
+                    });
+                }
+                (finished.report.attempt.clone(), finished.report)
+            }
+            Err(broken) => {
+                let Some(attempt) = self.names.remove(&broken.id()) else { return };
+                tracing::error!(%attempt, error = %broken, "the executor failed at a task");
+                let (container, kind) = (&self.site.environment.container, self.site.container.kind());
+                let why = format!("the executor failed at it: {broken}");
+                (attempt.clone(), not_started(container, &attempt, kind, clock::now(), &why))
+            }
+        };
+        self.running.remove(&attempt);
+        self.slots.release(&attempt);
+        tracing::info!(%attempt, reason = %report.reason, "task ended");
+        self.tell(report);
+    }
+
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Started { attempt, at } => self.send(&FromExecutor::Started { attempt, at }),
+            News::Near => self.tell_usage(),
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if self.running.is_empty() {
+            self.send(&FromExecutor::Alive)
+        } else {
+            self.tell_usage()
+        }
+        let alone = self.writer.is_none() && self.alone_since.is_some_and(|since| since.elapsed() >= WITHOUT_MASTER);
+        if alone {
+            self.stop_all(Outcome::NoMaster, "no master for 120 s");
+        }
+    }
+
+    fn tell_usage(&mut self) {
+        let tasks = self.running.values().filter_map(|running| running.usage.borrow().clone()).collect();
+        self.send(&FromExecutor::Usage { tasks });
+    }
+
+    /// Keeps a result, and sends it at once.
+    fn tell(&mut self, report: TaskReport) {
+        let report = fitted(&report, MAX_LINE - FRAME);
+        self.send(&FromExecutor::Ended { report: Box::new(report.clone()) });
+        self.results.add(report);
+    }
+
+    /// Sends what can be sent. A connection that takes no more is given up: everything that matters is told again on the next.
+    fn send(&mut self, message: &FromExecutor) {
+        let Some(writer) = &self.writer else { return };
+        match writer.send(message) {
+            Ok(()) => {}
+            Err(SendError::Closed) => self.writer = None,
+            Err(why @ (SendError::Full | SendError::TooLong)) => {
+                tracing::warn!(?why, "the connection to the master is given up");
+                self.writer = None;
+            }
+        }
+    }
+
+    fn stop(&self, attempt: &TaskAttemptId, order: Order) {
+        if let Some(running) = self.running.get(attempt) {
+            let _ = running.orders.try_send(order); // full or closed: it is ending already
+        }
+    }
+
+    fn stop_all(&mut self, outcome: Outcome, why: &str) {
+        if matches!(self.phase, Phase::Stopping { .. }) {
+            return;
+        }
+        tracing::info!(why, running = self.running.len(), "the executor ends");
+        self.phase = Phase::Stopping { outcome };
+        let order = Order { cause: StopCause::Asked, grace: GRACE_AT_END };
+        self.running.keys().for_each(|attempt| self.stop(attempt, order));
+    }
+
+    /// Whether there is nothing left to do.
+    fn over(&mut self) -> Option<Outcome> {
+        let idle = self.slots.is_idle();
+        match self.phase {
+            Phase::Working => None,
+            Phase::Stopping { outcome } => idle.then_some(outcome),
+            Phase::Draining { idle_since: None } if idle => {
+                self.phase = Phase::Draining { idle_since: Some(Instant::now()) };
+                self.results.is_empty().then_some(Outcome::Done)
+            }
+            Phase::Draining { idle_since: None } => None,
+            Phase::Draining { idle_since: Some(since) } => {
+                (self.results.is_empty() || since.elapsed() >= LAST_ACKS).then_some(Outcome::Done)
+            }
+        }
+    }
+
+    /// Lets the last lines leave and the last cgroups go.
+    async fn last_words(self, linked: tokio::task::JoinHandle<()>) {
+        self.removals.close();
+        drop(self.writer);
+        let _ = timeout(LAST_WORDS, self.removals.wait()).await;
+        let _ = timeout(LAST_WORDS, linked).await;
+    }
+}
+
+/// Whether its texts can be handed to a program.
+fn plain(start: &TaskStart) -> Result<(), Refusal> {
+    if start.command.first().is_none_or(String::is_empty) {
+        return Err(Refusal::NoCommand);
+    }
+    if start.command.iter().any(|word| word.contains('\0')) {
+        return Err(Refusal::Text("command"));
+    }
+    let odd = |(key, value): (&String, &String)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0');
+    if start.env.iter().any(odd) {
+        return Err(Refusal::Text("environment"));
+    }
+    if start.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
+        return Err(Refusal::Text("working directory"));
+    }
+    Ok(())
+}

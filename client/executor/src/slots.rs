@@ -1,0 +1,148 @@
+//! Which tasks hold which slots: pure.
+//!
+//! Owned by the executor's loop. It never waits for anything and never forgets a task before it is told that the task ended.
+
+use std::collections::BTreeMap;
+
+use headroom_types::TaskAttemptId;
+
+/// The slots of one executor.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    total: u32,
+    held: BTreeMap<TaskAttemptId, u32>,
+}
+
+/// The three answers to a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Its slots are taken: start it.
+    Start,
+    /// It runs already.
+    Known,
+    /// It cannot run here now.
+    Refused(Refusal),
+}
+
+/// Why a task is not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Fewer slots are free than it takes.
+    #[error("it takes {wants} slots and {free} of {total} are free; send it when another task has ended, or to another executor")]
+    Slots {
+        /// What it takes.
+        wants: u32,
+        /// What is free.
+        free: u32,
+        /// What the executor has.
+        total: u32,
+    },
+    /// A task takes at least one slot.
+    #[error("it takes no slots; a task takes at least 1")]
+    NoSlots,
+    /// The executor is about to end.
+    #[error("the executor is ending; send it to another one")]
+    Ending,
+    /// The master does not acknowledge results.
+    #[error("{0} results wait for the master's acknowledgement, which is the most that is kept")]
+    Unacked(usize),
+    /// There is nothing to run.
+    #[error("its command is empty; name the program to run as its first element")]
+    NoCommand,
+    /// A text that cannot be handed to a program.
+    #[error("its {0} holds a NUL character, or its name an = sign")]
+    Text(&'static str),
+}
+
+impl Slots {
+    /// `total` free slots.
+    pub fn new(total: u32) -> Self {
+        Slots { total, held: BTreeMap::new() }
+    }
+    /// All slots.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+    /// Slots that no task holds.
+    pub fn free(&self) -> u32 {
+        self.total.saturating_sub(self.held.values().sum())
+    }
+    /// True when no task runs.
+    pub fn is_idle(&self) -> bool {
+        self.held.is_empty()
+    }
+    /// Tasks that hold slots, in the order of their ids.
+    pub fn running(&self) -> impl Iterator<Item = &TaskAttemptId> {
+        self.held.keys()
+    }
+    /// Takes `wants` slots for `attempt`, if they are free.
+    pub fn take(&mut self, attempt: &TaskAttemptId, wants: u32) -> Answer {
+        if self.held.contains_key(attempt) {
+            return Answer::Known;
+        }
+        if wants == 0 {
+            return Answer::Refused(Refusal::NoSlots);
+        }
+        let free = self.free();
+        if wants > free {
+            return Answer::Refused(Refusal::Slots { wants, free, total: self.total });
+        }
+        self.held.insert(attempt.clone(), wants);
+        Answer::Start
+    }
+    /// Gives back the slots of `attempt`. False when it held none.
+    pub fn release(&mut self, attempt: &TaskAttemptId) -> bool {
+        self.held.remove(attempt).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn attempt(index: u32) -> TaskAttemptId {
+        format!("map/{index}@1").parse().expect("id")
+    }
+
+    #[test]
+    fn a_start_gets_one_of_three_answers() {
+        let mut slots = Slots::new(4);
+        assert_eq!(slots.take(&attempt(1), 3), Answer::Start);
+        assert_eq!(slots.take(&attempt(1), 3), Answer::Known);
+        assert_eq!(slots.take(&attempt(2), 2), Answer::Refused(Refusal::Slots { wants: 2, free: 1, total: 4 }));
+        assert_eq!(slots.take(&attempt(2), 0), Answer::Refused(Refusal::NoSlots));
+        assert_eq!(slots.take(&attempt(2), 1), Answer::Start);
+        assert_eq!(slots.free(), 0);
+        assert!(slots.release(&attempt(1)) && !slots.release(&attempt(1)));
+        assert_eq!(slots.take(&attempt(3), 3), Answer::Start);
+    }
+
+    proptest! {
+        /// Safety: never more slots held than there are. Liveness: when all have ended, all slots are free again.
+        #[test]
+        fn slots_are_neither_oversold_nor_lost(total in 1u32..9, steps in proptest::collection::vec((0u32..6, 0u32..6, any::<bool>()), 0..60)) {
+            let mut slots = Slots::new(total);
+            for (index, wants, start) in steps {
+                let before = slots.free();
+                if start {
+                    let answer = slots.take(&attempt(index), wants);
+                    prop_assert_eq!(before - slots.free(), if answer == Answer::Start { wants } else { 0 });
+                } else {
+                    slots.release(&attempt(index));
+                    prop_assert!(slots.free() >= before);
+                }
+                prop_assert!(slots.free() <= total);
+            }
+            let all: Vec<_> = slots.running().cloned().collect();
+            prop_assert!(all.iter().all(|a| slots.release(a)));
+            prop_assert!(slots.is_idle() && slots.free() == total);
+        }
+
+        #[test]
+        fn a_task_of_any_size_up_to_the_executors_can_run_on_an_empty_one(total in 1u32..1000, wants in 1u32..1000) {
+            let fits = Slots::new(total).take(&attempt(0), wants) == Answer::Start;
+            prop_assert_eq!(fits, wants <= total);
+        }
+    }
+}

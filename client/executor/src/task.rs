@@ -1,0 +1,311 @@
+//! One task from its start to its report.
+//!
+//! Owned by itself: the executor's loop only sends it orders and takes its report. What blocks (starting, reading the last
+//! facts, removing the cgroup) runs on a thread of its own, so that no task waits for another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_node_exec::{Child, Ended};
+use headroom_types::{EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
+use headroom_wire::v1::task::{TaskStart, TaskUsage};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock;
+use crate::heap::HeapWatch;
+use crate::launch::{Launched, Site, launch};
+use crate::life::{Action, Event, Life};
+use crate::logs::TaskFiles;
+use crate::meter::{Meter, Reading};
+use crate::taskgroup::TaskGroup;
+use crate::verdict::{Ending, not_started, of_ending};
+
+/// Between two measurements of a task that the kernel holds to its limit.
+const SAMPLE: Duration = Duration::from_millis(250);
+/// The same in its first second: a short life has a timeline too, and a JVM is found before it fails.
+const FIRST_SAMPLES: Duration = Duration::from_millis(50);
+const FIRST: Duration = Duration::from_secs(1);
+/// Between two measurements where nobody but us holds the limit.
+const POLL: Duration = Duration::from_millis(50);
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// An order to end.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Who wants it.
+    pub cause: StopCause,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+}
+
+/// What a task tells while it runs.
+#[derive(Debug)]
+pub enum News {
+    /// Its program runs.
+    Started {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+        /// Since when.
+        at: UnixMillis,
+    },
+    /// It came near its limit: tell the master at once.
+    Near,
+}
+
+/// The ends of a task's lines.
+#[derive(Debug)]
+pub struct Lines {
+    /// Orders to it.
+    pub orders: mpsc::Receiver<Order>,
+    /// News from it.
+    pub news: mpsc::Sender<News>,
+    /// What it uses; only the last value matters.
+    pub usage: watch::Sender<Option<TaskUsage>>,
+}
+
+/// A report, and the group that is still to be removed.
+#[derive(Debug)]
+pub struct Finished {
+    /// The verdict.
+    pub report: TaskReport,
+    /// `None` when it never ran.
+    pub group: Option<Arc<TaskGroup>>,
+}
+
+/// Runs one task to its end.
+pub async fn run(site: Arc<Site>, start: Arc<TaskStart>, lines: Lines) -> Finished {
+    let (at_site, to_start) = (site.clone(), start.clone());
+    let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
+        Ok(Ok(launched)) => match Task::new(site.clone(), start.clone(), launched, lines) {
+            Ok(task) => return task.live().await,
+            Err(e) => format!("its process cannot be watched: {e}"),
+        },
+        Ok(Err(e)) => format!("{e:#}"),
+        Err(e) => format!("starting it failed inside the executor: {e}"),
+    };
+    let kind = site.container.kind();
+    Finished { report: not_started(&site.environment.container, &start.attempt, kind, clock::now(), &why), group: None }
+}
+
+/// A task whose process runs.
+struct Task {
+    site: Arc<Site>,
+    start: Arc<TaskStart>,
+    child: AsyncFd<Child>,
+    group: Arc<TaskGroup>,
+    files: TaskFiles,
+    started: UnixMillis,
+    born: Instant,
+    lines: Lines,
+    life: Life,
+    meter: Meter,
+    /// When SIGTERM becomes SIGKILL.
+    grace_ends: Option<Instant>,
+    missing: Vec<String>,
+}
+
+impl Task {
+    fn new(site: Arc<Site>, start: Arc<TaskStart>, launched: Launched, lines: Lines) -> std::io::Result<Task> {
+        let Launched { child, group, files, started } = launched;
+        let group = Arc::new(group);
+        let child = watched(child).inspect_err(|_| {
+            // Without its descriptor nobody would learn of its end.
+            let _ = group.clear().and_then(|_| group.remove());
+        })?;
+        let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
+        let meter = Meter::new(started, start.limit, managed.then(HeapWatch::default));
+        let (life, born) = (Life::Running, Instant::now());
+        Ok(Task { site, start, child, group, files, started, born, lines, life, meter, grace_ends: None, missing: Vec::new() })
+    }
+
+    async fn live(mut self) -> Finished {
+        let _ = self.lines.news.send(News::Started { attempt: self.start.attempt.clone(), at: self.started }).await;
+        let timeout = self.start.timeout_ms.map(|ms| self.born + Duration::from_millis(ms));
+        let mut next_sample = self.born + self.period();
+        let mut ordered = true;
+        loop {
+            tokio::select! {
+                biased;
+                ended = self.child.readable() => match ended {
+                    Ok(_) => break,
+                    Err(e) => {
+                        self.missing.push(format!("its end: {e}"));
+                        self.kill();
+                        break;
+                    }
+                },
+                order = self.lines.orders.recv(), if ordered => match order {
+                    Some(order) => self.stop(order),
+                    None => ordered = false,
+                },
+                () = at(timeout), if self.life == Life::Running => {
+                    self.stop(Order { cause: StopCause::Timeout, grace: crate::run::GRACE });
+                }
+                () = at(self.grace_ends), if self.grace_ends.is_some() => {
+                    self.grace_ends = None;
+                    self.happen(Event::GraceOver);
+                }
+                () = sleep_until(next_sample) => {
+                    self.sample().await;
+                    next_sample = Instant::now() + self.period();
+                }
+            }
+        }
+        self.finish().await
+    }
+
+    fn period(&self) -> Duration {
+        match self.group.kind() {
+            EnforcerKind::Poll => POLL,
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => FIRST_SAMPLES,
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => SAMPLE,
+        }
+    }
+
+    async fn sample(&mut self) {
+        let reading = match self.group.kind() {
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => self.meter.measure(&self.group),
+            EnforcerKind::Poll => self.sample_slowly().await,
+        };
+        let usage = self.meter.usage(&self.start.attempt, reading.current);
+        self.lines.usage.send_replace(Some(usage));
+        if reading.newly_near {
+            let _ = self.lines.news.try_send(News::Near); // the next regular report tells it as well
+        }
+        if reading.victim {
+            self.happen(Event::VictimSeen);
+        }
+        if reading.over_limit {
+            self.happen(Event::OverLimit);
+        }
+    }
+
+    /// Shares of resident memory take milliseconds to read.
+    async fn sample_slowly(&mut self) -> Reading {
+        let empty = Meter::new(self.started, None, None);
+        let (mut meter, group) = (std::mem::replace(&mut self.meter, empty), self.group.clone());
+        let measured = spawn_blocking(move || {
+            let reading = meter.measure(&group);
+            (meter, reading)
+        });
+        match measured.await {
+            Ok((meter, reading)) => {
+                self.meter = meter;
+                reading
+            }
+            Err(e) => {
+                self.missing.push(format!("measurements: {e}"));
+                Reading::default()
+            }
+        }
+    }
+
+    fn stop(&mut self, order: Order) {
+        // A kill by the kernel that is on its way came first.
+        let killed = self.group.group().facts().is_ok_and(|facts| facts.events.oom_kill > 0);
+        let event = if killed { Event::VictimSeen } else { Event::Stop(order.cause) };
+        self.grace_ends.get_or_insert(Instant::now() + order.grace);
+        self.happen(event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        let (life, action) = self.life.on(event);
+        tracing::debug!(attempt = %self.start.attempt, ?event, from = ?self.life, to = ?life, "task");
+        self.life = life;
+        match action {
+            Action::Nothing => {}
+            Action::Terminate => {
+                if let Err(e) = self.child.get_ref().signal(SIGTERM) {
+                    tracing::warn!(attempt = %self.start.attempt, error = %e, "SIGTERM was not delivered; SIGKILL follows");
+                }
+            }
+            Action::Kill => self.kill(),
+        }
+    }
+
+    fn kill(&mut self) {
+        // The main process first: it is ours by descriptor even when the group cannot be read.
+        let main = self.child.get_ref().signal(SIGKILL);
+        let rest = self.group.group().kill();
+        for error in [main.err().map(|e| e.to_string()), rest.err().map(|e| e.to_string())].into_iter().flatten() {
+            tracing::warn!(attempt = %self.start.attempt, %error, "a process of the task was not killed");
+            self.missing.push(format!("killing it: {error}"));
+        }
+    }
+
+    async fn finish(self) -> Finished {
+        let (site, start) = (self.site.clone(), self.start.clone());
+        let group = self.group.clone();
+        match spawn_blocking(move || self.close()).await {
+            Ok(ending) => Finished { report: of_ending(&site.environment.container, &start, ending), group: Some(group) },
+            Err(e) => {
+                let why = format!("reading its end failed inside the executor: {e}");
+                let (container, kind) = (&site.environment.container, site.container.kind());
+                Finished { report: not_started(container, &start.attempt, kind, clock::now(), &why), group: Some(group) }
+            }
+        }
+    }
+
+    /// Reads everything there is to know and ends what the main process left behind. Facts before anything else: what happens
+    /// later is not the task's.
+    fn close(self) -> Ending {
+        let mut missing = self.missing;
+        let mut own = self.group.group().facts().unwrap_or_else(|e| {
+            missing.push(format!("its own counters: {e}"));
+            Default::default()
+        });
+        let outer = self.group.outer(&self.site.container, &mut missing);
+        let how = self.child.get_ref().wait().unwrap_or_else(|e| {
+            missing.push(format!("its exit status: {e}"));
+            Ended::Signal(SIGKILL)
+        });
+        let ended = clock::now();
+        if let Err(e) = self.group.clear() {
+            missing.push(format!("what its main process left behind: {e}"));
+        }
+        let mut measured = self.meter.close(&mut own);
+        missing.append(&mut measured.missing);
+        let (heap_marker, log_tail) = match how {
+            Ended::Code(0) => (None, self.files.log_tail()),
+            Ended::Code(_) | Ended::Signal(_) => (self.files.heap_marker(), self.files.log_tail()),
+        };
+        Ending {
+            enforcer: self.group.kind(),
+            how,
+            cause: self.life.cause(),
+            own,
+            outer,
+            heap: measured.heap,
+            heap_marker,
+            victims: measured.victims,
+            missing,
+            started: self.started,
+            ended,
+            timeline: measured.timeline,
+            log_tail,
+        }
+    }
+}
+
+/// The process, readable when it has ended.
+#[expect(
+    deprecated,
+    reason = "its successor is an unsafe fn; `Child` owns its descriptor and never closes or replaces it, which is all that one asks"
+)]
+fn watched(child: Child) -> std::io::Result<AsyncFd<Child>> {
+    AsyncFd::with_interest(child, Interest::READABLE)
+}
+
+/// Waits for a moment; for ever when there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

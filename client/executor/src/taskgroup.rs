@@ -1,0 +1,145 @@
+//! The cgroup of one task, inside the container's: made before its process, read at its end, removed after.
+//!
+//! Owned by the task. It never touches the container's own limits, and never lives longer than its task.
+
+use std::time::Duration;
+
+use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup};
+use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, Victim};
+use headroom_types::{EnforcerKind, TaskAttemptId};
+use headroom_wire::v1::task::TaskStart;
+
+/// How long processes may take to go, and a cgroup to be removable.
+const REMOVE_WITHIN: Duration = Duration::from_secs(5);
+/// How many processes are named.
+const VICTIMS: usize = 4;
+
+/// The container around all tasks.
+#[derive(Debug)]
+pub struct Container {
+    kind: EnforcerKind,
+    group: Group,
+}
+
+impl Container {
+    /// The container this process runs in.
+    pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<Container, CgroupError> {
+        Ok(Container { kind, group: Group::attach(kind, path)? })
+    }
+    /// What holds the limits.
+    pub fn kind(&self) -> EnforcerKind {
+        self.kind
+    }
+    /// Makes the group of one task, with its limit confirmed.
+    pub fn create(&self, start: &TaskStart) -> Result<TaskGroup, CgroupError> {
+        let limits = Limits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes };
+        let before = self.outer();
+        let group = self.group.create_task(&name(&start.attempt), &limits)?;
+        Ok(TaskGroup { kind: self.kind, group, before })
+    }
+    /// Counters of the levels around a task, now.
+    fn outer(&self) -> Outer {
+        Outer {
+            container: match self.kind {
+                EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => self.group.facts().ok(),
+                EnforcerKind::Poll => None,
+            },
+            host_oom_kills: host_oom_kills(),
+        }
+    }
+}
+
+/// The name of a task's group.
+fn name(attempt: &TaskAttemptId) -> String {
+    attempt.file_name()
+}
+
+/// What the levels around a task had counted at one moment.
+#[derive(Clone, Debug, Default)]
+struct Outer {
+    container: Option<GroupFacts>,
+    host_oom_kills: Option<u64>,
+}
+
+/// The group of one task.
+#[derive(Debug)]
+pub struct TaskGroup {
+    kind: EnforcerKind,
+    group: Group,
+    before: Outer,
+}
+
+impl TaskGroup {
+    /// The group itself.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+    /// What holds the limits.
+    pub fn kind(&self) -> EnforcerKind {
+        self.kind
+    }
+    /// True when the kernel has killed one of its processes for memory and left the others to us.
+    pub fn has_victim(&self, facts: &GroupFacts) -> bool {
+        match self.kind {
+            EnforcerKind::Cgroup1 => facts.events.oom_kill > 0,
+            EnforcerKind::Cgroup2 | EnforcerKind::Poll => false, // the kernel ends the group itself; nobody does
+        }
+    }
+    /// Its largest processes.
+    pub fn largest(&self) -> Vec<Victim> {
+        self.group.largest(VICTIMS)
+    }
+    /// Growth of the counters around it since it was made, and what could not be read.
+    pub fn outer(&self, container: &Container, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+        let now = container.outer();
+        let mut levels = Vec::new();
+        match (&self.before.container, now.container) {
+            (Some(before), Some(after)) => {
+                levels.push(OuterLevel {
+                    level: "container".into(),
+                    limit: after.limit,
+                    local: after.local.since(&before.local),
+                });
+            }
+            (None, _) | (_, None) if self.kind.is_kernel() => missing.push("counters of the container's cgroup".to_owned()),
+            (None, _) | (_, None) => {}
+        }
+        match (self.before.host_oom_kills, now.host_oom_kills) {
+            (Some(before), Some(after)) => {
+                let local = MemoryEvents { oom_kill: after.saturating_sub(before), ..MemoryEvents::default() };
+                levels.push(OuterLevel { level: "host".into(), limit: None, local });
+            }
+            (None, _) | (_, None) => missing.push("oom_kill of /proc/vmstat".to_owned()),
+        }
+        levels
+    }
+    /// Ends whatever is still in it. True when there was something.
+    pub fn clear(&self) -> Result<bool, CgroupError> {
+        if !self.group.populated()? {
+            return Ok(false);
+        }
+        self.group.kill()?;
+        Ok(true)
+    }
+    /// Removes it.
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        self.group.remove(REMOVE_WITHIN)
+    }
+}
+
+/// Processes that the kernel of this host has killed for memory since it was booted, in any cgroup.
+fn host_oom_kills() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_kernel_counts_its_kills() {
+        assert!(host_oom_kills().is_some(), "oom_kill is in /proc/vmstat since Linux 4.13");
+    }
+}

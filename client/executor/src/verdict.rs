@@ -1,0 +1,192 @@
+//! From what was seen at a task's end to its report: pure.
+
+use headroom_node_core::{Scope, classify, diagnose};
+use headroom_node_exec::Ended;
+use headroom_types::exit::{GroupFacts, HeapFacts, OuterLevel, Sample, Victim};
+use headroom_types::{
+    Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+};
+use headroom_wire::v1::task::TaskStart;
+
+/// Everything that was seen.
+#[derive(Debug)]
+pub struct Ending {
+    /// What held the limit.
+    pub enforcer: EnforcerKind,
+    /// How its process ended.
+    pub how: Ended,
+    /// Who of ours wanted it.
+    pub cause: Option<StopCause>,
+    /// Its own group, read right after the end.
+    pub own: GroupFacts,
+    /// Growth of the counters around it.
+    pub outer: Vec<OuterLevel>,
+    /// The last thing its runtime told.
+    pub heap: Option<HeapFacts>,
+    /// The words by which its runtime named its memory as full.
+    pub heap_marker: Option<String>,
+    /// Its largest processes, seen last.
+    pub victims: Vec<Victim>,
+    /// What could not be read.
+    pub missing: Vec<String>,
+    /// First instruction.
+    pub started: UnixMillis,
+    /// End of its process.
+    pub ended: UnixMillis,
+    /// Memory from birth to death.
+    pub timeline: Vec<Sample>,
+    /// The end of its standard error.
+    pub log_tail: String,
+}
+
+/// The verdict on a task that ran.
+pub fn of_ending(container: &ContainerId, start: &TaskStart, end: Ending) -> TaskReport {
+    let (exit_code, signal) = match end.how {
+        Ended::Code(code) => (Some(code), None),
+        Ended::Signal(signal) => (None, Some(signal)),
+    };
+    let mut own = end.own;
+    own.limit = own.limit.or(start.limit);
+    let evidence = Evidence {
+        enforcer: end.enforcer,
+        exit_code,
+        signal,
+        stop_asked: end.cause,
+        own,
+        outer: end.outer,
+        heap_budget: start.heap,
+        heap: end.heap,
+        heap_marker: end.heap_marker,
+        victims: end.victims,
+        missing: end.missing,
+    };
+    let verdict = classify(&evidence, Scope::Task, &start.heap_exit_codes);
+    TaskReport {
+        attempt: start.attempt.clone(),
+        container: container.clone(),
+        reason: verdict.reason,
+        dimension: verdict.dimension,
+        diagnosis: diagnose(&evidence, &verdict),
+        evidence,
+        started: Some(end.started),
+        ended: end.ended,
+        timeline: end.timeline,
+        log_tail: end.log_tail,
+    }
+}
+
+/// The report on a task that never ran.
+pub fn not_started(
+    container: &ContainerId,
+    attempt: &TaskAttemptId,
+    enforcer: EnforcerKind,
+    at: UnixMillis,
+    why: &str,
+) -> TaskReport {
+    let mut evidence = Evidence::empty(enforcer);
+    evidence.missing.push(format!("not started: {why}"));
+    TaskReport {
+        attempt: attempt.clone(),
+        container: container.clone(),
+        reason: ExitReason::LaunchFailed,
+        dimension: None,
+        evidence,
+        diagnosis: vec![Diagnosis {
+            cause: format!("the executor did not start it: {why}"),
+            fix: "correct what the sentence names, or run it on another executor".to_owned(),
+            trade_off: "none".to_owned(),
+            certainty: Certainty::Certain,
+        }],
+        started: None,
+        ended: at,
+        timeline: Vec::new(),
+        log_tail: why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::exit::MemoryEvents;
+    use headroom_types::{Bytes, Dimension};
+
+    fn start(limit: u64, heap: Option<u64>) -> TaskStart {
+        TaskStart {
+            attempt: "map/7@1".parse().expect("id"),
+            command: vec!["x".into()],
+            env: std::collections::BTreeMap::new(),
+            cwd: None,
+            slots: 1,
+            limit: Some(Bytes::from_mib(limit)),
+            heap: heap.map(Bytes::from_mib),
+            heap_exit_codes: vec![3],
+            timeout_ms: None,
+        }
+    }
+
+    fn ending(how: Ended) -> Ending {
+        Ending {
+            enforcer: EnforcerKind::Cgroup2,
+            how,
+            cause: None,
+            own: GroupFacts { limit: Some(Bytes::from_mib(64)), peak: Some(Bytes::from_mib(64)), ..GroupFacts::default() },
+            outer: Vec::new(),
+            heap: None,
+            heap_marker: None,
+            victims: Vec::new(),
+            missing: Vec::new(),
+            started: UnixMillis(1),
+            ended: UnixMillis(2),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+        }
+    }
+
+    fn killed_at_own_limit() -> Ending {
+        let moved = MemoryEvents { oom: 1, oom_kill: 2, oom_group_kill: 1, ..MemoryEvents::default() };
+        let mut end = ending(Ended::Signal(9));
+        end.own.events = moved;
+        end.own.local = moved;
+        end
+    }
+
+    fn verdict(start: &TaskStart, end: Ending) -> (ExitReason, Option<Dimension>) {
+        let report = of_ending(&"job.1.e1.c1".parse().expect("id"), start, end);
+        (report.reason, report.dimension)
+    }
+
+    #[test]
+    fn the_same_kill_means_what_the_declared_runtime_makes_of_it() {
+        assert_eq!(verdict(&start(64, None), killed_at_own_limit()), (ExitReason::TaskOom, Some(Dimension::Native)));
+        let heap = |used| {
+            let mut end = killed_at_own_limit();
+            end.heap = Some(HeapFacts { used: Bytes::from_mib(used), committed: Bytes::from_mib(48), ..HeapFacts::default() });
+            verdict(&start(64, Some(48)), end)
+        };
+        assert_eq!(heap(10), (ExitReason::OverheadOom, Some(Dimension::Overhead)));
+        assert_eq!(heap(48), (ExitReason::HeapOom, Some(Dimension::Heap)));
+    }
+
+    #[test]
+    fn ends_that_are_no_matter_of_memory() {
+        assert_eq!(verdict(&start(64, None), ending(Ended::Code(0))), (ExitReason::Exit { code: 0 }, None));
+        assert_eq!(verdict(&start(64, None), ending(Ended::Code(4))), (ExitReason::Exit { code: 4 }, None));
+        assert_eq!(verdict(&start(64, None), ending(Ended::Signal(9))), (ExitReason::KilledExternally, None));
+        let mut stopped = ending(Ended::Signal(15));
+        stopped.cause = Some(StopCause::Asked);
+        assert_eq!(verdict(&start(64, None), stopped), (ExitReason::Stopped, None));
+    }
+
+    #[test]
+    fn the_declared_exit_code_is_the_heap() {
+        assert_eq!(verdict(&start(64, Some(32)), ending(Ended::Code(3))), (ExitReason::HeapOom, Some(Dimension::Heap)));
+    }
+
+    #[test]
+    fn a_refusal_names_its_reason() {
+        let report =
+            not_started(&"j.1.e1.c1".parse().expect("id"), &start(1, None).attempt, EnforcerKind::Poll, UnixMillis(5), "no room");
+        assert_eq!(report.reason, ExitReason::LaunchFailed);
+        assert!(report.log_tail.contains("no room") && report.evidence.missing[0].contains("no room"));
+    }
+}

@@ -1,0 +1,282 @@
+//! Finds and reads the counters a JVM shares about itself: `/tmp/hsperfdata_USER/PID`, as the JVM sees `/tmp` and its own pid.
+//!
+//! The file is found once and kept open. It can be read for as long as it is open, also after the JVM was killed: what it held
+//! in its last moment is exactly what a verdict wants to know. The bytes are parsed by `headroom-node-core::hsperf`.
+//!
+//! The directory is writable by the watched program, so it is treated as hostile: no symbolic links, regular files only, owned
+//! by the process's user, bounded in number and size, and never one that was left behind by an earlier process of the same pid.
+//! Counters are absent with `-XX:-UsePerfData`, with `-XX:+PerfDisableSharedMem`, and where `/proc/PID/root` may not be entered.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
+
+/// Largest file that is read; HotSpot's default is 32 KiB. Bytes.
+const MAX_SIZE: u64 = 256 << 10;
+/// Most directories of other users that are looked at.
+const MAX_DIRS: usize = 64;
+/// How much older than its process a file may seem: the two clocks are read to a hundredth of a second. Milliseconds.
+const CLOCK_SLACK_MS: u64 = 1000;
+
+/// The open counters of one JVM.
+#[derive(Debug)]
+pub struct HeapFile {
+    file: File,
+    pid: i32,
+}
+
+/// Why there are no counters to read.
+#[derive(Debug, thiserror::Error)]
+pub enum HeapFileError {
+    /// No such process, or it is not ours to look at.
+    #[error("process {pid} cannot be looked at")]
+    Process {
+        /// Which process.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It shares none: not a JVM, not yet, or told not to.
+    #[error("process {pid} shares no JVM counters (not a JVM, or -XX:-UsePerfData, or -XX:+PerfDisableSharedMem)")]
+    Absent {
+        /// Which process.
+        pid: i32,
+    },
+    /// There is a file, and it was not trusted.
+    #[error("{path} is not trusted: {why}")]
+    Refused {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The open file could not be read.
+    #[error("the JVM counters of process {pid} cannot be read")]
+    Read {
+        /// Which process.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl HeapFile {
+    /// Finds the counters of process `pid` and keeps them open.
+    pub fn locate(pid: i32) -> Result<HeapFile, HeapFileError> {
+        let process = Process::look(pid)?;
+        let tmp = PathBuf::from(format!("/proc/{pid}/root/tmp"));
+        let file = find(&tmp, &process)?;
+        // Still the same process? Otherwise the directory was that of somebody else.
+        match starttime(pid) {
+            Ok(now) if now == process.starttime => Ok(HeapFile { file, pid }),
+            Ok(_) | Err(_) => Err(HeapFileError::Absent { pid }),
+        }
+    }
+
+    /// The bytes as they are now, at most 256 KiB.
+    pub fn read(&self) -> Result<Vec<u8>, HeapFileError> {
+        let failed = |source| HeapFileError::Read { pid: self.pid, source };
+        let size = self.file.metadata().map_err(failed)?.size().min(MAX_SIZE);
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+}
+
+/// What a file has to fit.
+struct Process {
+    pid: i32,
+    /// Its pid in its own innermost namespace: the name of the file.
+    inner_pid: i32,
+    uid: u32,
+    /// Clock ticks after boot.
+    starttime: u64,
+    /// Milliseconds since 1970.
+    started_ms: u64,
+}
+
+impl Process {
+    fn look(pid: i32) -> Result<Process, HeapFileError> {
+        let denied = |source| HeapFileError::Process { pid, source };
+        let starttime = starttime(pid).map_err(denied)?;
+        let status = small_text(Path::new(&format!("/proc/{pid}/status"))).map_err(denied)?;
+        let odd = || denied(io::Error::other("its status file has no Uid line"));
+        let uid = field(&status, "Uid:").and_then(|mut f| f.nth(1).and_then(|n| n.parse().ok())).ok_or_else(odd)?;
+        let inner_pid = field(&status, "NSpid:").and_then(|f| f.last().and_then(|n| n.parse().ok())).unwrap_or(pid);
+        let started_ms = started_ms(starttime).map_err(denied)?;
+        Ok(Process { pid, inner_pid, uid, starttime, started_ms })
+    }
+}
+
+/// The words after `key` in a status file.
+fn field<'a>(status: &'a str, key: &str) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
+    status.lines().find_map(|line| line.strip_prefix(key)).map(str::split_whitespace)
+}
+
+/// When a process was started, in clock ticks after boot: field 22 of its stat file.
+fn starttime(pid: i32) -> io::Result<u64> {
+    let stat = small_text(Path::new(&format!("/proc/{pid}/stat")))?;
+    // The name in parentheses may hold anything, also parentheses and spaces.
+    let after_name = stat.rfind(')').and_then(|at| stat.get(at + 1..));
+    let field = after_name.and_then(|rest| rest.split_whitespace().nth(19));
+    field.and_then(|f| f.parse().ok()).ok_or_else(|| io::Error::other("its stat file has no start time"))
+}
+
+/// The same moment in milliseconds since 1970.
+fn started_ms(starttime: u64) -> io::Result<u64> {
+    let uptime = small_text(Path::new("/proc/uptime"))?;
+    let seconds = uptime.split_whitespace().next().and_then(|s| s.parse::<f64>().ok()).filter(|s| (0.0..1e12).contains(s));
+    let uptime = Duration::from_secs_f64(seconds.ok_or_else(|| io::Error::other("/proc/uptime holds no number"))?);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let boot = u64::try_from(now.saturating_sub(uptime).as_millis()).unwrap_or(0);
+    Ok(boot.saturating_add(starttime.saturating_mul(1000) / procfs::ticks_per_second().max(1)))
+}
+
+fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
+    let absent = HeapFileError::Absent { pid: process.pid };
+    let Ok(entries) = tmp.read_dir() else { return Err(absent) };
+    let ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|n| n.starts_with("hsperfdata_"));
+    let mut worst = absent;
+    for dir in entries.flatten().filter(|e| ours(&e.file_name())).take(MAX_DIRS) {
+        // The directory itself may be a link planted by another user of the same /tmp.
+        if !dir.file_type().is_ok_and(|t| t.is_dir()) {
+            continue;
+        }
+        match open(&dir.path().join(process.inner_pid.to_string()), process) {
+            Ok(Some(file)) => return Ok(file),
+            Ok(None) => {}
+            Err(refused) => worst = refused,
+        }
+    }
+    Err(worst)
+}
+
+/// The file, if it is there; an error when it is there and cannot be this process's.
+fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
+    let refused = |why| HeapFileError::Refused { path: path.to_owned(), why };
+    let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(_) => return Err(refused("it cannot be opened")),
+    };
+    let meta = file.metadata().map_err(|_| refused("it has no metadata"))?;
+    let changed_ms = u64::try_from(meta.mtime()).unwrap_or(0).saturating_mul(1000) + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000;
+    match () {
+        () if !meta.is_file() => Err(refused("it is not a regular file")),
+        () if meta.uid() != process.uid => Err(refused("it belongs to another user than the process")),
+        () if meta.size() == 0 || meta.size() > MAX_SIZE => Err(refused("its size is not that of JVM counters")),
+        () if changed_ms + CLOCK_SLACK_MS < process.started_ms => Err(refused("it is older than the process")),
+        () => Ok(Some(file)),
+    }
+}
+
+/// A file of procfs, at most 16 KiB of it.
+fn small_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(16 << 10).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_pid() -> i32 {
+        i32::try_from(std::process::id()).expect("pid")
+    }
+
+    fn process(inner_pid: i32) -> Process {
+        let me = Process::look(own_pid()).expect("own process");
+        Process { inner_pid, ..me }
+    }
+
+    /// A `/tmp` with one directory of counters in it.
+    fn tmp() -> (tempfile::TempDir, PathBuf) {
+        let tmp = tempfile::tempdir().expect("tempdir");
+        let dir = tmp.path().join("hsperfdata_somebody");
+        std::fs::create_dir(&dir).expect("mkdir");
+        (tmp, dir)
+    }
+
+    fn why(result: Result<File, HeapFileError>) -> &'static str {
+        match result {
+            Ok(_) => "opened",
+            Err(HeapFileError::Absent { .. }) => "absent",
+            Err(HeapFileError::Refused { why, .. }) => why,
+            Err(HeapFileError::Process { .. } | HeapFileError::Read { .. }) => "other",
+        }
+    }
+
+    #[test]
+    fn knows_its_own_process() {
+        let me = Process::look(own_pid()).expect("looks");
+        let now = std::time::UNIX_EPOCH.elapsed().expect("clock").as_millis();
+        let age = now.saturating_sub(u128::from(me.started_ms));
+        assert!(age < 60_000, "started {age} ms ago");
+        assert!(matches!(HeapFile::locate(own_pid()), Err(HeapFileError::Absent { .. })), "this is no JVM");
+        assert!(matches!(HeapFile::locate(i32::MAX), Err(HeapFileError::Process { .. })));
+    }
+
+    #[test]
+    fn opens_a_fresh_file_of_its_own_user_and_reads_it_after_it_is_gone() {
+        let (tmp, dir) = tmp();
+        let path = dir.join("7");
+        std::fs::write(&path, b"counters").expect("write");
+        let file = find(tmp.path(), &process(7)).expect("found");
+        let heap = HeapFile { file, pid: own_pid() };
+        std::fs::remove_file(&path).expect("rm");
+        assert_eq!(heap.read().expect("reads"), b"counters");
+    }
+
+    #[test]
+    fn what_could_be_planted_is_refused() {
+        let (tmp, dir) = tmp();
+        assert_eq!(why(find(tmp.path(), &process(7))), "absent");
+        let secret = tmp.path().join("secret");
+        std::fs::write(&secret, b"x").expect("write");
+        std::os::unix::fs::symlink(&secret, dir.join("7")).expect("link");
+        assert_eq!(why(find(tmp.path(), &process(7))), "it cannot be opened");
+        nix::unistd::mkfifo(&dir.join("8"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+        assert_eq!(why(find(tmp.path(), &process(8))), "it is not a regular file");
+        std::fs::write(dir.join("9"), vec![0; 300 << 10]).expect("write");
+        assert_eq!(why(find(tmp.path(), &process(9))), "its size is not that of JVM counters");
+        std::fs::write(dir.join("10"), b"x").expect("write");
+        let other = Process { uid: 12345, ..process(10) };
+        assert_eq!(why(find(tmp.path(), &other)), "it belongs to another user than the process");
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_behind_is_refused() {
+        let (tmp, dir) = tmp();
+        let path = dir.join("7");
+        std::fs::write(&path, b"old").expect("write");
+        let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        File::options().write(true).open(&path).and_then(|f| f.set_modified(hour_ago)).expect("touch");
+        assert_eq!(why(find(tmp.path(), &process(7))), "it is older than the process");
+    }
+
+    #[test]
+    fn a_directory_that_is_a_link_is_not_entered() {
+        let (_tmp, dir) = tmp();
+        std::fs::write(dir.join("7"), b"x").expect("write");
+        let other = tempfile::tempdir().expect("tempdir");
+        std::os::unix::fs::symlink(&dir, other.path().join("hsperfdata_x")).expect("link");
+        assert_eq!(why(find(other.path(), &process(7))), "absent");
+    }
+}
