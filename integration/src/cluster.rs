@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::Client;
 use headroom_types::{AppId, Bytes};
-use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::apps::{AppView, ContainerView};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -37,6 +37,15 @@ impl Default for NodeShape {
     fn default() -> Self {
         NodeShape { memory: Bytes::from_mib(1024), cpus: 8 }
     }
+}
+
+/// Containers of whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The application master's.
+    Master,
+    /// Those that the master asked for.
+    Executors,
 }
 
 /// A running cluster.
@@ -211,6 +220,25 @@ impl Cluster {
     /// Waits for something that is seen in an application's view. A resource manager that does not answer is waited for too.
     pub fn until_app<T>(&self, app: &AppId, what: &str, time: Duration, see: impl Fn(&AppView) -> Option<T>) -> Result<T> {
         until(what, time, || Ok(self.app(app).ok().and_then(|view| see(&view))))
+    }
+
+    /// Containers of an application that are alive: those of its executors, or its master's.
+    pub fn live_containers(&self, app: &AppId, whose: Whose) -> Result<Vec<ContainerView>> {
+        let all = self.call(self.client.containers(Some(app)))?;
+        let wanted = |c: &ContainerView| c.request.is_none() == (whose == Whose::Master) && c.state == "running";
+        Ok(all.into_iter().filter(wanted).collect())
+    }
+
+    /// Process id of a container's program, as its shim wrote it down.
+    pub fn container_pid(&self, container: &ContainerView) -> Result<i32> {
+        let file = self.state(container.node.as_str()).join(format!("containers/{}/pid", container.id));
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        text.split_whitespace().next().and_then(|pid| pid.parse().ok()).with_context(|| format!("{text:?} in {}", file.display()))
+    }
+
+    /// SIGKILL to one process, from outside.
+    pub fn kill_process(pid: i32) -> Result<()> {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).with_context(|| format!("killing {pid}"))
     }
 
     /// Waits for the end of an application.

@@ -7,5 +7,6 @@
 pub mod clock;
 pub mod cluster;
 pub mod guest;
+pub mod jobs;
 pub mod programs;
 pub mod sweep;

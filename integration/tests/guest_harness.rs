@@ -62,9 +62,13 @@ guest_test!(a_test_runs_itself_again_in_a_guest, Guest::new().memory(Bytes::from
     std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connects");
 });
 
-guest_test!(systemd_is_process_one_in_a_guest, Guest::new().memory(Bytes::from_mib(512)).systemd(Default::default()), {
-    let name = std::fs::read_to_string("/proc/1/comm").expect("reads");
-    assert_eq!(name, "systemd\n");
-    let shown = std::process::Command::new("systemctl").args(["is-active", "basic.target"]).output().expect("systemctl runs");
-    assert_eq!(String::from_utf8_lossy(&shown.stdout), "active\n");
-});
+guest_test!(
+    systemd_is_process_one_in_a_guest,
+    Guest::new().memory(Bytes::from_mib(512)).systemd(Default::default(), Default::default()),
+    {
+        let name = std::fs::read_to_string("/proc/1/comm").expect("reads");
+        assert_eq!(name, "systemd\n");
+        let shown = std::process::Command::new("systemctl").args(["is-active", "basic.target"]).output().expect("systemctl runs");
+        assert_eq!(String::from_utf8_lossy(&shown.stdout), "active\n");
+    }
+);

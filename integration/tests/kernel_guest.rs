@@ -15,11 +15,10 @@ fn in_guest(package: &str) {
         let guest = Guest::new()
             .memory(Bytes::from_gib(1))
             .timeout(Duration::from_secs(240))
-            .keep(programs::dir().expect("programs"))
+            .with_programs()
             .directory(&binary.folder)
             .env("INSTA_UPDATE", "no")
-            .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"))
-            .env(programs::DIR_VARIABLE, programs::dir().expect("programs").to_str().expect("UTF-8"));
+            .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
         let program = binary.path.to_str().expect("UTF-8");
         let outcome = guest.run(&[program, "--test-threads=1"]).expect("a result");
         let count = passed_in(&outcome.stdout).unwrap_or_else(|| panic!("{program}: no result line"));
@@ -46,26 +45,26 @@ fn the_count_is_read_from_the_result_line() {
 }
 
 #[test]
-fn node_cgroup() {
+fn node_cgroup_in_a_guest() {
     in_guest("headroom-node-cgroup");
 }
 
 #[test]
-fn node_exec() {
+fn node_exec_in_a_guest() {
     in_guest("headroom-node-exec");
 }
 
 #[test]
-fn container_shim() {
+fn container_shim_in_a_guest() {
     in_guest("headroom-container-shim");
 }
 
 #[test]
-fn nodeagent() {
+fn nodeagent_in_a_guest() {
     in_guest("headroom-nodeagent");
 }
 
 #[test]
-fn executor() {
+fn executor_in_a_guest() {
     in_guest("headroom-executor");
 }

@@ -310,3 +310,35 @@ fn no_crate_brings_a_c_library_for_tls() {
         assert!(!lock.contains(&format!("name = \"{banned}\"")), "{banned} is in Cargo.lock; `cargo tree -i {banned}` shows why");
     }
 }
+
+/// Licences that a dependency may come under, beside ours.
+const LICENCES: [&str; 11] = [
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// True when one alternative of an SPDX expression (without nested brackets) consists of allowed licences only.
+fn is_allowed(expression: &str) -> bool {
+    let plain = expression.replace(['(', ')'], "").replace('/', " OR ");
+    plain.split(" OR ").any(|choice| choice.split(" AND ").all(|l| LICENCES.contains(&l.trim())))
+}
+
+#[test]
+fn every_dependency_may_be_passed_on() {
+    let metadata = metadata();
+    let wrong: Vec<String> = list(&metadata, "packages")
+        .iter()
+        .filter(|p| !p["license"].as_str().is_some_and(is_allowed))
+        .map(|p| format!("{}: {}", text(p, "name"), p["license"]))
+        .collect();
+    none(&wrong, "licences that are not on the list:");
+}

@@ -51,5 +51,7 @@ pub enum Init {
     Systemd {
         /// Files laid over the root before systemd starts: path in the guest and text.
         files: BTreeMap<PathBuf, String>,
+        /// Host directories shown read-only at another place: path in the guest and on the host.
+        windows: BTreeMap<PathBuf, PathBuf>,
     },
 }

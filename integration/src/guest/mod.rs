@@ -16,6 +16,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 
+use crate::programs;
+
 pub use rerun::{in_guest, rerun};
 
 /// A guest that has not been started.
@@ -93,10 +95,21 @@ impl Guest {
         self
     }
 
-    /// systemd as process 1, with `files` (path in the guest, text) laid over the root.
+    /// The built programs of the house: seen in the guest and named in its environment.
     #[must_use]
-    pub fn systemd(mut self, files: BTreeMap<PathBuf, String>) -> Self {
-        self.job.init = job::Init::Systemd { files };
+    pub fn with_programs(self) -> Self {
+        match programs::dir() {
+            // In the guest they are named already; without them the test says so by itself.
+            Ok(dir) => self.keep(dir).env(programs::DIR_VARIABLE, &dir.display().to_string()),
+            Err(_) => self,
+        }
+    }
+
+    /// systemd as process 1, with `files` (path in the guest, text) laid over the root, and `windows` (path in the guest, host
+    /// directory) shown read-only.
+    #[must_use]
+    pub fn systemd(mut self, files: BTreeMap<PathBuf, String>, windows: BTreeMap<PathBuf, PathBuf>) -> Self {
+        self.job.init = job::Init::Systemd { files, windows };
         self
     }
 

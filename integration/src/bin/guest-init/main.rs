@@ -41,7 +41,7 @@ fn serve(dir: &Path) -> Result<()> {
     mounts::loopback_up()?;
     match &task.init {
         Init::Plain => leave_result(run(&task)?),
-        Init::Systemd { files } => systemd::become_systemd(dir, &task, files),
+        Init::Systemd { files, windows } => systemd::become_systemd(dir, &task, files, windows),
     }
 }
 

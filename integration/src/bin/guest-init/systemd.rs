@@ -69,7 +69,12 @@ const TARGET: &str = "[Unit]\nWants=guest-job.service basic.target dbus.socket\n
 const SERVICE: &str = "[Unit]\nAfter=basic.target dbus.socket\n[Service]\nType=exec\nExecStart=INIT --unit\n";
 
 /// Makes the root and becomes systemd; returns only when that fails.
-pub(crate) fn become_systemd(dir: &Path, task: &Job, files: &BTreeMap<PathBuf, String>) -> Result<()> {
+pub(crate) fn become_systemd(
+    dir: &Path,
+    task: &Job,
+    files: &BTreeMap<PathBuf, String>,
+    windows: &BTreeMap<PathBuf, PathBuf>,
+) -> Result<()> {
     load_overlay()?;
     mounts::fresh("tmpfs", "/mnt")?;
     for part in ["upper", "work", "root"] {
@@ -81,8 +86,8 @@ pub(crate) fn become_systemd(dir: &Path, task: &Job, files: &BTreeMap<PathBuf, S
         mounts::fresh("tmpfs", &format!("{NEW_ROOT}{at}"))?;
     }
     mounts::window(dir, Path::new(&format!("{NEW_ROOT}{}", job::MOUNT)), MsFlags::empty())?;
-    for kept in &task.keep {
-        mounts::window(kept, &in_root(kept)?, MsFlags::MS_RDONLY)?;
+    for (at, host) in task.keep.iter().map(|kept| (kept, kept)).chain(windows) {
+        mounts::window(host, &in_root(at)?, MsFlags::MS_RDONLY)?;
     }
     lay(files)?;
     chdir(NEW_ROOT)?;

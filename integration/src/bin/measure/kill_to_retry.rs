@@ -1,0 +1,101 @@
+//! How long it takes from the kernel's kill of a task to the first instruction of its next attempt.
+//!
+//! A cluster of the real daemons runs a job of single tasks, one after another. The first attempt of each task tells its process
+//! id, is watched by a pidfd from here, gets the word to go on, and allocates past its limit. The moment the pidfd becomes
+//! readable is when the kernel has ended the process. The second attempt's first instruction reads the same clock
+//! (CLOCK_REALTIME) and sends it here. Between the two lie the executor's verdict, its way to the application master, the
+//! decision, the way back, the new cgroup and the new process.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_types::Bytes;
+use headroom_wire::v1::apps::AppState;
+use integration::cluster::{Cluster, NodeShape};
+use integration::{clock, programs};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Figures;
+use crate::quantiles::{millis, quantile};
+
+/// The longest that one task may take to be heard of.
+const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// What a first attempt tries to take: beyond one slot's share, within two.
+const TAKES_MIB: u32 = 48;
+
+/// Runs the job and gives the figures.
+pub(crate) fn measure(count: usize) -> Result<Figures> {
+    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(512), cpus: 4 }])?;
+    let socket = cluster.dir().join("stamps");
+    let listener = UnixListener::bind(&socket).context("the socket for stamps")?;
+    let app = cluster.submit(&job(count, &socket)?)?;
+    let times: Vec<u128> = (0..count).map(|n| one(&listener).with_context(|| format!("task {n}"))).collect::<Result<_>>()?;
+    let end = cluster.until_ended(&app)?;
+    ensure!(end.state == AppState::Finished, "the job ended as {}: {}", end.state.as_str(), end.diagnostics);
+    let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
+    Ok(Figures { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len() })
+}
+
+/// A chain of stages of one task each, on an executor with two slots.
+fn job(count: usize, socket: &Path) -> Result<String> {
+    let program = programs::path("workload")?;
+    let mut text = String::from(
+        "version = 1\nname = \"kill-to-retry\"\n\
+         [profiles.exec]\nheap = \"160MiB\"\noverhead = \"0B\"\ncpus = 2\n\
+         [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\nreserve = \"96MiB\"\n",
+    );
+    for n in 0..count {
+        let after = n.checked_sub(1).map(|before| format!("after = [\"s{before}\"]\n")).unwrap_or_default();
+        writeln!(
+            text,
+            "[[stage]]\nname = \"s{n}\"\n{after}command = [{program:?}, \"stamp\", \"--socket\", {socket:?}, \"--mib\", \"{TAKES_MIB}\"]"
+        )?;
+    }
+    Ok(text)
+}
+
+/// What an attempt says when it is born.
+struct Birth {
+    line: UnixStream,
+    attempt: u32,
+    pid: i32,
+    born: u128,
+}
+
+/// One task: kill of its first attempt, birth of its second. Nanoseconds between.
+fn one(listener: &UnixListener) -> Result<u128> {
+    let first = next(listener)?;
+    ensure!(first.attempt == 1, "attempt {} came first", first.attempt);
+    let killed = end_of(first)?;
+    let second = next(listener)?;
+    ensure!(second.attempt == 2, "attempt {} came second", second.attempt);
+    second.born.checked_sub(killed).context("the clock was set back")
+}
+
+fn next(listener: &UnixListener) -> Result<Birth> {
+    let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&PATIENCE)).context("waiting for an attempt")?;
+    ensure!(ready > 0, "no attempt for {} s", PATIENCE.tv_sec);
+    let (line, _) = listener.accept()?;
+    line.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut text = String::new();
+    BufReader::new(line.try_clone()?).read_line(&mut text).context("reading what an attempt says")?;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [_task, attempt, pid, born] = words[..] else { bail!("an attempt said {text:?}") };
+    Ok(Birth { line, attempt: attempt.parse()?, pid: pid.parse()?, born: born.parse()? })
+}
+
+/// Sends an attempt to its death and waits for it.
+fn end_of(mut victim: Birth) -> Result<u128> {
+    let pid = rustix::process::Pid::from_raw(victim.pid).context("a process id")?;
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("watching the attempt")?;
+    victim.line.write_all(b"!")?;
+    let begun = Instant::now();
+    let gone = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE)).context("waiting for the kill")?;
+    let killed = clock::realtime_nanos();
+    ensure!(gone > 0, "the attempt lives {} s after it should have been killed", begun.elapsed().as_secs());
+    Ok(killed)
+}

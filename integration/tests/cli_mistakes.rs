@@ -1,0 +1,160 @@
+//! What people do wrong, and what they are told: one clear sentence, the right exit code, nothing damaged.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use headroom_types::Bytes;
+use headroom_wire::v1::apps::AppState;
+use integration::cluster::{Cluster, Ran, ran, rmctl};
+use integration::jobs::JobFile;
+use integration::programs;
+
+fn contains_all(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in:\n{text}");
+    }
+}
+
+/// A daemon that should refuse to start.
+fn daemon(program: &str, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(programs::path(program).expect("built"));
+    command.args(arguments).env("HEADROOM_LOG", "error");
+    ran(command).expect("runs")
+}
+
+fn path_text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn every_mistake_of_a_job_file_is_told_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("bad.toml");
+    let text = "version = 1\nname = \"a b\"\nmode = \"bold\"\n[profiles.p]\nheap = \"lots\"\noverheads = \"1MiB\"\ncpus = 1\n\
+                [executors.main]\nprofile = \"q\"\nslots = 0\n[[stage]]\nname = \"s\"\ncommand = []\nafter = [\"t\"]\n";
+    fs::write(&file, text).expect("writes");
+    let told = rmctl("http://127.0.0.1:9", &["submit", path_text(&file)]).expect("runs");
+    assert_eq!(told.code, 2, "{}{}", told.stdout, told.stderr);
+    contains_all(&told.stderr, &["bad.toml:2", "bold", "lots", "overheads", "slots", "command", "\"t\""]);
+    assert!(told.stdout.is_empty(), "mistakes are talk, not data: {}", told.stdout);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (missing, binary) = (dir.path().join("missing.toml"), dir.path().join("binary.toml"));
+    fs::write(&binary, [0xff, 0xfe, 0x00]).expect("writes");
+    for file in [missing.as_path(), dir.path(), binary.as_path()] {
+        let told = rmctl("http://127.0.0.1:9", &["submit", path_text(file)]).expect("runs");
+        assert!([2, 3].contains(&told.code), "{}: {} {}", file.display(), told.code, told.stderr);
+        contains_all(&told.stderr, &[path_text(file)]);
+    }
+}
+
+#[test]
+fn a_resource_manager_that_does_not_answer_is_named() {
+    let port = integration::cluster::free_port().expect("a port");
+    let url = format!("http://127.0.0.1:{port}");
+    let told = rmctl(&url, &["status"]).expect("runs");
+    assert_eq!(told.code, 6, "{}", told.stderr);
+    contains_all(&told.stderr, &[&url]);
+}
+
+#[test]
+fn a_port_in_use_is_one_sentence() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = taken.local_addr().expect("address").to_string();
+    let state = tempfile::tempdir().expect("a directory");
+    for (program, more) in [("resourcemanager", vec![]), ("nodeagent", vec!["--name", "n", "--rm", "http://127.0.0.1:9"])] {
+        let mut arguments = vec!["--listen", &listen, "--state", path_text(state.path())];
+        arguments.extend(more);
+        let told = daemon(program, &arguments);
+        assert_eq!(told.code, 1, "{program}: {}", told.stderr);
+        contains_all(&told.stderr, &[&listen]);
+        assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
+    }
+}
+
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).expect("reads").flatten() {
+        if entry.path().is_dir() {
+            found.extend(contents(&entry.path()));
+        } else {
+            found.insert(entry.path(), fs::read(entry.path()).expect("reads"));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_corrupt_store_is_left_as_it_was() {
+    let mut cluster = Cluster::of_one().expect("a cluster");
+    let job = JobFile::new("kept", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/bin/true"], "");
+    let app = cluster.submit(job.text()).expect("submits");
+    cluster.until_ended(&app).expect("ends");
+    cluster.kill_daemon("resourcemanager").expect("kills");
+    let state = cluster.state("resourcemanager");
+    for file in contents(&state).into_keys() {
+        fs::write(&file, b"this is not what was here before, and much too short").expect("destroys");
+    }
+    let before = contents(&state);
+    let told = daemon("resourcemanager", &["--listen", "127.0.0.1:0", "--state", path_text(&state)]);
+    assert_eq!(told.code, 1, "{}", told.stderr);
+    contains_all(&told.stderr, &[path_text(&state)]);
+    assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
+    let after = contents(&state);
+    for (path, bytes) in &before {
+        assert!(after.get(path) == Some(bytes), "{} was changed", path.display());
+    }
+}
+
+#[test]
+fn a_configuration_with_mistakes_starts_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("daemon.toml");
+    fs::write(&file, "listen = \"nowhere\"\nsttae = \"/tmp\"\n").expect("writes");
+    for program in ["resourcemanager", "nodeagent"] {
+        let told = daemon(program, &["--config", path_text(&file), "--check-config"]);
+        assert_eq!(told.code, 2, "{program}: {}", told.stderr);
+        contains_all(&told.stderr, &["daemon.toml", "listen", "sttae"]);
+    }
+}
+
+#[test]
+fn what_no_node_can_ever_give_fails_at_once() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let job = JobFile::new("huge", 1, 1, Bytes::from_gib(900)).stage("s", 1, &["/bin/true"], "");
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Failed);
+    contains_all(&end.diagnostics, &["node-1"]);
+    let waited = cluster.rmctl(&["wait", &app.to_string()]).expect("runs");
+    assert_ne!(waited.code, 0, "{}", waited.stdout);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named_to_the_user() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let job = JobFile::new("nobody", 1, 1, Bytes::from_mib(32)).stage("s", 1, &["/no/such/program"], "");
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Failed);
+    let told = cluster.rmctl(&["diagnose", &format!("{app}/s/0")]).expect("runs");
+    contains_all(&(told.stdout + &told.stderr), &["/no/such/program"]);
+}
+
+#[test]
+fn things_that_do_not_exist_are_not_found() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    for arguments in [["ps", "nothing.9"], ["kill", "nothing.9"], ["diagnose", "nothing.9"], ["logs", "nothing.9"]] {
+        let told = cluster.rmctl(&arguments).expect("runs");
+        assert_eq!(told.code, 3, "{arguments:?}: {}", told.stderr);
+        contains_all(&told.stderr, &["nothing.9"]);
+    }
+}

@@ -1,0 +1,134 @@
+//! The shipped units under a real systemd: a node agent that is killed and restarted, and containers that do not notice.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use integration::cluster::{Cluster, JOB, SOON, ran, rmctl, until};
+use integration::guest::{Guest, in_guest, rerun};
+use integration::jobs::{Counts, JobFile, WorkLog};
+use integration::{programs, test_name};
+
+const URL: &str = "http://127.0.0.1:7070";
+const UNITS: [&str; 3] = ["headroom-resourcemanager", "headroom-containers", "headroom-nodeagent"];
+/// Where the built programs are shown in the guest; the units themselves name `/usr/bin`.
+const PROGRAMS: &str = "/opt/headroom";
+const CONTAINERS: &str = "/sys/fs/cgroup/headroom.slice/headroom-containers.service/containers";
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn guest() -> Guest {
+    let guest = Guest::new().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(110)).with_programs();
+    if in_guest() {
+        return guest;
+    }
+    let text = |path: &str| fs::read_to_string(repository(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let mut files = BTreeMap::new();
+    for unit in UNITS.map(|u| format!("{u}.service")).into_iter().chain(["headroom.slice".to_owned()]) {
+        files.insert(PathBuf::from("/etc/systemd/system").join(&unit), text(&format!("systemd/{unit}")));
+    }
+    files.insert("/usr/lib/sysusers.d/headroom.conf".into(), text("systemd/headroom.sysusers"));
+    files.insert("/usr/lib/tmpfiles.d/headroom.conf".into(), text("systemd/headroom.tmpfiles"));
+    files.insert("/etc/headroom/resourcemanager.toml".into(), text("config/resourcemanager.toml"));
+    files.insert("/etc/headroom/nodeagent.toml".into(), text("config/nodeagent.toml"));
+    let windows = BTreeMap::from([(PROGRAMS.into(), programs::dir().expect("programs").to_owned())]);
+    guest.systemd(files, windows)
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let told = ran(command).expect("runs");
+    assert_eq!(told.code, 0, "{program} {arguments:?}: {}{}", told.stdout, told.stderr);
+    told.stdout.trim().to_owned()
+}
+
+fn property(unit: &str, name: &str) -> String {
+    run("systemctl", &["show", "--value", "-p", name, unit])
+}
+
+/// What a person installs by hand: group, directories, programs; then everything starts.
+fn install_and_start() {
+    run("systemd-sysusers", &["/usr/lib/sysusers.d/headroom.conf"]);
+    run("systemd-tmpfiles", &["--create", "/usr/lib/tmpfiles.d/headroom.conf"]);
+    for program in ["resourcemanager", "nodeagent", "container-shim", "appmaster", "executor", "rmctl"] {
+        symlink(Path::new(PROGRAMS).join(program), Path::new("/usr/bin").join(program)).expect("installs");
+    }
+    let mut command = Command::new("systemctl");
+    command.args(["start", "headroom-resourcemanager", "headroom-nodeagent"]);
+    let started = ran(command).expect("runs");
+    if started.code != 0 {
+        panic!("{}\n{}", started.stderr, run("journalctl", &["--no-pager", "-n", "80", "-u", "headroom-*"]));
+    }
+    for unit in UNITS {
+        assert_eq!(property(unit, "ActiveState"), "active", "{unit}");
+    }
+    let ready = || Ok(rmctl(URL, &["node", "list"])?.stdout.contains("ready").then_some(()));
+    until("the node to be ready", SOON, ready).expect("is ready");
+}
+
+/// Every container's cgroup and its limit.
+fn limits() -> BTreeMap<String, String> {
+    let dirs = fs::read_dir(CONTAINERS).expect("reads").flatten().filter(|e| e.path().join("memory.max").exists());
+    dirs.map(|e| {
+        let limit = fs::read_to_string(e.path().join("memory.max")).expect("reads");
+        (e.file_name().to_string_lossy().into_owned(), limit.trim().to_owned())
+    })
+    .collect()
+}
+
+fn main_pid() -> i32 {
+    property("headroom-nodeagent", "MainPID").parse().expect("a number")
+}
+
+/// After `disturb`, another agent is there, and finds what the former one left.
+fn survives(what: &str, log: &WorkLog, disturb: impl FnOnce()) {
+    let (before, agent) = (limits(), main_pid());
+    disturb();
+    let other = || Ok((main_pid() != agent && property("headroom-nodeagent", "ActiveState") == "active").then_some(()));
+    until("another agent", SOON, other).expect(what);
+    assert_eq!(limits(), before, "{what}: containers and their limits");
+    for pid in log.started() {
+        assert!(Path::new(&format!("/proc/{pid}/cmdline")).exists(), "{what}: task process {pid} is gone");
+    }
+}
+
+fn agents_come_and_go() {
+    install_and_start();
+    let (log, gate) = (WorkLog::at("/tmp/work.log".into()), Path::new("/tmp/gate"));
+    let arguments = ["--mib", "4", "--until", "/tmp/gate"];
+    let job = JobFile::new("units", 1, 2, Bytes::from_mib(32)).workload("map", 4, log.path(), &arguments).expect("a stage");
+    fs::write("/tmp/job.toml", job.text()).expect("writes");
+    let submitted = rmctl(URL, &["submit", "/tmp/job.toml", "-o", "name"]).expect("runs");
+    assert_eq!(submitted.code, 0, "{}", submitted.stderr);
+    let app = submitted.stdout.trim();
+    until("two tasks to run", SOON, || Ok((log.started().len() == 2).then_some(()))).expect("run");
+    assert_eq!(limits().len(), 2, "the master's container and the executor's: {:?}", limits());
+    assert!(limits().values().all(|l| l != "max"), "{:?}", limits());
+
+    survives("kill -9", &log, || Cluster::kill_process(main_pid()).expect("kills"));
+    survives("restart", &log, || drop(run("systemctl", &["restart", "headroom-nodeagent"])));
+    run("systemctl", &["daemon-reload"]);
+
+    fs::write(gate, "").expect("opens the gate");
+    let ended = rmctl(URL, &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())]).expect("runs");
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let once: Counts = (0..4).map(|n| (format!("map/{n}"), 1)).collect();
+    assert_eq!((log.starts(), log.ends()), (once.clone(), once), "each task ran once");
+
+    run("systemctl", &["stop", "headroom-containers"]);
+    assert_eq!(property("headroom-nodeagent", "ActiveState"), "inactive", "the agent needs the keeper");
+}
+
+#[test]
+fn agents_come_and_go_in_a_guest() {
+    rerun(test_name!(agents_come_and_go_in_a_guest), guest(), agents_come_and_go);
+}
