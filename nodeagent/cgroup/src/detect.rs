@@ -1,11 +1,19 @@
 //! Which enforcer this host can have, and why not a better one.
+//!
+//! Owned by the node agent's start. This is the one place that may write above our own root: as a process of the real root cgroup
+//! it enables memory, pids and cpu there, because nobody else would; and it moves its own process out of an inner node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use headroom_types::EnforcerKind;
 
 use crate::enforcer::Enforcer;
-use crate::error::Result;
+use crate::error::{CgroupError, Result};
+use crate::layout::{self, AGENT, PROCS, checked, dir_in, v1_mount, v2_membership, v2_mount};
+use crate::parse::{self, Mount};
+use crate::plan::Controllers;
+use crate::tree::Dir;
+use crate::{poll, v1, v2};
 
 /// What the caller would like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +37,229 @@ pub struct Found {
 
 /// Chooses an enforcer and prepares its directories.
 pub fn detect(wanted: &Wanted) -> Result<Found> {
-    let _ = wanted;
-    unimplemented!()
+    checked(&wanted.name)?;
+    let host = Host::read();
+    let mut notes = vec![host.mode()];
+    let kinds = match wanted.kind {
+        Some(kind) => vec![kind],
+        None => vec![EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll],
+    };
+    for kind in kinds {
+        let attempt = match kind {
+            EnforcerKind::Cgroup2 => cgroup2(&host, wanted, &mut notes).map(Enforcer::Cgroup2),
+            EnforcerKind::Cgroup1 => cgroup1(&host, wanted, &mut notes).map(Enforcer::Cgroup1),
+            EnforcerKind::Poll => {
+                notes.push("poll: limits are measured by the agent and not enforced by the kernel".into());
+                Ok(Enforcer::Poll(poll::Poll))
+            }
+        };
+        match attempt {
+            Ok(enforcer) => return Ok(Found { enforcer, notes }),
+            Err(error) => notes.push(format!("no {kind}: {}", chain(&error))),
+        }
+    }
+    Err(CgroupError::Unavailable { kind: wanted.kind.unwrap_or(EnforcerKind::Poll), why: notes })
+}
+
+/// An error with its sources, for a note.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(next) = source {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        source = next.source();
+    }
+    text
+}
+
+/// What the kernel tells about hierarchies and this process.
+struct Host {
+    mounts: Vec<Mount>,
+    own: Vec<parse::Membership>,
+}
+
+impl Host {
+    fn read() -> Host {
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Host { mounts: parse::mountinfo(&text("/proc/self/mountinfo")), own: parse::self_cgroup(&text("/proc/self/cgroup")) }
+    }
+
+    /// unified, hybrid, v1 or none.
+    fn mode(&self) -> String {
+        let v1 = self.mounts.iter().any(|m| m.fstype == "cgroup");
+        let mode = match (cgroups_rs::fs::hierarchies::is_cgroup2_unified_mode(), v1, v2_mount(&self.mounts).is_some()) {
+            (true, _, _) => "unified (cgroup v2)",
+            (false, true, true) => "hybrid (v1 controllers beside an empty v2 hierarchy)",
+            (false, true, false) => "legacy (cgroup v1)",
+            (false, false, true) => "cgroup v2, mounted elsewhere than /sys/fs/cgroup",
+            (false, false, false) => "no cgroup hierarchy is mounted",
+        };
+        format!("host: {mode}")
+    }
+}
+
+fn unavailable(kind: EnforcerKind, why: String) -> CgroupError {
+    CgroupError::Unavailable { kind, why: vec![why] }
+}
+
+fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::V2> {
+    let no = |why: String| unavailable(EnforcerKind::Cgroup2, why);
+    let mount = v2_mount(&host.mounts).ok_or_else(|| no("no cgroup2 file system is mounted".into()))?;
+    let own = v2_membership(&host.own).and_then(|path| dir_in(mount, path));
+    let root = match &wanted.root {
+        Some(given) => given_root(given, own.as_deref(), notes)?,
+        None => found_root(mount, own.as_deref(), &wanted.name, notes)?,
+    };
+    let has = Controllers::from_words(&parse::words(&root.read("cgroup.controllers")?));
+    if !has.memory {
+        return Err(no(format!(
+            "the memory controller is not offered to {}; it is in use by cgroup v1, switched off at boot, or not delegated",
+            root.path().display()
+        )));
+    }
+    let prepared = v2::V2::prepare(root)?;
+    let has = prepared.controllers();
+    notes.extend((!has.pids).then(|| "cgroup2: no pids controller; the number of processes is not limited".into()));
+    notes.extend((!has.cpu).then(|| "cgroup2: no cpu controller; processor shares are not weighted".into()));
+    notes.push(format!("cgroup2: containers live below {}", prepared.root().display()));
+    Ok(prepared)
+}
+
+/// A root somebody chose. Made if only its last component is missing.
+fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<Dir> {
+    let dir = match (Dir::open_if_there(given)?, given.parent(), given.file_name().and_then(|n| n.to_str())) {
+        (Some(dir), _, _) => dir,
+        (None, Some(parent), Some(name)) => {
+            let parent = Dir::open(parent)?;
+            offer_from_real_root(&parent, notes)?;
+            parent.make(name)?
+        }
+        (None, _, _) => Dir::open(given)?,
+    };
+    if own == Some(given) {
+        move_self_into(&dir, notes)?;
+    }
+    Ok(dir)
+}
+
+/// A root of our own making: below the real root for a process that lives there; else below the own cgroup when that is ours alone; else
+/// below the top when the top already hands out memory.
+fn found_root(mount: &Mount, own: Option<&Path>, name: &str, notes: &mut Vec<String>) -> Result<Dir> {
+    let top = Dir::open(&mount.point)?;
+    let own = own.unwrap_or(&mount.point);
+    if own == mount.point {
+        if !is_real_root(&top)? {
+            move_self_into(&top, notes)?;
+            v2::enable(&top)?;
+        }
+        offer_from_real_root(&top, notes)?;
+        return top.ensure(name);
+    }
+    let mine = Dir::open(own)?;
+    let alone = parse::pids(&mine.read(PROCS)?).iter().all(|pid| u32::try_from(*pid) == Ok(std::process::id()));
+    if alone && Controllers::from_words(&parse::words(&mine.read("cgroup.controllers")?)).memory {
+        move_self_into(&mine, notes)?;
+        v2::enable(&mine)?;
+        return mine.ensure(name);
+    }
+    notes.push(format!("cgroup2: {} is not ours alone; trying {} itself", own.display(), mount.point.display()));
+    top.ensure(name)
+}
+
+/// The real root has no `cgroup.type`; the root of a cgroup namespace has.
+fn is_real_root(dir: &Dir) -> Result<bool> {
+    Ok(dir.read_if_there("cgroup.type")?.is_none())
+}
+
+/// Enables our controllers at the real root; any other directory is left as it is.
+fn offer_from_real_root(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
+    if !is_real_root(dir)? {
+        return Ok(());
+    }
+    let has = v2::enable(dir)?;
+    if has.memory {
+        notes.push(format!("cgroup2: controllers are enabled at {}", dir.path().display()));
+    }
+    Ok(())
+}
+
+/// A directory with processes cannot have controlled children: this process goes one level down.
+fn move_self_into(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
+    dir.ensure(AGENT)?.write(PROCS, "0")?;
+    notes.push(format!("cgroup2: this process moved to {}", dir.path().join(AGENT).display()));
+    Ok(())
+}
+
+fn cgroup1(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v1::V1> {
+    let no = |why: &str| unavailable(EnforcerKind::Cgroup1, why.into());
+    let mount = v1_mount(&host.mounts, "memory").ok_or_else(|| no("no v1 memory hierarchy is mounted"))?;
+    let memory = wanted.root.clone().unwrap_or_else(|| mount.point.join(&wanted.name));
+    if memory.strip_prefix(&mount.point).is_err() {
+        return Err(no(&format!("{} is not below the v1 memory hierarchy {}", memory.display(), mount.point.display())));
+    }
+    let pids = mirror(&host.mounts, &memory);
+    let prepared = match v1::V1::prepare(&memory, pids.as_deref()) {
+        Ok(prepared) => prepared,
+        // Memory is what counts: without rights in the pids hierarchy we do without.
+        Err(error) if pids.as_deref().is_some_and(|p| names(&error, p)) => {
+            notes.push(format!("cgroup1: the number of processes is not limited: {}", chain(&error)));
+            v1::V1::prepare(&memory, None)?
+        }
+        Err(error) => return Err(error),
+    };
+    notes.extend(pids.is_none().then(|| "cgroup1: no pids hierarchy; the number of processes is not limited".into()));
+    notes.push(format!("cgroup1: containers live below {}", prepared.root().display()));
+    Ok(prepared)
+}
+
+/// Whether the error is about something at or below `path`.
+fn names(error: &CgroupError, path: &Path) -> bool {
+    match error {
+        CgroupError::Read { path: p, .. }
+        | CgroupError::Write { path: p, .. }
+        | CgroupError::Make { path: p, .. }
+        | CgroupError::Open { path: p, .. }
+        | CgroupError::Remove { path: p, .. }
+        | CgroupError::Mismatch { path: p, .. }
+        | CgroupError::Parse { path: p, .. } => p.starts_with(path) || path.parent() == Some(p),
+        CgroupError::Unkillable { .. }
+        | CgroupError::Name(_)
+        | CgroupError::BelowDemand { .. }
+        | CgroupError::Unavailable { .. }
+        | CgroupError::Signal { .. } => false,
+    }
+}
+
+/// The directory in the pids hierarchy that mirrors `memory` in the memory hierarchy; it need not exist.
+fn mirror(mounts: &[Mount], memory: &Path) -> Option<PathBuf> {
+    let below = memory.strip_prefix(&v1_mount(mounts, "memory")?.point).ok()?;
+    let pids = layout::v1_mount(mounts, "pids")?;
+    Some(pids.point.join(below))
+}
+
+/// The same for a group of this host.
+pub(crate) fn pids_mirror(memory: &Path) -> Option<PathBuf> {
+    mirror(&Host::read().mounts, memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_keeps_the_relative_path() {
+        let mounts = parse::mountinfo(
+            "36 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n37 31 0:33 / /cg/pids rw - cgroup cgroup rw,pids\n",
+        );
+        assert_eq!(mirror(&mounts, Path::new("/cg/memory/a/b")), Some(PathBuf::from("/cg/pids/a/b")));
+        assert_eq!(mirror(&mounts, Path::new("/elsewhere")), None);
+        assert_eq!(mirror(&mounts[..1], Path::new("/cg/memory/a")), None);
+    }
+
+    #[test]
+    fn a_name_that_leaves_its_directory_is_refused_before_anything_is_touched() {
+        let wanted = Wanted { kind: None, root: None, name: "../x".into() };
+        assert!(matches!(detect(&wanted), Err(CgroupError::Name(_))));
+    }
 }

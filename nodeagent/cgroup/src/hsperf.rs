@@ -176,7 +176,8 @@ fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
         Err(_) => return Err(refused("it cannot be opened")),
     };
     let meta = file.metadata().map_err(|_| refused("it has no metadata"))?;
-    let changed_ms = u64::try_from(meta.mtime()).unwrap_or(0).saturating_mul(1000) + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000;
+    let changed_ms =
+        u64::try_from(meta.mtime()).unwrap_or(0).saturating_mul(1000) + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000;
     match () {
         () if !meta.is_file() => Err(refused("it is not a regular file")),
         () if meta.uid() != process.uid => Err(refused("it belongs to another user than the process")),

@@ -14,7 +14,14 @@ pub mod enforcer;
 pub mod error;
 pub mod group;
 pub mod hsperf;
+pub mod layout;
+pub mod parse;
 pub mod plan;
+pub mod poll;
+mod procs;
+pub mod tree;
+pub mod v1;
+pub mod v2;
 pub mod watch;
 
 pub use detect::{Found, Wanted, detect};

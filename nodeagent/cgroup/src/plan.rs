@@ -26,3 +26,192 @@ pub struct Limits {
     /// Whether it dies as a whole: of a container its `main` child, of a task its own group.
     pub oom_group: OomGroup,
 }
+
+/// How a written value is found again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirm {
+    /// As written.
+    Exact,
+    /// A number of bytes: the kernel rounds down to whole pages.
+    Pages,
+    /// Words: each `+word` written must be among those read.
+    Words,
+}
+
+/// Whether a group can live without the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// No: a missing file is an error.
+    Must,
+    /// A kernel without the feature (swap, say) has nothing to limit.
+    IfThere,
+}
+
+/// One value for one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// The file.
+    pub file: &'static str,
+    /// The value.
+    pub value: String,
+    /// How it is read back.
+    pub confirm: Confirm,
+    /// Whether it must be there.
+    pub need: Need,
+}
+
+impl Knob {
+    fn new(file: &'static str, value: impl ToString, confirm: Confirm, need: Need) -> Knob {
+        Knob { file, value: value.to_string(), confirm, need }
+    }
+}
+
+/// Controllers that can be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Controllers {
+    /// Memory; without it there is no enforcement.
+    pub memory: bool,
+    /// Number of processes.
+    pub pids: bool,
+    /// Processor share.
+    pub cpu: bool,
+}
+
+impl Controllers {
+    /// From the words of `cgroup.controllers`.
+    pub fn from_words(words: &[String]) -> Controllers {
+        let has = |name: &str| words.iter().any(|w| w == name);
+        Controllers { memory: has("memory"), pids: has("pids"), cpu: has("cpu") }
+    }
+
+    /// What is written to `cgroup.subtree_control` so that children get them; `None` when there is nothing to give.
+    pub fn subtree_knob(self) -> Option<Knob> {
+        let pairs = [(self.memory, "+memory"), (self.pids, "+pids"), (self.cpu, "+cpu")];
+        let words: Vec<&str> = pairs.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect();
+        if words.is_empty() {
+            return None;
+        }
+        Some(Knob::new("cgroup.subtree_control", words.join(" "), Confirm::Words, Need::Must))
+    }
+}
+
+/// v2: the limits of a container's or task's own directory.
+pub fn v2_limits(limits: &Limits, has: Controllers) -> Vec<Knob> {
+    let mut knobs = Vec::new();
+    if let Some(memory) = limits.memory {
+        knobs.push(v2_memory(memory));
+        knobs.push(Knob::new("memory.swap.max", 0, Confirm::Pages, Need::IfThere));
+    }
+    if let Some(n) = limits.processes.filter(|_| has.pids) {
+        knobs.push(Knob::new("pids.max", n, Confirm::Exact, Need::Must));
+    }
+    if let Some(n) = limits.cpu_weight.filter(|_| has.cpu) {
+        knobs.push(Knob::new("cpu.weight", n.clamp(1, 10_000), Confirm::Exact, Need::Must));
+    }
+    knobs
+}
+
+/// v2: the memory limit alone.
+pub fn v2_memory(memory: Bytes) -> Knob {
+    Knob::new("memory.max", memory.get(), Confirm::Pages, Need::Must)
+}
+
+/// v2: whether the group dies as a whole.
+pub fn v2_oom_group(wanted: OomGroup) -> Knob {
+    let value = match wanted {
+        OomGroup::Yes => 1,
+        OomGroup::No => 0,
+    };
+    Knob::new("memory.oom.group", value, Confirm::Exact, Need::Must)
+}
+
+/// In which direction a limit moves: memory plus swap must never be below memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Up.
+    Grow,
+    /// Down, or from no limit.
+    Shrink,
+}
+
+/// v1: memory, and the same number for memory plus swap, so that there is no swap.
+pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
+    let limit = Knob::new("memory.limit_in_bytes", memory.get(), Confirm::Pages, Need::Must);
+    let with_swap = Knob::new("memory.memsw.limit_in_bytes", memory.get(), Confirm::Pages, Need::IfThere);
+    match direction {
+        Direction::Grow => vec![with_swap, limit],
+        Direction::Shrink => vec![limit, with_swap],
+    }
+}
+
+/// v1, in the pids hierarchy.
+pub fn v1_pids(processes: u32) -> Knob {
+    Knob::new("pids.max", processes, Confirm::Exact, Need::Must)
+}
+
+/// Whether `found` is what `wrote` means in a file of that kind; `page` in bytes.
+pub fn confirmed(confirm: Confirm, wrote: &str, found: &str, page: u64) -> bool {
+    let found = found.trim();
+    match confirm {
+        Confirm::Exact => wrote == found,
+        Confirm::Pages => match (wrote.parse::<u64>(), found.parse::<u64>()) {
+            (Ok(wrote), Ok(found)) => found == wrote - wrote % page.max(1),
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) | (Err(_), Err(_)) => wrote == found,
+        },
+        Confirm::Words => {
+            let have: Vec<&str> = found.split_whitespace().collect();
+            wrote.split_whitespace().filter_map(|w| w.strip_prefix('+')).all(|w| have.contains(&w))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Controllers = Controllers { memory: true, pids: true, cpu: true };
+
+    fn files(knobs: &[Knob]) -> Vec<&str> {
+        knobs.iter().map(|k| k.file).collect()
+    }
+
+    #[test]
+    fn a_v2_container_gets_every_limit_it_asked_for() {
+        let limits =
+            Limits { memory: Some(Bytes::from_mib(64)), processes: Some(9), cpu_weight: Some(50), oom_group: OomGroup::Yes };
+        let knobs = v2_limits(&limits, ALL);
+        assert_eq!(files(&knobs), ["memory.max", "memory.swap.max", "pids.max", "cpu.weight"]);
+        assert_eq!(knobs[0].value, "67108864");
+        assert!(v2_limits(&Limits::default(), ALL).is_empty());
+    }
+
+    #[test]
+    fn limits_of_absent_controllers_are_left_out_but_memory_never() {
+        let limits =
+            Limits { memory: Some(Bytes::from_mib(64)), processes: Some(9), cpu_weight: Some(50), oom_group: OomGroup::Yes };
+        assert_eq!(files(&v2_limits(&limits, Controllers::default())), ["memory.max", "memory.swap.max"]);
+    }
+
+    #[test]
+    fn v1_never_has_less_for_memory_and_swap_than_for_memory() {
+        assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Grow))[0], "memory.memsw.limit_in_bytes");
+        assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Shrink))[0], "memory.limit_in_bytes");
+    }
+
+    #[test]
+    fn a_limit_is_confirmed_to_the_page_and_not_further() {
+        assert!(confirmed(Confirm::Pages, "33554432", "33554432\n", 4096));
+        assert!(confirmed(Confirm::Pages, "33554433", "33554432\n", 4096));
+        assert!(!confirmed(Confirm::Pages, "33554432", "33550336\n", 4096));
+        assert!(!confirmed(Confirm::Pages, "33554432", "max\n", 4096), "a limit that did not take");
+        assert!(confirmed(Confirm::Pages, "max", "max\n", 4096));
+    }
+
+    #[test]
+    fn controllers_are_confirmed_by_name() {
+        let knob = ALL.subtree_knob().expect("something to enable");
+        assert!(confirmed(knob.confirm, &knob.value, "cpu io memory pids\n", 4096));
+        assert!(!confirmed(knob.confirm, &knob.value, "cpu pids\n", 4096));
+        assert_eq!(Controllers::default().subtree_knob(), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! The fallback without privileges: process trees, measured by proportional set size. Nothing here is enforced by the kernel.
+//!
+//! Owned by `Enforcer` and `Group`. A group is the tree below one process: its descendants, everybody in the session it leads, and
+//! whoever was once seen in it and still lives (a daemon that left the tree). It never limits anything; the agent compares and kills.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use headroom_types::exit::{GroupFacts, MemoryStat};
+use procfs::FromRead as _;
+use procfs::process::{SmapsRollup, Stat};
+
+use crate::error::Result;
+use crate::layout::checked;
+use crate::plan::Limits;
+use crate::procs;
+use crate::tree::page_size;
+
+/// No limit was wanted.
+const NONE: u64 = u64::MAX;
+
+/// The enforcer of a host without usable cgroups.
+#[derive(Debug, Default)]
+pub struct Poll;
+
+impl Poll {
+    /// A group without processes yet.
+    pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
+        Ok(Group::new(checked(name)?, limits.memory))
+    }
+}
+
+/// A process tree.
+#[derive(Debug)]
+pub struct Group {
+    name: String,
+    limit: AtomicU64,
+    peak: AtomicU64,
+    tree: Mutex<Tree>,
+}
+
+/// Who belongs to it: number and birth, so that a number used again is nobody.
+#[derive(Debug, Default)]
+struct Tree {
+    root: Option<i32>,
+    members: BTreeMap<i32, u64>,
+}
+
+impl Group {
+    fn new(name: &str, limit: Option<Bytes>) -> Group {
+        let limit = AtomicU64::new(limit.map_or(NONE, Bytes::get));
+        Group { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default() }
+    }
+
+    /// The caller's own tree.
+    pub fn own() -> Group {
+        let group = Group::new("own", None);
+        group.set_root_pid(i32::try_from(std::process::id()).unwrap_or_default());
+        group
+    }
+
+    /// Container id or task name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Names the process whose tree this is.
+    pub fn set_root_pid(&self, pid: i32) {
+        let mut tree = self.lock();
+        tree.root = Some(pid);
+        tree.members = procs::stat(pid).map(|s| (pid, s.starttime)).into_iter().collect();
+    }
+
+    /// All counters at one moment; events stay 0, for nobody counts.
+    pub fn facts(&self) -> Result<GroupFacts> {
+        let (current, stat) = self.sample()?;
+        let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|n| *n != NONE).map(Bytes::new);
+        let peak = Some(Bytes::new(self.peak.load(Ordering::Relaxed)));
+        Ok(GroupFacts { limit, current, peak, stat, ..GroupFacts::default() })
+    }
+
+    /// The sum of all members' proportional set sizes.
+    pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
+        let sizes: Vec<Sizes> = self.members().into_iter().filter_map(sizes).collect();
+        let sum = |part: fn(&Sizes) -> u64| Bytes::new(sizes.iter().map(part).fold(0, u64::saturating_add));
+        let current = sum(|s| s.pss);
+        self.peak.fetch_max(current.get(), Ordering::Relaxed);
+        let (anon, file, shmem) = (sum(|s| s.anon), sum(|s| s.file), sum(|s| s.shmem));
+        let file = Some(file.saturating_add(shmem));
+        Ok((current, MemoryStat { anon: Some(anon), file, file_mapped: file, shmem: Some(shmem), ..MemoryStat::default() }))
+    }
+
+    /// Remembers the limit; the agent is the one to act on it.
+    pub fn set_memory(&self, limit: Bytes) {
+        self.limit.store(limit.get(), Ordering::Relaxed);
+    }
+
+    /// Who lives in it.
+    pub fn members(&self) -> Vec<i32> {
+        let mut tree = self.lock();
+        let Some(root) = tree.root else { return Vec::new() };
+        tree.members = members(root, &tree.members, &procs::everybody());
+        tree.members.keys().copied().collect()
+    }
+
+    /// SIGKILL to all until nobody is left; a group that is the caller's own tree spares the caller.
+    pub fn kill(&self) -> Result<()> {
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        let others = || Ok(self.members().into_iter().filter(|pid| *pid != own).collect());
+        procs::kill_all(&self.name, procs::DEATH, others)
+    }
+
+    /// A task's tree, without processes yet.
+    pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
+        Ok(Group::new(checked(name)?, limits.memory))
+    }
+
+    /// There is nothing to remove; who still lives is ended.
+    pub fn remove(&self, _within: Duration) -> Result<()> {
+        self.kill()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Tree> {
+        // A panic while holding it leaves a map of numbers, which the next look-up rebuilds.
+        self.tree.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Closes `known` over parenthood and the session of `root`. Dead members, and numbers that mean another process now, drop out.
+fn members(root: i32, known: &BTreeMap<i32, u64>, everybody: &BTreeMap<i32, Stat>) -> BTreeMap<i32, u64> {
+    let alive = |stat: &&Stat| !procs::ended(stat);
+    let born = known.get(&root).copied();
+    let mut inside: BTreeMap<i32, u64> = known
+        .iter()
+        .filter_map(|(pid, birth)| Some((*pid, everybody.get(pid).filter(alive)?.starttime)).filter(|(_, b)| b == birth))
+        .collect();
+    let in_session = |s: &&Stat| s.session == root && born.is_some_and(|b| s.starttime >= b);
+    inside.extend(everybody.values().filter(alive).filter(in_session).map(|s| (s.pid, s.starttime)));
+    let mut parents: BTreeSet<i32> = inside.keys().copied().collect();
+    loop {
+        let fresh: Vec<&Stat> =
+            everybody.values().filter(alive).filter(|s| parents.contains(&s.ppid) && !inside.contains_key(&s.pid)).collect();
+        if fresh.is_empty() {
+            return inside;
+        }
+        parents = fresh.iter().map(|s| s.pid).collect();
+        inside.extend(fresh.iter().map(|s| (s.pid, s.starttime)));
+    }
+}
+
+/// One process's proportional sizes. Bytes.
+struct Sizes {
+    pss: u64,
+    anon: u64,
+    file: u64,
+    shmem: u64,
+}
+
+/// From `smaps_rollup`; resident size where that may not be read (another user's process).
+fn sizes(pid: i32) -> Option<Sizes> {
+    let Ok(rollup) = SmapsRollup::from_file(format!("/proc/{pid}/smaps_rollup")) else {
+        let rss = procs::stat(pid)?.rss.saturating_mul(page_size());
+        return Some(Sizes { pss: rss, anon: rss, file: 0, shmem: 0 });
+    };
+    let map = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
+    let get = |key: &str| map.get(key).copied();
+    let pss = get("Pss")?;
+    // The split by kind came with Linux 5.4; before it, all counts as anonymous.
+    Some(Sizes {
+        pss,
+        anon: get("Pss_Anon").unwrap_or(pss),
+        file: get("Pss_File").unwrap_or(0),
+        shmem: get("Pss_Shmem").unwrap_or(0),
+    })
+}

@@ -1,0 +1,136 @@
+//! Processes by number: who is largest, who is in a tree, ending them all.
+//!
+//! Owned by v1, v2 and poll. A process is signalled through a descriptor of its own, taken before its membership is checked again.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use headroom_types::Bytes;
+use headroom_types::exit::Victim;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use procfs::FromRead as _;
+use procfs::process::Stat;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::error::{CgroupError, Result};
+use crate::tree::page_size;
+
+/// How long processes may take to die of SIGKILL: tearing down memory costs about 65 µs per MiB, so this is room for 100 GiB.
+pub(crate) const DEATH: Duration = Duration::from_secs(10);
+
+/// What `/proc/PID/stat` says; `None` when the process is gone.
+pub(crate) fn stat(pid: i32) -> Option<Stat> {
+    Stat::from_file(format!("/proc/{pid}/stat")).ok()
+}
+
+/// True for a process that has ended and only waits to be reaped.
+pub(crate) fn ended(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X')
+}
+
+/// Resident memory.
+fn rss(stat: &Stat) -> Bytes {
+    Bytes::new(stat.rss.saturating_mul(page_size()))
+}
+
+/// The `n` largest of `pids` by resident memory, largest first.
+pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<Victim> {
+    let mut all: Vec<Victim> = pids
+        .iter()
+        .filter_map(|pid| stat(*pid))
+        .filter(|s| !ended(s))
+        .map(|s| Victim { pid: s.pid, rss: rss(&s), name: s.comm })
+        .collect();
+    all.sort_by(|a, b| b.rss.cmp(&a.rss).then(a.pid.cmp(&b.pid)));
+    all.truncate(n);
+    all
+}
+
+/// Every process of the host.
+pub(crate) fn everybody() -> BTreeMap<i32, Stat> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
+    entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(|pid| Some((pid, stat(pid)?))).collect()
+}
+
+/// SIGKILL to everybody `members` names, again and again until it names nobody.
+pub(crate) fn kill_all(group: &str, within: Duration, mut members: impl FnMut() -> Result<Vec<i32>>) -> Result<()> {
+    let deadline = Instant::now() + within;
+    loop {
+        let now = members()?;
+        if now.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(CgroupError::Unkillable { group: group.to_owned(), left: now, within });
+        }
+        let mut dying = Vec::new();
+        let held: Vec<(i32, OwnedFd)> = now.into_iter().filter_map(|pid| Some((pid, open(pid)?))).collect();
+        // Only who is still a member after its descriptor was taken: the number cannot mean a stranger then.
+        let still = members()?;
+        for (pid, fd) in held.into_iter().filter(|(pid, _)| still.contains(pid)) {
+            match pidfd_send_signal(&fd, Signal::KILL) {
+                Ok(()) => dying.push(fd),
+                Err(rustix::io::Errno::SRCH) => {}
+                Err(e) => return Err(CgroupError::Signal { pid, source: e.into() }),
+            }
+        }
+        await_ends(&dying, deadline);
+    }
+}
+
+fn open(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// Waits until all have ended, or 50 ms have passed (somebody may have forked meanwhile), or the deadline.
+fn await_ends(dying: &[OwnedFd], deadline: Instant) {
+    let round = (Instant::now() + Duration::from_millis(50)).min(deadline);
+    let mut waiting: Vec<&OwnedFd> = dying.iter().collect();
+    if waiting.is_empty() {
+        // A member that cannot be opened is just leaving; a moment, then look again.
+        let _ = poll(&mut [], PollTimeout::from(1u8));
+    }
+    while !waiting.is_empty() {
+        let left = round.saturating_duration_since(Instant::now());
+        let Ok(timeout) = PollTimeout::try_from(left) else { return };
+        let mut set: Vec<PollFd<'_>> = waiting.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
+        if poll(&mut set, timeout).unwrap_or(0) == 0 {
+            return;
+        }
+        let over: Vec<bool> = set.iter().map(|p| p.any().unwrap_or(true)).collect();
+        waiting = waiting.into_iter().zip(over).filter(|(_, over)| !over).map(|(fd, _)| fd).collect();
+    }
+}
+
+/// Processes the kernel of this host has killed for memory since boot.
+pub(crate) fn host_oom_kills() -> Option<u64> {
+    procfs::vmstat().ok()?.get("oom_kill").and_then(|n| u64::try_from(*n).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_among_the_largest_of_itself() {
+        let me = i32::try_from(std::process::id()).expect("a pid");
+        let found = largest(&[me, i32::MAX], 3);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].pid == me && found[0].rss > Bytes::from_kib(100));
+    }
+
+    #[test]
+    fn kill_all_ends_exactly_the_members() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("spawns");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        kill_all("test", DEATH, || Ok(stat(pid).filter(|s| !ended(s)).map(|s| s.pid).into_iter().collect())).expect("dies");
+        let status = child.wait().expect("reaps");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    }
+
+    #[test]
+    fn the_host_counts_its_kills() {
+        assert!(host_oom_kills().is_some());
+    }
+}

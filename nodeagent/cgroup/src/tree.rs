@@ -1,0 +1,260 @@
+//! Directories and files of a cgroup hierarchy, by descriptor and relative name.
+//!
+//! Owned by v1, v2 and detect. A file is opened without `O_CREAT`, so that a missing knob says ENOENT instead of EACCES, and every
+//! limit is read back. Nothing here waits without a deadline.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{SysconfVar, UnlinkatFlags, sysconf, unlinkat};
+
+use crate::error::{CgroupError, Result};
+use crate::layout::PROCS;
+use crate::parse;
+use crate::plan::{Knob, Need, confirmed};
+
+/// An open cgroup directory.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens the directory.
+    pub fn open(path: &Path) -> Result<Dir> {
+        Dir::open_if_there(path)?.ok_or_else(|| open_error(path, Errno::ENOENT))
+    }
+
+    /// Opens the directory; `None` when there is none.
+    pub fn open_if_there(path: &Path) -> Result<Option<Dir>> {
+        match openat(AT_FDCWD, path, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
+            Ok(fd) => Ok(Some(Dir { fd, path: path.to_owned() })),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(open_error(path, errno)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor, for watching.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A directory in it; `None` when there is none.
+    pub fn child(&self, name: &str) -> Result<Option<Dir>> {
+        let path = self.path.join(name);
+        match openat(&self.fd, name, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
+            Ok(fd) => Ok(Some(Dir { fd, path })),
+            Err(Errno::ENOENT | Errno::ENODEV) => Ok(None),
+            Err(errno) => Err(open_error(&path, errno)),
+        }
+    }
+
+    /// Makes a directory in it that was not there before.
+    pub fn make(&self, name: &str) -> Result<Dir> {
+        let path = self.path.join(name);
+        mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)).map_err(|errno| make_error(&path, errno))?;
+        self.child(name)?.ok_or_else(|| open_error(&path, Errno::ENOENT))
+    }
+
+    /// The directory of that name, made if need be.
+    pub fn ensure(&self, name: &str) -> Result<Dir> {
+        match self.child(name)? {
+            Some(dir) => Ok(dir),
+            None => self.make(name),
+        }
+    }
+
+    /// Names of the directories in it, sorted.
+    pub fn children(&self) -> Result<Vec<String>> {
+        let failed = |source| CgroupError::Open { path: self.path.clone(), hint: "", source };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                names.extend(entry.file_name().into_string());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The text of a file in it.
+    pub fn read(&self, file: &str) -> Result<String> {
+        self.read_if_there(file)?.ok_or_else(|| read_error(&self.path.join(file), Errno::ENOENT.into()))
+    }
+
+    /// The text of a file in it; `None` when the kernel has no such file, or the group is gone.
+    pub fn read_if_there(&self, file: &str) -> Result<Option<String>> {
+        let fd = match openat(&self.fd, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(read_error(&self.path.join(file), errno.into())),
+        };
+        let mut text = String::with_capacity(512);
+        match File::from(fd).read_to_string(&mut text) {
+            Ok(_) => Ok(Some(text)),
+            // Removed between the open and the read. EOPNOTSUPP: the file is there, the feature is not (v1 without swap accounting).
+            Err(e) if matches!(e.raw_os_error(), Some(nix::libc::ENODEV | nix::libc::EOPNOTSUPP)) => Ok(None),
+            Err(e) => Err(read_error(&self.path.join(file), e)),
+        }
+    }
+
+    /// Writes a value to a file that is there.
+    pub fn write(&self, file: &str, value: &str) -> Result<()> {
+        let failed = |source: io::Error| write_error(&self.path.join(file), value, source);
+        let fd = openat(&self.fd, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(|e| failed(e.into()))?;
+        File::from(fd).write_all(value.as_bytes()).map_err(failed)
+    }
+
+    /// Writes a value and reads it back: the only way a limit is set.
+    pub fn set(&self, knob: &Knob) -> Result<()> {
+        match self.write(knob.file, &knob.value) {
+            Ok(()) => {}
+            Err(e) if knob.need == Need::IfThere && absent(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let found = self.read(knob.file)?;
+        if confirmed(knob.confirm, &knob.value, &found, page_size()) {
+            return Ok(());
+        }
+        Err(CgroupError::Mismatch { path: self.path.join(knob.file), wrote: knob.value.clone(), found: found.trim().to_owned() })
+    }
+
+    /// Writes each value and reads it back; stops at the first that does not hold.
+    pub fn set_all(&self, knobs: &[Knob]) -> Result<()> {
+        knobs.iter().try_for_each(|knob| self.set(knob))
+    }
+
+    /// The file that moves a process in here.
+    pub fn procs_file(&self) -> PathBuf {
+        self.path.join(PROCS)
+    }
+
+    /// Process numbers here and below. A group that vanishes meanwhile has none.
+    pub fn pids(&self) -> Result<Vec<i32>> {
+        let mut found = Vec::new();
+        self.each(&mut |dir| {
+            found.extend(parse::pids(&dir.read_if_there(PROCS)?.unwrap_or_default()));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `visit` for this directory and all below it.
+    pub fn each<F: FnMut(&Dir) -> Result<()>>(&self, visit: &mut F) -> Result<()> {
+        visit(self)?;
+        let names = match self.children() {
+            Ok(names) => names,
+            Err(e) if e.is_gone() => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        for name in names {
+            if let Some(child) = self.child(&name)? {
+                child.each(visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes this directory and all below it; tries again while processes are on their way out, until the deadline.
+    pub fn remove(&self, within: Duration) -> Result<()> {
+        self.remove_until(Instant::now() + within, within)
+    }
+
+    fn remove_until(&self, deadline: Instant, within: Duration) -> Result<()> {
+        loop {
+            match self.children() {
+                Ok(names) => {
+                    for child in names.iter().filter_map(|name| self.child(name).transpose()) {
+                        child?.remove_until(deadline, within)?;
+                    }
+                }
+                Err(e) if e.is_gone() => return Ok(()),
+                Err(e) => return Err(e),
+            }
+            match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+                // EBUSY: still populated, or a child was made meanwhile (ENOTEMPTY on some kernels).
+                Err(Errno::EBUSY | Errno::ENOTEMPTY) if Instant::now() < deadline => self.await_change(Duration::from_millis(2)),
+                Err(errno) => {
+                    let left = self.pids().unwrap_or_default();
+                    return Err(CgroupError::Remove { path: self.path.clone(), within, left, source: errno.into() });
+                }
+            }
+        }
+    }
+
+    /// Waits for `cgroup.events` to change (v2), at most so long; v1 has no such file and waits the time out.
+    pub fn await_change(&self, at_most: Duration) {
+        let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::from(2u8));
+        let events = openat(&self.fd, "cgroup.events", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        // An error of poll (a signal) only shortens the wait; the caller looks again anyway.
+        let _ = match &events {
+            Ok(fd) => poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLPRI)], timeout),
+            Err(_) => poll(&mut [], timeout),
+        };
+    }
+}
+
+/// Size of a page. Bytes.
+pub fn page_size() -> u64 {
+    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(4096)
+}
+
+/// The file is not there, or is there and does nothing.
+fn absent(error: &CgroupError) -> bool {
+    matches!(error.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::EOPNOTSUPP))
+}
+
+fn read_error(path: &Path, source: io::Error) -> CgroupError {
+    let hint = match source.raw_os_error() {
+        Some(nix::libc::ENOENT) => "; the group is gone, or this kernel or this level has no such file",
+        Some(nix::libc::EACCES | nix::libc::EPERM) => "; run as root or in a delegated cgroup",
+        _ => "",
+    };
+    CgroupError::Read { path: path.to_owned(), hint, source }
+}
+
+fn write_error(path: &Path, value: &str, source: io::Error) -> CgroupError {
+    let hint = match source.raw_os_error() {
+        Some(nix::libc::ENOENT) => "; the group is gone, or its controller is not enabled in the parent's cgroup.subtree_control",
+        Some(nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS) => "; run as root or in a delegated cgroup",
+        Some(nix::libc::EBUSY) => "; processes live in an inner group, or the limit is below what is in use",
+        Some(nix::libc::EINVAL) => "; this kernel does not take such a value",
+        _ => "",
+    };
+    CgroupError::Write { path: path.to_owned(), value: value.to_owned(), hint, source }
+}
+
+fn make_error(path: &Path, errno: Errno) -> CgroupError {
+    let hint = match errno as i32 {
+        nix::libc::EEXIST => "; a group is never used twice, because its counters stay: remove the old one first",
+        nix::libc::EACCES | nix::libc::EPERM | nix::libc::EROFS => "; run as root or give a delegated cgroup (--cgroup-root)",
+        nix::libc::ENOENT => "; the parent group does not exist",
+        nix::libc::EAGAIN => "; the parent's cgroup.max.descendants or cgroup.max.depth is reached",
+        _ => "",
+    };
+    CgroupError::Make { path: path.to_owned(), hint, source: errno.into() }
+}
+
+fn open_error(path: &Path, errno: Errno) -> CgroupError {
+    let hint = match errno as i32 {
+        nix::libc::ENOENT => "; there is no such group",
+        nix::libc::EACCES => "; run as root or give a delegated cgroup (--cgroup-root)",
+        _ => "",
+    };
+    CgroupError::Open { path: path.to_owned(), hint, source: errno.into() }
+}

@@ -1,0 +1,418 @@
+//! cgroup v1: the memory hierarchy, and pids where it is mounted and can be written.
+//!
+//! Owned by `Enforcer` and `Group`. What v1 lacks against v2, and what is done about it:
+//! - no kill of a whole group: the kernel kills one process, whoever sees `oom_kill` move calls `Group::kill`;
+//! - `oom_kill` counts in the group where the victim lived, `failcnt` in the group whose limit was hit, and neither includes
+//!   descendants: `events` are sums over the subtree made here;
+//! - no count of "out of memory at this very limit". `local.oom` is derived: the kills in the subtree, if this level's limit was
+//!   ever hit (`failcnt` > 0) *and* its peak came within [`SLACK`] of the limit; otherwise 0. A level whose page cache once filled
+//!   it to the brim satisfies both, so an outer level's `local.oom` may move with a kill that was an inner level's; readers
+//!   must ask the innermost level first, as the classification does;
+//! - kills vanish with a removed group: the enforcer remembers those of groups it removed itself, for the fence.
+//!
+//! Memory plus swap, where the kernel accounts it, gets the same limit as memory. Then the kernel charges that counter first and *its*
+//! `failcnt` moves, so `max` is the sum of both.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
+
+use crate::error::{CgroupError, Result};
+use crate::layout::{CONTAINERS, MAIN, SHIMS, TASK_PREFIX, checked, task_dir};
+use crate::parse;
+use crate::plan::{Direction, Limits, v1_memory, v1_pids};
+use crate::procs;
+use crate::tree::Dir;
+
+/// How far from the limit the peak may stay when the limit was hit: one batch of charging (64 pages) and 32 pages.
+pub const SLACK: Bytes = Bytes::from_kib(256 + 128);
+
+const LIMIT: &str = "memory.limit_in_bytes";
+const USAGE: &str = "memory.usage_in_bytes";
+const PEAK: &str = "memory.max_usage_in_bytes";
+const STAT: &str = "memory.stat";
+const KERNEL: &str = "memory.kmem.usage_in_bytes";
+const FAILCNT: &str = "memory.failcnt";
+const SWAP_FAILCNT: &str = "memory.memsw.failcnt";
+const OOM: &str = "memory.oom_control";
+
+/// The enforcer of a v1 host.
+#[derive(Debug)]
+pub struct V1 {
+    root: Dir,
+    containers: Dir,
+    shims: Dir,
+    pids: Option<PidsTree>,
+    /// `oom_kill` of groups that were removed.
+    retired: Arc<AtomicU64>,
+}
+
+/// The mirror of the tree in the pids hierarchy.
+#[derive(Debug)]
+struct PidsTree {
+    root: Dir,
+    containers: Dir,
+    shims: Dir,
+}
+
+impl V1 {
+    /// Makes the directories below `memory` (made if need be) and, where given, below `pids`.
+    pub fn prepare(memory: &Path, pids: Option<&Path>) -> Result<V1> {
+        let root = ensure_path(memory)?;
+        // Before Linux 5.11 a group's limit did not hold its children unless asked to; later this is always 1.
+        if root.read_if_there("memory.use_hierarchy")?.is_some_and(|t| t.trim() == "0") {
+            root.write("memory.use_hierarchy", "1")?;
+        }
+        let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
+        let pids = pids.map(PidsTree::prepare).transpose()?;
+        Ok(V1 { root, containers, shims, pids, retired: Arc::default() })
+    }
+
+    /// ROOT in the memory hierarchy.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Whether the number of processes can be limited.
+    pub fn has_pids(&self) -> bool {
+        self.pids.is_some()
+    }
+
+    /// The fence as a group: it has no `main` of its own.
+    pub fn fence(&self) -> Result<Group> {
+        let dir = Dir::open(self.containers.path())?;
+        Ok(Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, retired: Arc::clone(&self.retired) })
+    }
+
+    /// Makes a container's group and its `main`.
+    pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
+        let dir = self.containers.make(checked(name)?)?;
+        let group = Group { dir, role: Role::Container, name: name.to_owned(), pids: None, retired: Arc::clone(&self.retired) };
+        self.fill(group, limits).inspect_err(|_| self.undo(name))
+    }
+
+    fn fill(&self, mut group: Group, limits: &Limits) -> Result<Group> {
+        set_limits(&group.dir, limits)?;
+        group.dir.make(MAIN)?;
+        if let Some(tree) = &self.pids {
+            let dir = tree.containers.make(&group.name)?;
+            if let Some(n) = limits.processes {
+                dir.set(&v1_pids(n))?;
+            }
+            group.pids = Some(dir);
+        }
+        Ok(group)
+    }
+
+    /// A group that did not get its limits must not stay. Best effort: the first error is the one to report.
+    fn undo(&self, name: &str) {
+        let trees = [Some(&self.containers), self.pids.as_ref().map(|t| &t.containers)];
+        for dir in trees.into_iter().flatten().filter_map(|tree| tree.child(name).ok().flatten()) {
+            if let Err(error) = dir.remove(Duration::from_millis(100)) {
+                tracing::debug!(%error, "a half-made group stays behind");
+            }
+        }
+    }
+
+    /// A container's group that is there.
+    pub fn open(&self, name: &str) -> Result<Option<Group>> {
+        let Some(dir) = self.containers.child(checked(name)?)? else { return Ok(None) };
+        let pids = match &self.pids {
+            Some(tree) => tree.containers.child(name)?,
+            None => None,
+        };
+        Ok(Some(Group { dir, role: Role::Container, name: name.to_owned(), pids, retired: Arc::clone(&self.retired) }))
+    }
+
+    /// Names of all containers' groups.
+    pub fn list(&self) -> Result<Vec<String>> {
+        self.containers.children()
+    }
+
+    /// What moves a process to the shims.
+    pub fn shim_procs_files(&self) -> Vec<PathBuf> {
+        let pids = self.pids.as_ref().map(|t| t.shims.procs_file());
+        std::iter::once(self.shims.procs_file()).chain(pids).collect()
+    }
+
+    /// Ends everything below ROOT and removes it.
+    pub fn remove_root(&self, within: Duration) -> Result<()> {
+        procs::kill_all(&self.root.path().display().to_string(), procs::DEATH, || self.root.pids())?;
+        if let Some(tree) = &self.pids {
+            tree.root.remove(within)?;
+        }
+        self.root.remove(within)
+    }
+}
+
+impl PidsTree {
+    fn prepare(path: &Path) -> Result<PidsTree> {
+        let root = ensure_path(path)?;
+        let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
+        Ok(PidsTree { root, containers, shims })
+    }
+}
+
+/// Opens the directory, made in its parent if need be.
+fn ensure_path(path: &Path) -> Result<Dir> {
+    match (Dir::open_if_there(path)?, path.parent(), path.file_name().and_then(|n| n.to_str())) {
+        (Some(dir), _, _) => Ok(dir),
+        (None, Some(parent), Some(name)) => Dir::open(parent)?.make(name),
+        (None, _, _) => Dir::open(path),
+    }
+}
+
+/// A fresh group's memory limit.
+fn set_limits(dir: &Dir, limits: &Limits) -> Result<()> {
+    limits.memory.map_or(Ok(()), |memory| dir.set_all(&v1_memory(memory, Direction::Shrink)))
+}
+
+/// What a group is, which decides where its processes live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// All containers.
+    Fence,
+    /// Processes in `main`.
+    Container,
+    /// Processes in itself.
+    Task,
+}
+
+/// A container's or a task's group.
+#[derive(Debug)]
+pub struct Group {
+    dir: Dir,
+    role: Role,
+    name: String,
+    pids: Option<Dir>,
+    retired: Arc<AtomicU64>,
+}
+
+impl Group {
+    /// A group made by somebody else, by its directory in the memory hierarchy; `pids` is its mirror, if there is one.
+    pub fn attach(path: &Path, pids: Option<&Path>) -> Result<Group> {
+        let dir = Dir::open(path)?;
+        let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let (role, name) = match last.strip_prefix(TASK_PREFIX) {
+            Some(task) => (Role::Task, task),
+            None => (Role::Container, last),
+        };
+        let name = name.to_owned();
+        let pids = pids.map(Dir::open_if_there).transpose()?.flatten();
+        Ok(Group { dir, role, name, pids, retired: Arc::default() })
+    }
+
+    /// Container id or task name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// What moves a process in here.
+    pub fn procs_files(&self) -> Vec<PathBuf> {
+        let memory = match self.role {
+            Role::Container => self.dir.path().join(MAIN).join(crate::layout::PROCS),
+            Role::Task | Role::Fence => self.dir.procs_file(),
+        };
+        std::iter::once(memory).chain(self.pids.as_ref().map(Dir::procs_file)).collect()
+    }
+
+    /// The files `facts` is made of.
+    pub fn counter_files(&self) -> Vec<PathBuf> {
+        let own = [LIMIT, USAGE, PEAK, STAT, KERNEL, FAILCNT, SWAP_FAILCNT, OOM];
+        let main: &[&str] = match self.role {
+            Role::Container => &[FAILCNT, SWAP_FAILCNT, OOM],
+            Role::Task | Role::Fence => &[],
+        };
+        let main_dir = self.dir.path().join(MAIN);
+        own.iter().map(|f| self.dir.path().join(f)).chain(main.iter().map(|f| main_dir.join(f))).collect()
+    }
+
+    /// All counters at one moment.
+    pub fn facts(&self) -> Result<GroupFacts> {
+        let mut below = Vec::new();
+        self.dir.each(&mut |dir| {
+            if dir.path() != self.dir.path() {
+                below.push(local_events(|file| dir.read_if_there(file))?);
+            }
+            Ok(())
+        })?;
+        let remembered = match self.role {
+            Role::Fence => self.retired.load(Ordering::Relaxed),
+            Role::Container | Role::Task => 0,
+        };
+        below.push(MemoryEvents { oom_kill: remembered, ..MemoryEvents::default() });
+        facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &below)
+    }
+
+    /// Use and its kinds, cheaply.
+    pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
+        let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
+        Ok((current, stat(|file| self.dir.read_if_there(file))?))
+    }
+
+    /// Moves the limit; never below what would have to be killed for it.
+    pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
+        let (_, stat) = self.sample()?;
+        if let Some(demand) = stat.demand().filter(|demand| *demand > wanted) {
+            return Err(CgroupError::BelowDemand { group: self.name.clone(), wanted, demand });
+        }
+        let now = parse::limit(&self.dir.read(LIMIT)?).and_then(parse::Shown::bytes);
+        let direction = if now.is_some_and(|now| now < wanted) { Direction::Grow } else { Direction::Shrink };
+        self.dir.set_all(&v1_memory(wanted, direction))
+    }
+
+    /// Processes here and below.
+    pub fn pids(&self) -> Result<Vec<i32>> {
+        self.dir.pids()
+    }
+
+    /// SIGKILL to all until nobody is left. New processes are forbidden first where that can be done.
+    pub fn kill(&self) -> Result<()> {
+        if let Some(pids) = &self.pids {
+            match pids.write("pids.max", "0") {
+                Ok(()) => {}
+                Err(e) => tracing::debug!(error = %e, "cannot stop forking before the kill, ignoring"),
+            }
+        }
+        procs::kill_all(&self.dir.path().display().to_string(), procs::DEATH, || self.dir.pids())
+    }
+
+    /// A task's group beside `main`.
+    pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
+        let made = task_dir(name)?;
+        let dir = self.dir.make(&made)?;
+        let mut task = Group { dir, role: Role::Task, name: name.to_owned(), pids: None, retired: Arc::clone(&self.retired) };
+        match self.fill_task(&mut task, &made, limits) {
+            Ok(()) => Ok(task),
+            Err(error) => {
+                // The first error is the one to report.
+                task.remove(Duration::from_millis(100))
+                    .unwrap_or_else(|e| tracing::debug!(error = %e, "a half-made group stays behind"));
+                Err(error)
+            }
+        }
+    }
+
+    fn fill_task(&self, task: &mut Group, made: &str, limits: &Limits) -> Result<()> {
+        set_limits(&task.dir, limits)?;
+        if let (Some(parent), Some(n)) = (&self.pids, limits.processes) {
+            let dir = parent.make(made)?;
+            dir.set(&v1_pids(n))?;
+            task.pids = Some(dir);
+        }
+        Ok(())
+    }
+
+    /// The tasks' groups that are there.
+    pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
+        let mut found = Vec::new();
+        for made in self.dir.children()? {
+            let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
+            let Some(dir) = self.dir.child(&made)? else { continue };
+            let pids = self.pids.as_ref().map(|p| p.child(&made)).transpose()?.flatten();
+            let task = Group { dir, role: Role::Task, name: name.to_owned(), pids, retired: Arc::clone(&self.retired) };
+            found.push((name.to_owned(), task));
+        }
+        Ok(found)
+    }
+
+    /// Removes the group with all below it; its kills are remembered for the fence.
+    pub fn remove(&self, within: Duration) -> Result<()> {
+        let kills = self.facts().map(|f| f.events.oom_kill).unwrap_or(0);
+        self.dir.remove(within)?;
+        self.retired.fetch_add(kills, Ordering::Relaxed);
+        self.pids.as_ref().map_or(Ok(()), |pids| pids.remove(within))
+    }
+}
+
+/// Facts from texts that somebody else read; `below` are the local counters of descendants.
+pub fn facts_from(
+    path: &Path,
+    mut read: impl FnMut(&str) -> Result<Option<String>>,
+    below: &[MemoryEvents],
+) -> Result<GroupFacts> {
+    let mut must = |file: &str| read(file)?.ok_or_else(|| gone(path, file));
+    let limit = parse::limit(&must(LIMIT)?).and_then(parse::Shown::bytes);
+    let current = amount(path, USAGE, &must(USAGE)?)?;
+    let peak = parse::number(&must(PEAK)?).map(Bytes::new);
+    let stat = stat(&mut read)?;
+    let mut local = local_events(&mut read)?;
+    let events = below.iter().fold(local, |sum, e| MemoryEvents {
+        max: sum.max.saturating_add(e.max),
+        oom_kill: sum.oom_kill.saturating_add(e.oom_kill),
+        ..sum
+    });
+    local.oom = derived_oom(limit, peak, local.max, events.oom_kill);
+    let events = MemoryEvents { oom: local.oom, ..events };
+    Ok(GroupFacts { limit, current, peak, stat, events, local })
+}
+
+/// See the header: kills in the subtree, if this level's limit was hit.
+fn derived_oom(limit: Option<Bytes>, peak: Option<Bytes>, failcnt: u64, kills: u64) -> u64 {
+    let at_limit = match (limit, peak) {
+        (Some(limit), Some(peak)) => peak.saturating_add(SLACK) >= limit,
+        (Some(_) | None, None) | (None, Some(_)) => false,
+    };
+    if failcnt > 0 && at_limit { kills } else { 0 }
+}
+
+/// The counters of one directory. `oom` is not among what v1 counts.
+pub fn local_events(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<MemoryEvents> {
+    let mut count = |file: &str| -> Result<u64> { Ok(read(file)?.as_deref().and_then(parse::number).unwrap_or(0)) };
+    let max = count(FAILCNT)?.saturating_add(count(SWAP_FAILCNT)?);
+    let oom_kill = read(OOM)?.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);
+    Ok(MemoryEvents { max, oom_kill, ..MemoryEvents::default() })
+}
+
+fn stat(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<MemoryStat> {
+    let kernel = read(KERNEL)?.as_deref().and_then(parse::number).map(Bytes::new);
+    Ok(parse::stat_v1(&read(STAT)?.unwrap_or_default(), kernel))
+}
+
+fn amount(path: &Path, file: &str, text: &str) -> Result<Bytes> {
+    parse::number(text).map(Bytes::new).ok_or_else(|| CgroupError::parse(&path.join(file), text))
+}
+
+fn gone(path: &Path, file: &str) -> CgroupError {
+    let source = nix::errno::Errno::ENOENT.into();
+    CgroupError::Read { path: path.join(file), hint: "; the group is gone", source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT_32: Option<Bytes> = Some(Bytes::from_mib(32));
+
+    #[test]
+    fn a_kill_counts_at_the_level_whose_limit_was_hit() {
+        let full = Some(Bytes::from_mib(32).saturating_sub(Bytes::from_kib(200)));
+        assert_eq!(derived_oom(LIMIT_32, full, 17, 2), 2);
+        assert_eq!(derived_oom(LIMIT_32, full, 0, 2), 0, "the limit was never hit");
+        assert_eq!(derived_oom(LIMIT_32, Some(Bytes::from_mib(20)), 17, 2), 0, "the peak stayed far below");
+        assert_eq!(derived_oom(None, full, 17, 2), 0, "there is no limit");
+    }
+
+    #[test]
+    fn both_failcnts_count_as_hits() {
+        let read = |file: &str| {
+            Ok(match file {
+                FAILCNT => Some("3\n".to_owned()),
+                SWAP_FAILCNT => Some("4\n".to_owned()),
+                OOM => Some("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n".to_owned()),
+                _ => None,
+            })
+        };
+        let events = local_events(read).expect("reads");
+        assert_eq!((events.max, events.oom_kill, events.oom), (7, 1, 0));
+    }
+}
