@@ -206,7 +206,12 @@ impl Cluster {
     pub fn submit(&self, job: &str) -> Result<AppId> {
         let file = self.dir.path().join(format!("job-{}.toml", clock::realtime_nanos()));
         fs::write(&file, job)?;
-        let path = file.to_str().context("UTF-8")?;
+        self.submit_file(&file)
+    }
+
+    /// Submits a job file; the id of the application.
+    pub fn submit_file(&self, file: &Path) -> Result<AppId> {
+        let path = file.to_str().context("the job file's path is not UTF-8")?;
         let ran = self.rmctl(&["submit", path, "-o", "name"])?;
         ensure!(ran.code == 0, "rmctl submit: exit code {}\n{}{}", ran.code, ran.stdout, ran.stderr);
         ran.stdout.trim().parse().with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
