@@ -3,15 +3,20 @@
 //! *Architecture Invariant*: unsafe code lives here (and in `container-shim`) only. This crate knows nothing of cgroups but
 //! that a child writes `0` into some files before it becomes another program.
 
+// Unsafe code is this crate's reason to be; each block says why it holds.
+#![allow(unsafe_code)]
+
+mod child;
 pub mod error;
 pub mod limits;
 pub mod pidfd;
+mod prepare;
 mod procstat;
 pub mod spawn;
 pub mod user;
 
 pub use error::{SpawnError, Step};
 pub use limits::{Limit, Rlimit};
-pub use pidfd::{Child, Ended, Watched};
+pub use pidfd::{Child, Ended, Watched, starttime_of};
 pub use spawn::{Command, spawn};
 pub use user::User;

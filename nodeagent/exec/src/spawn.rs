@@ -1,12 +1,17 @@
 //! Starting a program without copying the parent: the cost does not grow with the parent's memory.
+//!
+//! Owned by nobody: it keeps no state. All that can be prepared is prepared here, in safe code; `child` then runs in the parent's memory.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::error::SpawnError;
+use crate::child;
+use crate::error::{SpawnError, Step};
 use crate::limits::Rlimit;
 use crate::pidfd::Child;
+use crate::prepare::Prepared;
+use crate::procstat;
 use crate::user::User;
 
 /// A program to start. Nothing is inherited but what is named here: descriptors above 2 are closed, signals are reset, the
@@ -59,8 +64,22 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Starts it. Returns after the program has taken over (or failed to).
+/// Starts it. Returns after the program has taken over (or failed to); the calling thread waits for that, other threads do not.
 pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
-    let _ = command;
-    unimplemented!()
+    let prepared = Prepared::new(command)?;
+    let (pid, pidfd) = child::launch(&prepared).map_err(|failure| prepared.explain(command, failure))?;
+    // Not reaped by anybody before us, so the entry is there even if it has ended already.
+    match procstat::read(pid) {
+        Ok(Some(stat)) => Ok(Child { pid, starttime: stat.starttime, pidfd }),
+        Ok(None) => Err(lost(command, pid, pidfd, std::io::Error::from_raw_os_error(libc::ESRCH))),
+        Err(e) => Err(lost(command, pid, pidfd, e)),
+    }
+}
+
+/// Somebody else reaped it, or `/proc` is not to be had: without a birth time it cannot be adopted later, so it is ended.
+fn lost(command: &Command<'_>, pid: i32, pidfd: std::os::fd::OwnedFd, source: std::io::Error) -> SpawnError {
+    let child = Child { pid, starttime: 0, pidfd };
+    // Best effort: the first error is the one to report.
+    let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
+    SpawnError { step: Step::Identify, program: command.program.display().to_string(), what: format!("/proc/{pid}/stat"), source }
 }

@@ -1,0 +1,143 @@
+//! Everything a child needs, as NUL-ended texts, numbers and open files, so that the child itself allocates nothing.
+//!
+//! Owned by one call of `spawn`.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use crate::error::{SpawnError, Step};
+use crate::spawn::Command;
+
+/// The prepared wish. The pointer lists end in null and point into the texts beside them.
+pub(crate) struct Prepared {
+    /// Where the program may be; the first that can be executed is taken.
+    pub(crate) programs: Vec<CString>,
+    /// Arguments, the program's name first.
+    pub(crate) argv: Strings,
+    /// `NAME=value`.
+    pub(crate) env: Strings,
+    pub(crate) cwd: CString,
+    pub(crate) procs_files: Vec<CString>,
+    /// Descriptors of 0, 1 and 2; each is above 2 itself.
+    pub(crate) stdio: [File; 3],
+    /// Path-free text for `/proc/self/oom_score_adj`.
+    pub(crate) oom_score_adj: Option<CString>,
+    /// Number and value.
+    pub(crate) limits: Vec<(libc::c_long, libc::rlimit64)>,
+    pub(crate) user: Option<crate::user::User>,
+    pub(crate) parent_death: Option<i32>,
+    pub(crate) new_session: bool,
+}
+
+/// What went wrong below `spawn`, with the position in the list the step went through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) index: usize,
+    /// 0: the child was killed before it became the program.
+    pub(crate) errno: i32,
+}
+
+/// Texts and the list of pointers to them the kernel wants.
+pub(crate) struct Strings {
+    pointers: Vec<*const libc::c_char>,
+    // Never read, but what `pointers` points to: a CString does not move its bytes when it moves itself.
+    _texts: Vec<CString>,
+}
+
+impl Strings {
+    fn new(texts: Vec<CString>) -> Strings {
+        let pointers = texts.iter().map(|t| t.as_ptr()).chain(std::iter::once(std::ptr::null())).collect();
+        Strings { pointers, _texts: texts }
+    }
+    pub(crate) fn as_ptr(&self) -> *const *const libc::c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+impl Prepared {
+    pub(crate) fn new(command: &Command<'_>) -> Result<Prepared, SpawnError> {
+        let bad = |what: &dyn std::fmt::Debug, source: io::Error| failed(command, Step::Prepare, format!("{what:?}"), source);
+        let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|e| bad(&t, e.into()));
+        let mut argv = vec![text(command.program.as_os_str())?];
+        for arg in command.args {
+            argv.push(text(arg)?);
+        }
+        let mut env = Vec::with_capacity(command.env.len());
+        for (name, value) in command.env {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            env.push(text(&pair)?);
+        }
+        Ok(Prepared {
+            programs: programs(command, &text)?,
+            argv: Strings::new(argv),
+            env: Strings::new(env),
+            cwd: text(command.cwd.as_os_str())?,
+            procs_files: command.procs_files.iter().map(|p| text(p.as_os_str())).collect::<Result<_, _>>()?,
+            stdio: stdio(command).map_err(|e| failed(command, Step::Stdio, "/dev/null or a given file".into(), e))?,
+            oom_score_adj: command.oom_score_adj.map(|n| text(OsStr::new(&n.to_string()))).transpose()?,
+            limits: command
+                .limits
+                .iter()
+                .map(|l| (l.limit.number(), libc::rlimit64 { rlim_cur: l.soft, rlim_max: l.hard }))
+                .collect(),
+            user: command.user.cloned(),
+            parent_death: command.parent_death,
+            new_session: command.new_session,
+        })
+    }
+
+    /// The error a caller sees: with the path or value the step was about.
+    pub(crate) fn explain(&self, command: &Command<'_>, failure: Failure) -> SpawnError {
+        let what = match failure.step {
+            Step::Cgroup => command.procs_files.get(failure.index).map(|p| p.display().to_string()),
+            Step::Chdir => Some(command.cwd.display().to_string()),
+            Step::Exec => Some(command.program.display().to_string()),
+            Step::OomScore => command.oom_score_adj.map(|n| format!("/proc/self/oom_score_adj = {n}")),
+            Step::Limit => command.limits.get(failure.index).map(|l| format!("{l:?}")),
+            Step::User => command.user.map(|u| format!("user {} group {}", u.uid, u.gid)),
+            Step::Stdio => Some(format!("descriptor {}", failure.index)),
+            Step::Prepare | Step::Clone | Step::Session | Step::ParentDeath | Step::Identify => None,
+        };
+        let source = match failure.errno {
+            0 => io::Error::new(io::ErrorKind::Interrupted, "the child was killed before it became the program"),
+            errno => io::Error::from_raw_os_error(errno),
+        };
+        failed(command, failure.step, what.unwrap_or_else(|| failure.step.to_string()), source)
+    }
+}
+
+fn failed(command: &Command<'_>, step: Step, what: String, source: io::Error) -> SpawnError {
+    SpawnError { step, program: command.program.display().to_string(), what, source }
+}
+
+/// The program's own path, or its name in each directory of `PATH`.
+fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, SpawnError>) -> Result<Vec<CString>, SpawnError> {
+    let name = command.program.as_os_str();
+    if name.is_empty() {
+        let source = io::Error::from_raw_os_error(libc::ENOENT);
+        return Err(failed(command, Step::Prepare, "an empty program name".into(), source));
+    }
+    if name.as_bytes().contains(&b'/') {
+        return Ok(vec![text(name)?]);
+    }
+    let path = command.env.iter().rev().find(|(n, _)| n == "PATH").map(|(_, v)| v.as_os_str());
+    let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+    path.as_bytes()
+        .split(|b| *b == b':')
+        .filter(|dir| !dir.is_empty())
+        .map(|dir| text(Path::new(OsStr::from_bytes(dir)).join(name).as_os_str()))
+        .collect()
+}
+
+/// Three descriptors above 2 (`try_clone` never hands out 0, 1 or 2), so that none is overwritten while the others are put in place.
+fn stdio(command: &Command<'_>) -> io::Result<[File; 3]> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let copy = |wanted: Option<&File>| wanted.unwrap_or(&null).try_clone();
+    Ok([copy(None)?, copy(command.stdout)?, copy(command.stderr)?])
+}

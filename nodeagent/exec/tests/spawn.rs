@@ -1,0 +1,280 @@
+//! Real processes: what a started program finds, and how failures are named.
+
+// What is inherited, and what is left over, can be seen by raw system calls only.
+#![allow(unsafe_code)]
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use headroom_node_exec::{Command, Ended, Limit, Rlimit, Step, User, Watched, spawn, starttime_of};
+
+fn args(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+fn sh() -> Command<'static> {
+    Command::new(Path::new("/bin/sh"), Path::new("/"))
+}
+
+/// Runs a shell script to its end: how it ended and what it said.
+fn shell(script: &str, base: Command<'_>) -> (Ended, String) {
+    let mut out = tempfile::tempfile().expect("a file");
+    let args = args(&["-c", script]);
+    let command = Command { args: &args, stdout: Some(&out), stderr: Some(&out), ..base };
+    let ended = spawn(&command).expect("starts").wait().expect("ends");
+    let mut text = String::new();
+    out.rewind().and_then(|()| out.read_to_string(&mut text)).expect("reads");
+    (ended, text)
+}
+
+#[test]
+fn exit_codes_come_back() {
+    assert_eq!(shell("exit 0", sh()).0, Ended::Code(0));
+    assert_eq!(shell("exit 137", sh()).0, Ended::Code(137), "an exit code of 137 is no signal");
+}
+
+#[test]
+fn signals_come_back() {
+    assert_eq!(shell("kill -9 $$", sh()).0, Ended::Signal(9));
+    assert_eq!(shell("kill -TERM $$", sh()).0, Ended::Signal(15));
+}
+
+#[test]
+fn a_missing_program_is_named() {
+    let error = spawn(&Command::new(Path::new("/no/such/program"), Path::new("/"))).expect_err("must fail");
+    assert_eq!((error.step, error.source.raw_os_error()), (Step::Exec, Some(libc::ENOENT)));
+    assert!(error.to_string().contains("/no/such/program"), "{error}");
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let error = spawn(&Command::new(Path::new("/bin/true"), Path::new("/no/such/dir"))).expect_err("must fail");
+    assert_eq!((error.step, error.source.raw_os_error()), (Step::Chdir, Some(libc::ENOENT)));
+    assert!(error.what.contains("/no/such/dir"));
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_joined_is_named_and_nothing_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let procs = [PathBuf::from("/no/such/cgroup/cgroup.procs")];
+    let witness = dir.path().join("ran");
+    let script = args(&["-c", &format!("touch {}", witness.display())]);
+    let mut command = Command::new(Path::new("/bin/sh"), Path::new("/"));
+    command.args = &script;
+    command.procs_files = &procs;
+    let error = spawn(&command).expect_err("must fail");
+    assert_eq!((error.step, error.source.raw_os_error()), (Step::Cgroup, Some(libc::ENOENT)));
+    assert!(error.what.contains("/no/such/cgroup"));
+    assert!(!witness.exists());
+}
+
+/// Needs a process of its own, as nextest gives each test: it looks at all children.
+#[test]
+fn a_failed_start_leaves_no_zombie() {
+    spawn(&Command::new(Path::new("/no/such/program"), Path::new("/"))).expect_err("must fail");
+    // SAFETY: asks for any ended child without reaping it; the room for the answer is valid.
+    let answer = unsafe {
+        let mut info = std::mem::zeroed::<libc::siginfo_t>();
+        libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+    };
+    assert_eq!(
+        (answer, std::io::Error::last_os_error().raw_os_error()),
+        (-1, Some(libc::ECHILD)),
+        "there must be no child at all"
+    );
+}
+
+#[test]
+fn a_directory_or_a_plain_file_is_no_program() {
+    let dir = spawn(&Command::new(Path::new("/tmp"), Path::new("/"))).expect_err("must fail");
+    assert_eq!((dir.step, dir.source.raw_os_error()), (Step::Exec, Some(libc::EACCES)));
+    let nul = args(&["a\0b"]);
+    let mut command = Command::new(Path::new("/bin/true"), Path::new("/"));
+    command.args = &nul;
+    assert_eq!(spawn(&command).expect_err("must fail").step, Step::Prepare);
+}
+
+#[test]
+fn a_bare_name_is_found_in_the_path_of_the_program_not_of_the_caller() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tool = dir.path().join("only-here");
+    std::fs::write(&tool, "#!/bin/sh\nexit 7\n").expect("writes");
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+    let mut path = OsString::from("/no/such:/tmp:");
+    path.push(dir.path());
+    let env = [(OsString::from("PATH"), path)];
+    let mut command = Command::new(Path::new("only-here"), Path::new("/"));
+    command.env = &env;
+    assert_eq!(spawn(&command).expect("found").wait().expect("ends"), Ended::Code(7));
+    command.env = &[];
+    assert_eq!(spawn(&command).expect_err("not on the default path").step, Step::Exec);
+}
+
+#[test]
+fn the_environment_is_exactly_what_was_given() {
+    let env = [(OsString::from("A"), OsString::from("x=y")), (OsString::from("B"), OsString::from(""))];
+    let mut out = tempfile::tempfile().expect("a file");
+    let mut command = Command::new(Path::new("/usr/bin/env"), Path::new("/"));
+    command.env = &env;
+    command.stdout = Some(&out);
+    assert_eq!(spawn(&command).expect("starts").wait().expect("ends"), Ended::Code(0));
+    let mut text = String::new();
+    out.rewind().and_then(|()| out.read_to_string(&mut text)).expect("reads");
+    assert_eq!(text, "A=x=y\nB=\n");
+}
+
+#[test]
+fn nothing_but_three_descriptors_is_inherited() {
+    let leak = File::open("/dev/zero").expect("opens");
+    // SAFETY: clears close-on-exec of a descriptor this test owns.
+    let cleared = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&leak), libc::F_SETFD, 0) };
+    assert_eq!(cleared, 0);
+    let (ended, text) = shell("ls /proc/$$/fd; cat", sh());
+    assert_eq!(
+        (ended, text.split_whitespace().collect::<Vec<_>>()),
+        (Ended::Code(0), vec!["0", "1", "2"]),
+        "and standard input is empty"
+    );
+}
+
+#[test]
+fn signals_the_parent_ignores_or_blocks_are_reset() {
+    // Rust ignores SIGPIPE in every program; a child must not inherit that.
+    let (_, text) = shell("grep -E 'SigBlk|SigIgn' /proc/$$/status", sh());
+    assert!(text.contains("SigBlk:\t0000000000000000") && text.contains("SigIgn:\t0000000000000000"), "{text}");
+}
+
+#[test]
+fn the_parents_own_signal_mask_is_as_before() {
+    let mask = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("reads");
+        status.lines().find(|l| l.starts_with("SigBlk")).map(str::to_owned)
+    };
+    let before = mask();
+    shell("true", sh());
+    assert_eq!(mask(), before);
+}
+
+#[test]
+fn a_new_session_is_led_by_the_child() {
+    let script = "cut -d' ' -f6 /proc/$$/stat; echo $$";
+    let (_, text) = shell(script, Command { new_session: true, ..sh() });
+    let numbers: Vec<&str> = text.split_whitespace().collect();
+    assert_eq!(numbers[0], numbers[1], "session and process number");
+    let (_, text) = shell(script, sh());
+    let numbers: Vec<&str> = text.split_whitespace().collect();
+    assert_ne!(numbers[0], numbers[1]);
+}
+
+#[test]
+fn limits_hold_in_the_child_only() {
+    let limits = [Rlimit { limit: Limit::OpenFiles, soft: 77, hard: 78 }, Rlimit { limit: Limit::Core, soft: 0, hard: 0 }];
+    let (_, text) = shell("ulimit -Sn; ulimit -Hn; ulimit -c", Command { limits: &limits, ..sh() });
+    assert_eq!(text, "77\n78\n0\n");
+    assert_ne!(shell("ulimit -Sn", sh()).1, "77\n");
+}
+
+#[test]
+fn badness_is_the_childs_alone() {
+    let before = std::fs::read_to_string("/proc/self/oom_score_adj").expect("reads");
+    let (_, text) = shell("cat /proc/$$/oom_score_adj", Command { oom_score_adj: Some(500), ..sh() });
+    assert_eq!(text, "500\n");
+    assert_eq!(std::fs::read_to_string("/proc/self/oom_score_adj").expect("reads"), before, "memory is shared, this must not be");
+}
+
+#[test]
+fn another_user_with_all_groups() {
+    let user = User { uid: 65534, gid: 65534, groups: vec![65534, 12] };
+    let (_, text) = shell("id -u; id -g; id -G", Command { user: Some(&user), ..sh() });
+    assert_eq!(text, "65534\n65534\n65534 12\n");
+    // SAFETY: reads one number.
+    assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1, "the parent stays as it was");
+}
+
+#[test]
+fn the_child_dies_with_its_parents_thread() {
+    let pid = std::thread::spawn(|| {
+        let sleep = args(&["600"]);
+        let mut command = Command::new(Path::new("/bin/sleep"), Path::new("/"));
+        command.args = &sleep;
+        command.parent_death = Some(libc::SIGKILL);
+        spawn(&command).expect("starts")
+    })
+    .join()
+    .expect("joins");
+    assert_eq!(pid.wait().expect("ends"), Ended::Signal(9));
+}
+
+#[test]
+fn a_child_can_be_watched_signalled_and_tried() {
+    let sleep = args(&["600"]);
+    let mut command = Command::new(Path::new("/bin/sleep"), Path::new("/"));
+    command.args = &sleep;
+    let child = spawn(&command).expect("starts");
+    assert_eq!(child.try_wait().expect("asks"), None);
+    assert_eq!(starttime_of(child.pid).expect("asks"), Some(child.starttime));
+    let watched = Watched::open(child.pid, child.starttime).expect("asks").expect("is there");
+    assert!(watched.is_alive());
+    assert!(Watched::open(child.pid, child.starttime + 1).expect("asks").is_none(), "another birth is another process");
+    watched.signal(libc::SIGTERM).expect("sends");
+    assert_eq!(child.wait().expect("ends"), Ended::Signal(15));
+    assert!(!watched.is_alive());
+    watched.signal(libc::SIGTERM).expect("a signal to somebody gone is fine");
+    assert!(Watched::open(child.pid, child.starttime).expect("asks").is_none());
+}
+
+#[test]
+fn the_descriptor_becomes_readable_at_the_end() {
+    let child = spawn(&Command::new(Path::new("/bin/true"), Path::new("/"))).expect("starts");
+    let mut set = [rustix::event::PollFd::from_borrowed_fd(child.as_fd(), rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut set, None).expect("polls"), 1);
+    assert_eq!(child.try_wait().expect("asks"), Some(Ended::Code(0)));
+}
+
+#[test]
+fn a_large_parent_starts_children_all_the_same() {
+    // With fork() each start would copy the page tables of this; with shared memory they are never touched. The proof is that the
+    // child's own peak is small: it never owned a copy.
+    let ballast = vec![7u8; 64 << 20];
+    let (ended, text) = shell("grep VmHWM /proc/$$/status", sh());
+    assert_eq!(ended, Ended::Code(0));
+    let kib: u64 = text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
+    assert!(kib < 16 << 10, "{text}");
+    assert_eq!(ballast.iter().map(|b| u64::from(*b)).sum::<u64>(), 7 * (64 << 20), "the parent's memory is untouched");
+}
+
+#[test]
+fn many_threads_start_at_once() {
+    let starters: Vec<_> = (0..8)
+        .map(|n| std::thread::spawn(move || (0..20).map(|_| shell(&format!("exit {n}"), sh()).0).collect::<Vec<_>>()))
+        .collect();
+    for (n, starter) in starters.into_iter().enumerate() {
+        let code = Ended::Code(i32::try_from(n).expect("small"));
+        assert!(starter.join().expect("joins").into_iter().all(|e| e == code));
+    }
+}
+
+/// A cgroup of this host to join: v1's memory hierarchy or v2's root.
+fn scratch_group(name: &str) -> Option<PathBuf> {
+    let unique = format!("headroom-test-{}-{name}", std::process::id());
+    let bases = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+    let base = bases.iter().map(Path::new).find(|b| b.join("cgroup.procs").exists())?;
+    let dir = base.join(unique);
+    std::fs::create_dir(&dir).ok().map(|()| dir)
+}
+
+#[test]
+fn the_group_is_joined_before_the_program_runs() {
+    let dir = scratch_group("exec").expect("this test needs root and a cgroup hierarchy");
+    let procs = [dir.join("cgroup.procs")];
+    let (ended, text) = shell("cat /proc/self/cgroup", Command { procs_files: &procs, ..sh() });
+    std::fs::remove_dir(&dir).expect("empty again");
+    assert_eq!(ended, Ended::Code(0));
+    let last = dir.file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(text.lines().any(|line| line.ends_with(&last)), "{text}");
+    let mine = std::fs::read_to_string("/proc/self/cgroup").expect("reads");
+    assert!(!mine.contains(&last), "only the child moved");
+}
