@@ -2,6 +2,8 @@
 //!
 //! *Architecture Invariant*: no dependencies, no runtime, no unsafe code in the library half. The program half is `main.rs`.
 
+#![forbid(unsafe_code)]
+
 pub mod record;
 
 pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Rlimit, Spec, User};

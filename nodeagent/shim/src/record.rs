@@ -15,6 +15,8 @@ pub mod file {
     pub const SPEC: &str = "spec";
     /// Program's pid and start time, written by the shim after the program has taken over.
     pub const PID: &str = "pid";
+    /// The shim's own pid and start time, the first thing it writes.
+    pub const SHIM_PID: &str = "shim.pid";
     /// The exit record, written by the shim.
     pub const EXIT: &str = "exit";
 }
@@ -248,8 +250,15 @@ impl ExitRecord {
     /// Reads the text of the file `exit`.
     pub fn decode(text: &[u8]) -> Result<ExitRecord, BadRecord> {
         let (mut how, mut ended_ms) = (None, None);
-        let mut record =
-            ExitRecord { how: How::Code(0), started_ms: None, ended_ms: 0, max_rss: 0, user_us: 0, system_us: 0, counters: vec![] };
+        let mut record = ExitRecord {
+            how: How::Code(0),
+            started_ms: None,
+            ended_ms: 0,
+            max_rss: 0,
+            user_us: 0,
+            system_us: 0,
+            counters: vec![],
+        };
         for (key, value) in lines(text, EXIT_FIRST)? {
             match key {
                 b"code" => how = Some(How::Code(number(value)?)),
@@ -365,8 +374,11 @@ fn unescape(value: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Key and value, the value still escaped.
+type Line<'a> = (&'a [u8], &'a [u8]);
+
 /// The lines between the first and `end`, split into key and (still escaped) value.
-fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<(&'a [u8], &'a [u8])>, BadRecord> {
+fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, BadRecord> {
     let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     let head = lines.first().copied().unwrap_or_default();
     if head != first.as_bytes() {
@@ -380,7 +392,7 @@ fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<(&'a [u8], &'a [u8])>, B
     lines.into_iter().map(split_line).collect()
 }
 
-fn split_line(line: &[u8]) -> Result<(&[u8], &[u8]), BadRecord> {
+fn split_line(line: &[u8]) -> Result<Line<'_>, BadRecord> {
     let at = line.iter().position(|b| *b == b' ').ok_or_else(|| bad(line))?;
     let (key, value) = line.split_at(at);
     Ok((key, value.get(1..).unwrap_or_default()))
@@ -448,7 +460,13 @@ mod tests {
 
     fn full_spec() -> Spec {
         Spec {
-            argv: vec!["/bin/sh".into(), "-c".into(), "printf 'a\\n'\n\techo b \\ c".into(), "".into(), OsString::from_vec(vec![0xff, b'x'])],
+            argv: vec![
+                "/bin/sh".into(),
+                "-c".into(),
+                "printf 'a\\n'\n\techo b \\ c".into(),
+                "".into(),
+                OsString::from_vec(vec![0xff, b'x']),
+            ],
             env: vec![("A".into(), "1=2\t3".into()), ("EMPTY".into(), "".into())],
             cwd: "/work dir/with space".into(),
             stdout: "/tmp/out".into(),
@@ -471,8 +489,11 @@ mod tests {
 
     #[test]
     fn an_exit_record_survives_its_file() {
-        let ends =
-            [How::Code(137), How::Signal { signal: 9, core: true }, How::Failed { step: "exec".into(), errno: 2, what: "/no/such prog".into() }];
+        let ends = [
+            How::Code(137),
+            How::Signal { signal: 9, core: true },
+            How::Failed { step: "exec".into(), errno: 2, what: "/no/such prog".into() },
+        ];
         for how in ends {
             let record = ExitRecord {
                 how,

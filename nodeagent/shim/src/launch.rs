@@ -1,0 +1,172 @@
+//! From the specification to a running program: one fork, and what the child does before it becomes the program.
+//!
+//! A failure anywhere comes back through a pipe that the exec closes: an exit code of 126 or 127 could be the program's own.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use headroom_container_shim::record::Spec;
+
+use crate::sys;
+
+/// A step that failed, as it goes into the record.
+pub(crate) struct Failure {
+    pub(crate) step: &'static str,
+    pub(crate) errno: i32,
+    pub(crate) what: String,
+}
+
+impl Failure {
+    fn new(step: &'static str, errno: i32, what: impl ToString) -> Failure {
+        Failure { step, errno, what: what.to_string() }
+    }
+}
+
+/// Starts the program and waits until it has taken over: its process number.
+pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
+    let texts = Texts::new(spec)?;
+    let stdio = [null()?, log(&spec.stdout)?, log(&spec.stderr)?];
+    let (mut from_child, to_parent) = sys::pipe().map_err(|errno| Failure::new("pipe", errno, "the child's report"))?;
+    let Some(pid) = sys::fork().map_err(|errno| Failure::new("clone", errno, "a child"))? else {
+        let failure = become_program(spec, &texts, &stdio);
+        report(to_parent, &failure);
+        sys::leave(127);
+    };
+    drop((to_parent, stdio));
+    let mut text = String::new();
+    // Closed without a word: the program has taken over, or was killed on the way, which the wait will tell.
+    match from_child.read_to_string(&mut text) {
+        Ok(0) | Err(_) => Ok(pid),
+        Ok(_) => {
+            while sys::wait().is_some_and(|end| end.pid != pid) {}
+            Err(parse_report(&text))
+        }
+    }
+}
+
+/// Steps a child can fail at; what it reports is a place in this list.
+const STEPS: [&str; 8] = ["session", "cgroup", "oom-score", "stdio", "limit", "user", "chdir", "exec"];
+
+fn report(mut to_parent: File, failure: &Failure) {
+    // A parent that is gone has nobody to tell.
+    let _ = write!(to_parent, "{} {} {}", failure.step, failure.errno, failure.what);
+}
+
+fn parse_report(text: &str) -> Failure {
+    let mut parts = text.splitn(3, ' ');
+    let step = parts.next().and_then(|word| STEPS.iter().find(|s| **s == word)).copied().unwrap_or("exec");
+    let errno = parts.next().and_then(|n| n.parse().ok()).unwrap_or(libc::EIO);
+    Failure::new(step, errno, parts.next().unwrap_or_default())
+}
+
+/// The child's way; returns only when a step failed.
+fn become_program(spec: &Spec, texts: &Texts, stdio: &[File; 3]) -> Failure {
+    match prepare(spec, stdio) {
+        Err(failure) => failure,
+        Ok(()) => {
+            let errno = texts.exec();
+            Failure::new("exec", errno, spec.argv.first().map(|p| p.to_string_lossy()).unwrap_or_default())
+        }
+    }
+}
+
+fn prepare(spec: &Spec, stdio: &[File; 3]) -> Result<(), Failure> {
+    sys::new_session().map_err(|errno| Failure::new("session", errno, "setsid"))?;
+    for path in &spec.procs_files {
+        write_existing(path, "0").map_err(|errno| Failure::new("cgroup", errno, path.display()))?;
+    }
+    if let Some(n) = spec.oom_score_adj {
+        let path = Path::new("/proc/self/oom_score_adj");
+        write_existing(path, &n.to_string()).map_err(|errno| Failure::new("oom-score", errno, n))?;
+    }
+    for (place, file) in (0..).zip(stdio) {
+        sys::place(file, place).map_err(|errno| Failure::new("stdio", errno, place))?;
+    }
+    sys::close_rest_at_exec();
+    for l in &spec.rlimits {
+        sys::set_limit(l.resource, l.soft, l.hard).map_err(|errno| Failure::new("limit", errno, format_args!("{l:?}")))?;
+    }
+    if let Some(user) = &spec.user {
+        sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| Failure::new("user", errno, user.uid))?;
+    }
+    std::env::set_current_dir(&spec.cwd).map_err(|e| Failure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
+    sys::reset_signals();
+    Ok(())
+}
+
+/// Without O_CREAT: a kernel file that is missing must say so.
+fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
+    let written = OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(value.as_bytes()));
+    written.map_err(|e| sys::errno_of(&e))
+}
+
+fn null() -> Result<File, Failure> {
+    File::open("/dev/null").and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), "/dev/null"))
+}
+
+fn log(path: &Path) -> Result<File, Failure> {
+    let opened = if path.as_os_str().is_empty() {
+        OpenOptions::new().write(true).open("/dev/null")
+    } else {
+        OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+    };
+    opened.and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), path.display()))
+}
+
+/// A copy is never 0, 1 or 2, so that putting one in place does not overwrite another (should the agent have left one of them closed).
+fn above_stdio(file: File) -> std::io::Result<File> {
+    file.try_clone()
+}
+
+/// What execve wants, made before the fork.
+struct Texts {
+    programs: Vec<CString>,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Texts {
+    fn new(spec: &Spec) -> Result<Texts, Failure> {
+        let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|_| Failure::new("spec", libc::EINVAL, t.to_string_lossy()));
+        let argv = spec.argv.iter().map(|a| text(a)).collect::<Result<_, _>>()?;
+        let mut env = Vec::with_capacity(spec.env.len());
+        for (name, value) in &spec.env {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            env.push(text(&pair)?);
+        }
+        let programs = programs(spec).into_iter().map(|p| text(p.as_ref())).collect::<Result<_, _>>()?;
+        Ok(Texts { programs, argv, env })
+    }
+
+    /// The first of the places that can be executed. Returns the most telling errno.
+    fn exec(&self) -> i32 {
+        let list = |texts: &[CString]| texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+        let (argv, env) = (list(&self.argv), list(&self.env));
+        let mut answer = libc::ENOENT;
+        for program in &self.programs {
+            match sys::exec(program, &argv, &env) {
+                libc::ENOENT | libc::ENOTDIR => {}
+                libc::EACCES => answer = libc::EACCES,
+                errno => return errno,
+            }
+        }
+        answer
+    }
+}
+
+/// The program's own path, or its name in each directory of `PATH`.
+fn programs(spec: &Spec) -> Vec<std::path::PathBuf> {
+    let Some(name) = spec.argv.first() else { return Vec::new() };
+    if name.as_bytes().contains(&b'/') {
+        return vec![name.into()];
+    }
+    let path = spec.env.iter().rev().find(|(n, _)| n == "PATH").map(|(_, v)| v.as_os_str());
+    let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+    path.as_bytes().split(|b| *b == b':').filter(|d| !d.is_empty()).map(|d| Path::new(OsStr::from_bytes(d)).join(name)).collect()
+}

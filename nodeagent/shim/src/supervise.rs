@@ -1,0 +1,119 @@
+//! One container: start, wait, read the counters, write the last word.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use headroom_container_shim::record::{Answer, ExitRecord, How, file};
+
+use crate::launch::{Failure, launch};
+use crate::{records, sys};
+
+/// The whole life of a shim. Its exit code says whether the last word could be written.
+pub(crate) fn run(dir: &Path) -> ExitCode {
+    sys::become_subreaper();
+    // A broken pipe to an agent that is gone, and a stop of the unit we live in, must not cost the exit record.
+    for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        sys::ignore(signal);
+    }
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    complain(records::write_identity(dir, file::SHIM_PID, own), "its own identity");
+    let started = records::read_spec(dir).map_err(|(errno, what)| Failure { step: "spec", errno, what });
+    match started.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
+        Ok((pid, counters)) => {
+            let started_ms = records::now_ms();
+            complain(records::write_identity(dir, file::PID, pid), "the program's identity");
+            sys::say(1, &Answer::Started { pid }.encode());
+            leave_the_agent();
+            finish(dir, &wait(pid, started_ms, counters))
+        }
+        Err(failure) => {
+            let record = failed(&failure);
+            // The record first: an agent that reads the answer may look for it at once.
+            let code = finish(dir, &record);
+            sys::say(1, &Answer::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
+            code
+        }
+    }
+}
+
+/// The pipe to the agent is closed, so that it sees the end of the conversation.
+fn leave_the_agent() {
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        // If one cannot be replaced, the agent waits for its deadline instead of our end of file.
+        let _ = sys::place(&null, 0).and_then(|()| sys::place(&null, 1));
+    }
+}
+
+/// Reaps whoever ends (orphans of the program come to us) until the program itself has ended.
+fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
+    loop {
+        match sys::wait() {
+            Some(end) if end.pid == pid => {
+                // Before anything else: what the kernel counted, while nobody has changed or removed it.
+                let counters = counters.into_iter().map(read).collect();
+                return ended(&end, started_ms, counters);
+            }
+            Some(_) => {}
+            // Cannot be: only we reap it. Better a record that says so than none.
+            None => return failed(&Failure { step: "wait", errno: libc::ECHILD, what: pid.to_string() }),
+        }
+    }
+}
+
+fn read(path: PathBuf) -> (PathBuf, Option<String>) {
+    let text = std::fs::read_to_string(&path).ok();
+    (path, text)
+}
+
+fn ended(end: &sys::End, started_ms: u64, counters: Vec<(PathBuf, Option<String>)>) -> ExitRecord {
+    let how = if libc::WIFSIGNALED(end.status) {
+        How::Signal { signal: libc::WTERMSIG(end.status), core: libc::WCOREDUMP(end.status) }
+    } else {
+        How::Code(libc::WEXITSTATUS(end.status))
+    };
+    ExitRecord {
+        how,
+        started_ms: Some(started_ms),
+        ended_ms: records::now_ms(),
+        // The kernel counts it in KiB.
+        max_rss: u64::try_from(end.usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+        user_us: micros(end.usage.ru_utime),
+        system_us: micros(end.usage.ru_stime),
+        counters,
+    }
+}
+
+fn micros(time: libc::timeval) -> u64 {
+    let (whole, part) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_usec).unwrap_or(0));
+    whole.saturating_mul(1_000_000).saturating_add(part)
+}
+
+fn failed(failure: &Failure) -> ExitRecord {
+    ExitRecord {
+        how: How::Failed { step: failure.step.to_owned(), errno: failure.errno, what: failure.what.clone() },
+        started_ms: None,
+        ended_ms: records::now_ms(),
+        max_rss: 0,
+        user_us: 0,
+        system_us: 0,
+        counters: Vec::new(),
+    }
+}
+
+fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
+    match records::write_exit(dir, record) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            sys::say(2, &format!("container-shim: cannot write {}: {error}\n", dir.join(file::EXIT).display()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says what could not be written, and goes on: the program matters more.
+fn complain(result: std::io::Result<()>, what: &str) {
+    if let Err(error) = result {
+        sys::say(2, &format!("container-shim: cannot write {what}: {error}, ignoring\n"));
+    }
+}
