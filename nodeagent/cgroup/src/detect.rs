@@ -111,13 +111,7 @@ fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::
         Some(given) => given_root(given, own.as_deref(), notes)?,
         None => found_root(mount, own.as_deref(), &wanted.name, notes)?,
     };
-    let has = Controllers::from_words(&parse::words(&root.read("cgroup.controllers")?));
-    if !has.memory {
-        return Err(no(format!(
-            "the memory controller is not offered to {}; it is in use by cgroup v1, switched off at boot, or not delegated",
-            root.path().display()
-        )));
-    }
+    must_offer_memory(&root)?;
     let prepared = v2::V2::prepare(root)?;
     let has = prepared.controllers();
     notes.extend((!has.pids).then(|| "cgroup2: no pids controller; the number of processes is not limited".into()));
@@ -126,12 +120,27 @@ fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::
     Ok(prepared)
 }
 
+/// Asked before anything is made: an unusable hierarchy is left as it was found.
+fn must_offer_memory(dir: &Dir) -> Result<()> {
+    if offered(dir)?.memory {
+        return Ok(());
+    }
+    let why = "the memory controller is not offered to it; it is in use by cgroup v1, switched off at boot, or not delegated";
+    Err(unavailable(EnforcerKind::Cgroup2, format!("{}: {why}", dir.path().display())))
+}
+
+/// What a directory may hand to its children.
+fn offered(dir: &Dir) -> Result<Controllers> {
+    Ok(Controllers::from_words(&parse::words(&dir.read("cgroup.controllers")?)))
+}
+
 /// A root somebody chose. Made if only its last component is missing.
 fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<Dir> {
     let dir = match (Dir::open_if_there(given)?, given.parent(), given.file_name().and_then(|n| n.to_str())) {
         (Some(dir), _, _) => dir,
         (None, Some(parent), Some(name)) => {
             let parent = Dir::open(parent)?;
+            must_offer_memory(&parent)?;
             offer_from_real_root(&parent, notes)?;
             parent.make(name)?
         }
@@ -147,6 +156,7 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
 /// below the top when the top already hands out memory.
 fn found_root(mount: &Mount, own: Option<&Path>, name: &str, notes: &mut Vec<String>) -> Result<Dir> {
     let top = Dir::open(&mount.point)?;
+    must_offer_memory(&top)?;
     let own = own.unwrap_or(&mount.point);
     if own == mount.point {
         if !is_real_root(&top)? {
@@ -158,12 +168,15 @@ fn found_root(mount: &Mount, own: Option<&Path>, name: &str, notes: &mut Vec<Str
     }
     let mine = Dir::open(own)?;
     let alone = parse::pids(&mine.read(PROCS)?).iter().all(|pid| u32::try_from(*pid) == Ok(std::process::id()));
-    if alone && Controllers::from_words(&parse::words(&mine.read("cgroup.controllers")?)).memory {
+    if alone && offered(&mine)?.memory {
         move_self_into(&mine, notes)?;
         v2::enable(&mine)?;
         return mine.ensure(name);
     }
     notes.push(format!("cgroup2: {} is not ours alone; trying {} itself", own.display(), mount.point.display()));
+    if !Controllers::from_words(&parse::words(&top.read("cgroup.subtree_control")?)).memory {
+        return Err(unavailable(EnforcerKind::Cgroup2, "give a delegated cgroup (--cgroup-root)".into()));
+    }
     top.ensure(name)
 }
 

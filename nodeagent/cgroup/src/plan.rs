@@ -134,10 +134,15 @@ pub enum Direction {
     Shrink,
 }
 
-/// v1: memory, and the same number for memory plus swap, so that there is no swap.
+/// v1: what memory plus swap may be more than memory alone. The kernel charges memory plus swap first, and where that counter is the one
+/// that is full, `failcnt` does not move (seen on Linux 6.18): with a little more room there, memory is always full first.
+pub const V1_SWAP_ROOM: Bytes = Bytes::from_mib(1);
+
+/// v1: memory, and hardly more for memory plus swap, so that there is next to no swap.
 pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
     let limit = Knob::new("memory.limit_in_bytes", memory.get(), Confirm::Pages, Need::Must);
-    let with_swap = Knob::new("memory.memsw.limit_in_bytes", memory.get(), Confirm::Pages, Need::IfThere);
+    let sum = memory.saturating_add(V1_SWAP_ROOM).get();
+    let with_swap = Knob::new("memory.memsw.limit_in_bytes", sum, Confirm::Pages, Need::IfThere);
     match direction {
         Direction::Grow => vec![with_swap, limit],
         Direction::Shrink => vec![limit, with_swap],

@@ -258,3 +258,45 @@ fn open_error(path: &Path, errno: Errno) -> CgroupError {
     };
     CgroupError::Open { path: path.to_owned(), hint, source: errno.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Confirm, v2_memory};
+    use headroom_types::Bytes;
+
+    /// A directory of plain files: writing does not truncate there, so an old value shines through, as with a kernel that does not
+    /// take the new one.
+    fn dir(files: &[(&str, &str)]) -> (tempfile::TempDir, Dir) {
+        let place = tempfile::tempdir().expect("a directory");
+        for (name, text) in files {
+            std::fs::write(place.path().join(name), text).expect("writes");
+        }
+        let dir = Dir::open(place.path()).expect("opens");
+        (place, dir)
+    }
+
+    #[test]
+    fn a_limit_that_does_not_hold_is_an_error_with_both_values() {
+        let (_keep, dir) = dir(&[("memory.max", "99999999999\n")]);
+        match dir.set(&v2_memory(Bytes::from_mib(32))) {
+            Err(CgroupError::Mismatch { path, wrote, found }) => {
+                assert!(path.ends_with("memory.max"));
+                assert_eq!((wrote.as_str(), found.as_str()), ("33554432", "33554432999"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error_unless_it_may_be_missing_and_is_never_made() {
+        let (keep, dir) = dir(&[]);
+        let must = Knob { file: "memory.max", value: "1".into(), confirm: Confirm::Exact, need: Need::Must };
+        let error = dir.set(&must).expect_err("must fail");
+        assert!(error.is_gone() && error.to_string().contains("subtree_control"), "{error}");
+        dir.set(&Knob { need: Need::IfThere, ..must }).expect("nothing to limit");
+        assert_eq!(std::fs::read_dir(keep.path()).expect("lists").count(), 0);
+        assert_eq!(dir.read_if_there("memory.peak").expect("asks"), None);
+        assert!(dir.read("memory.peak").is_err());
+    }
+}

@@ -10,8 +10,7 @@
 //!   must ask the innermost level first, as the classification does;
 //! - kills vanish with a removed group: the enforcer remembers those of groups it removed itself, for the fence.
 //!
-//! Memory plus swap, where the kernel accounts it, gets the same limit as memory. Then the kernel charges that counter first and *its*
-//! `failcnt` moves, so `max` is the sum of both.
+//! Memory plus swap, where the kernel accounts it, gets 1 MiB more than memory: see `plan::V1_SWAP_ROOM`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +36,6 @@ const PEAK: &str = "memory.max_usage_in_bytes";
 const STAT: &str = "memory.stat";
 const KERNEL: &str = "memory.kmem.usage_in_bytes";
 const FAILCNT: &str = "memory.failcnt";
-const SWAP_FAILCNT: &str = "memory.memsw.failcnt";
 const OOM: &str = "memory.oom_control";
 
 /// The enforcer of a v1 host.
@@ -227,9 +225,9 @@ impl Group {
 
     /// The files `facts` is made of.
     pub fn counter_files(&self) -> Vec<PathBuf> {
-        let own = [LIMIT, USAGE, PEAK, STAT, KERNEL, FAILCNT, SWAP_FAILCNT, OOM];
+        let own = [LIMIT, USAGE, PEAK, STAT, KERNEL, FAILCNT, OOM];
         let main: &[&str] = match self.role {
-            Role::Container => &[FAILCNT, SWAP_FAILCNT, OOM],
+            Role::Container => &[FAILCNT, OOM],
             Role::Task | Role::Fence => &[],
         };
         let main_dir = self.dir.path().join(MAIN);
@@ -367,8 +365,7 @@ fn derived_oom(limit: Option<Bytes>, peak: Option<Bytes>, failcnt: u64, kills: u
 
 /// The counters of one directory. `oom` is not among what v1 counts.
 pub fn local_events(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<MemoryEvents> {
-    let mut count = |file: &str| -> Result<u64> { Ok(read(file)?.as_deref().and_then(parse::number).unwrap_or(0)) };
-    let max = count(FAILCNT)?.saturating_add(count(SWAP_FAILCNT)?);
+    let max = read(FAILCNT)?.as_deref().and_then(parse::number).unwrap_or(0);
     let oom_kill = read(OOM)?.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);
     Ok(MemoryEvents { max, oom_kill, ..MemoryEvents::default() })
 }
@@ -403,16 +400,15 @@ mod tests {
     }
 
     #[test]
-    fn both_failcnts_count_as_hits() {
+    fn what_a_directory_counts_itself() {
         let read = |file: &str| {
             Ok(match file {
                 FAILCNT => Some("3\n".to_owned()),
-                SWAP_FAILCNT => Some("4\n".to_owned()),
                 OOM => Some("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n".to_owned()),
                 _ => None,
             })
         };
         let events = local_events(read).expect("reads");
-        assert_eq!((events.max, events.oom_kill, events.oom), (7, 1, 0));
+        assert_eq!((events.max, events.oom_kill, events.oom), (3, 1, 0));
     }
 }

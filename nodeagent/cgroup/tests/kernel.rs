@@ -1,0 +1,320 @@
+//! Groups on the real kernel: cgroup v1 or v2, whichever this host enforces with. The same assertions hold for both.
+
+mod support;
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup, Wanted, Watch, detect};
+use headroom_types::exit::GroupFacts;
+use headroom_types::{Bytes, EnforcerKind};
+use support::{HOG, Host, PATIENCE, holder, memory, run_in, run_with, signal_of, until};
+
+fn near_limit(facts: &GroupFacts) -> bool {
+    let peak = facts.peak.expect("a peak");
+    peak.saturating_add(Bytes::from_kib(384)) >= facts.limit.expect("a limit")
+}
+
+#[test]
+fn a_kill_at_the_own_limit_shows_in_the_own_counters() {
+    let host = Host::new("own");
+    let before = host.enforcer.host_oom_kills().expect("a host counter");
+    let group = host.container("job.1.e1.c1", 32);
+    let mut hog = run_in(&group, HOG);
+    assert_eq!(signal_of(&mut hog), Some(9));
+    let facts = group.facts().expect("facts");
+    assert_eq!(facts.limit, Some(Bytes::from_mib(32)));
+    assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1 && facts.local.max >= 1, "{facts:?}");
+    assert!(near_limit(&facts), "{facts:?}");
+    let fence = host.enforcer.fence_facts().expect("facts");
+    assert_eq!(fence.local.oom, 0, "the fence has nothing to do with it: {fence:?}");
+    assert!(host.enforcer.host_oom_kills().expect("a host counter") > before);
+}
+
+#[test]
+fn a_kill_for_the_outer_limit_is_not_the_victims_own() {
+    let host = Host::new("outer");
+    host.enforcer.set_fence(Bytes::from_mib(24)).expect("a fence");
+    let group = host.container("job.1.e1.c1", 64);
+    let mut hog = run_in(&group, HOG);
+    assert_eq!(signal_of(&mut hog), Some(9));
+    let (own, fence) = (group.facts().expect("facts"), host.enforcer.fence_facts().expect("facts"));
+    assert!(own.events.oom_kill >= 1, "the victim lived here: {own:?}");
+    assert_eq!(own.local.oom, 0, "but its own limit was never reached: {own:?}");
+    assert!(fence.local.oom >= 1 && fence.limit == Some(Bytes::from_mib(24)), "{fence:?}");
+}
+
+#[test]
+fn kills_of_removed_containers_still_count_at_the_fence() {
+    let host = Host::new("retired");
+    host.enforcer.set_fence(Bytes::from_mib(24)).expect("a fence");
+    for (n, name) in (1u64..).zip(["job.1.e1.c1", "job.1.e1.c2"]) {
+        let before = host.enforcer.fence_facts().expect("facts");
+        let group = host.container(name, 64);
+        assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
+        let after = host.enforcer.fence_facts().expect("facts");
+        assert!(after.local.since(&before.local).oom >= 1, "kill {n} must move the counter: {before:?} {after:?}");
+        group.kill().and_then(|()| group.remove(PATIENCE)).expect("goes");
+    }
+}
+
+#[test]
+fn a_tasks_own_limit_kills_the_task_and_nobody_else() {
+    let host = Host::new("task");
+    let group = host.container("job.1.e1.c1", 96);
+    let mut main = run_in(&group, "exec sleep 600");
+    let task = group.create_task("map-7-2", &memory(16)).expect("a task group");
+    assert_eq!(signal_of(&mut run_in(&task, HOG)), Some(9));
+    let (own, outer) = (task.facts().expect("facts"), group.facts().expect("facts"));
+    assert!(own.local.oom >= 1 && own.events.oom_kill >= 1 && near_limit(&own), "{own:?}");
+    assert_eq!(outer.local.oom, 0, "the container's limit was not reached: {outer:?}");
+    assert!(outer.events.oom_kill >= 1, "but it includes its task's kills: {outer:?}");
+    assert_eq!(main.try_wait().expect("asks"), None, "the executor lives");
+    group.kill().expect("kills");
+    assert_eq!(signal_of(&mut main), Some(9));
+}
+
+#[test]
+fn a_task_killed_at_the_containers_limit_has_no_own_limit_kill() {
+    let host = Host::new("task-outer");
+    let group = host.container("job.1.e1.c1", 24);
+    let task = group.create_task("map-7-1", &memory(64)).expect("a task group");
+    assert_eq!(signal_of(&mut run_in(&task, HOG)), Some(9));
+    let (own, outer) = (task.facts().expect("facts"), group.facts().expect("facts"));
+    assert!(own.events.oom_kill >= 1 && own.local.oom == 0, "{own:?}");
+    assert!(outer.local.oom >= 1, "{outer:?}");
+}
+
+#[test]
+fn a_group_dies_as_a_whole_by_the_kernel_or_by_kill() {
+    let host = Host::new("whole");
+    let group = host.container("job.1.e1.c1", 32);
+    let mut bystander = run_in(&group, "exec sleep 600");
+    until("the bystander is in", || !group.pids().expect("pids").is_empty());
+    assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
+    if host.is_v1() {
+        assert_eq!(bystander.try_wait().expect("asks"), None, "v1 ends one process only");
+        group.kill().expect("kills");
+    }
+    assert_eq!(signal_of(&mut bystander), Some(9));
+    if !host.is_v1() {
+        assert!(group.facts().expect("facts").events.oom_group_kill >= 1);
+    }
+}
+
+#[test]
+fn kill_reaches_daemons_and_children_of_children() {
+    let host = Host::new("daemons");
+    let group = host.container("job.1.e1.c1", 64);
+    let task = group.create_task("map-1-1", &Limits::default()).expect("a task group");
+    let mut shell = run_in(&group, "setsid sh -c 'sleep 600 & sleep 600 & wait' & setsid sleep 600 & exit 0");
+    shell.wait().expect("the shell ends at once");
+    let mut inner = run_in(&task, "exec sleep 600");
+    until("all five are there", || group.pids().expect("pids").len() >= 5);
+    assert!(group.populated().expect("asks"));
+    group.kill().expect("kills");
+    assert!(group.pids().expect("pids").is_empty() && !group.populated().expect("asks"));
+    assert_eq!(signal_of(&mut inner), Some(9));
+    group.remove(PATIENCE).expect("removes");
+    assert!(host.enforcer.list().expect("lists").is_empty());
+}
+
+#[test]
+fn remove_leaves_nothing_and_may_be_repeated() {
+    let host = Host::new("remove");
+    let limits = Limits { processes: Some(50), ..memory(64) };
+    let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
+    let task = group.create_task("map-1-1", &Limits { processes: Some(5), ..memory(16) }).expect("a task");
+    let dirs: Vec<_> =
+        group.procs_files().iter().chain(&task.procs_files()).filter_map(|p| p.parent().map(|d| d.to_owned())).collect();
+    assert!(dirs.iter().all(|d| d.exists()));
+    group.remove(PATIENCE).expect("removes");
+    assert!(dirs.iter().all(|d| !d.exists()), "{dirs:?}");
+    group.remove(PATIENCE).expect("again");
+    assert!(host.enforcer.open("job.1.e1.c1").expect("asks").is_none());
+    assert!(group.facts().expect_err("gone").is_gone());
+}
+
+#[test]
+fn a_populated_group_is_not_removed_and_says_who_lives() {
+    let host = Host::new("busy");
+    let group = host.container("job.1.e1.c1", 64);
+    let mut main = run_in(&group, "exec sleep 600");
+    until("it is in", || !group.pids().expect("pids").is_empty());
+    match group.remove(Duration::from_millis(20)) {
+        Err(CgroupError::Remove { left, .. }) => assert_eq!(left, [i32::try_from(main.id()).expect("a pid")]),
+        other => panic!("{other:?}"),
+    }
+    group.kill().expect("kills");
+    assert_eq!(signal_of(&mut main), Some(9));
+}
+
+#[test]
+fn a_group_is_never_made_twice() {
+    let host = Host::new("twice");
+    let group = host.container("job.1.e1.c1", 64);
+    let error = host.enforcer.create("job.1.e1.c1", &memory(32)).expect_err("must fail");
+    assert!(matches!(&error, CgroupError::Make { path, .. } if path.ends_with("job.1.e1.c1")), "{error}");
+    assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(64)), "the first one is untouched");
+    for name in ["../x", "a/b", ""] {
+        assert!(matches!(host.enforcer.create(name, &memory(32)), Err(CgroupError::Name(_))), "{name:?}");
+    }
+}
+
+#[test]
+fn a_limit_is_raised_but_never_lowered_below_what_is_in_use() {
+    let host = Host::new("resize");
+    let group = host.container("job.1.e1.c1", 64);
+    let mut main = run_in(&group, &holder(20));
+    until("20 MiB are held", || group.sample().expect("samples").1.anon >= Some(Bytes::from_mib(20)));
+    assert!(matches!(group.set_memory(Bytes::from_mib(8)), Err(CgroupError::BelowDemand { .. })));
+    assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(64)));
+    for mib in [128, 40] {
+        group.set_memory(Bytes::from_mib(mib)).expect("fits");
+        assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(mib)));
+    }
+    assert_eq!(main.try_wait().expect("asks"), None, "nobody was killed for it");
+    group.kill().expect("kills");
+    main.wait().expect("reaps");
+}
+
+#[test]
+fn samples_tell_kinds_and_the_largest_is_found() {
+    let host = Host::new("sample");
+    let group = host.container("job.1.e1.c1", 64);
+    let mut main = run_in(&group, &holder(24));
+    until("24 MiB are held", || group.sample().expect("samples").1.anon >= Some(Bytes::from_mib(24)));
+    let (current, stat) = group.sample().expect("samples");
+    assert!(current >= Bytes::from_mib(24) && current <= Bytes::from_mib(64), "{current}");
+    assert!(stat.demand() >= Some(Bytes::from_mib(24)) && stat.file.is_some(), "{stat:?}");
+    let largest = group.largest(1);
+    assert!(largest[0].name == "dd" && largest[0].rss >= Bytes::from_mib(24), "{largest:?}");
+    group.kill().expect("kills");
+    main.wait().expect("reaps");
+}
+
+#[test]
+fn the_number_of_processes_is_limited() {
+    let host = Host::new("pids");
+    if host.notes.iter().any(|n| n.contains("number of processes is not limited")) {
+        panic!("this host cannot limit processes: {:?}", host.notes);
+    }
+    let limits = Limits { processes: Some(3), ..memory(64) };
+    let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
+    let mut shell = run_in(&group, "sleep 600 & sleep 600 & sleep 600 & sleep 600 & wait");
+    shell.wait().expect("the shell gives up");
+    assert!(group.pids().expect("pids").len() <= 3);
+    group.kill().expect("kills");
+    assert!(group.pids().expect("pids").is_empty());
+}
+
+#[test]
+fn an_executor_attaches_to_its_own_container() {
+    let host = Host::new("attach");
+    let made = host.enforcer.create("job.1.e1.c1", &Limits { processes: Some(40), ..memory(64) }).expect("a group");
+    let path = made.path().expect("a path").to_owned();
+    let group = Group::attach(host.enforcer.kind(), &path).expect("attaches");
+    assert_eq!((group.name(), group.procs_files()), ("job.1.e1.c1", made.procs_files()));
+    let task = group.create_task("map-1-1", &Limits { processes: Some(4), ..memory(16) }).expect("a task");
+    let tasks = made.tasks().expect("tasks");
+    assert_eq!(tasks.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["map-1-1"]);
+    assert_eq!(tasks[0].1.procs_files(), task.procs_files());
+    assert_eq!(tasks[0].1.facts().expect("facts").limit, Some(Bytes::from_mib(16)));
+    task.remove(PATIENCE).expect("removes");
+    assert!(made.tasks().expect("tasks").is_empty());
+}
+
+#[test]
+fn containers_are_found_again_after_a_restart() {
+    let host = Host::new("adopt");
+    host.container("job.1.e1.c1", 64);
+    host.container("job.1.e1.c2", 32);
+    let root = host.enforcer.root().expect("a root");
+    let wanted = Wanted { kind: Some(host.enforcer.kind()), root: Some(root), name: "unused".into() };
+    let again = detect(&wanted).expect("the same root once more").enforcer;
+    assert_eq!(again.list().expect("lists"), ["job.1.e1.c1", "job.1.e1.c2"]);
+    let group = again.open("job.1.e1.c2").expect("opens").expect("is there");
+    assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(32)));
+    assert!(again.open("job.1.e1.c3").expect("asks").is_none());
+}
+
+#[test]
+fn texts_read_by_somebody_else_make_the_same_facts() {
+    let host = Host::new("texts");
+    let group = host.container("job.1.e1.c1", 32);
+    assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
+    group.kill().expect("nobody stays");
+    let read = |p: std::path::PathBuf| std::fs::read_to_string(&p).ok().map(|text| (p, text));
+    let texts: Vec<_> = group.counter_files().into_iter().filter_map(read).collect();
+    let told = Group::facts_from_texts(host.enforcer.kind(), &texts).expect("facts");
+    let own = group.facts().expect("facts");
+    assert_eq!((told.limit, told.peak, told.events, told.local), (own.limit, own.peak, own.events, own.local));
+    assert!(Group::facts_from_texts(host.enforcer.kind(), &[]).is_none());
+}
+
+#[test]
+fn a_watch_wakes_for_memory_events_and_falls_silent() {
+    let host = Host::new("watch");
+    let group = host.container("job.1.e1.c1", 32);
+    let watch = Watch::open(&group).expect("watches").expect("a kernel group has one");
+    let ready = |timeout: u16| {
+        let mut set = [nix::poll::PollFd::new(watch.as_fd(), nix::poll::PollFlags::POLLIN)];
+        nix::poll::poll(&mut set, timeout).expect("polls") == 1
+    };
+    assert!(!ready(0), "nothing has happened yet");
+    let mut hog = run_in(&group, HOG);
+    assert!(ready(20_000), "an event must come");
+    assert_eq!(signal_of(&mut hog), Some(9));
+    // v2 tells up to 10 ms late: what is still under way is taken too.
+    until("it falls silent", || {
+        watch.clear().expect("clears");
+        !ready(30)
+    });
+}
+
+#[test]
+fn shims_are_outside_of_the_fence() {
+    let host = Host::new("shims");
+    let mut shim = run_with(&host.enforcer.shim_procs_files(), "exec sleep 600");
+    let root = host.enforcer.root().expect("a root");
+    let pid = shim.id().to_string();
+    let listed =
+        |dir: &str| std::fs::read_to_string(root.join(dir).join("cgroup.procs")).expect("reads").lines().any(|l| l == pid);
+    until("the shim is in", || listed("shims"));
+    assert!(!listed("containers"));
+    shim.kill().expect("kills");
+    shim.wait().expect("reaps");
+}
+
+#[test]
+fn what_this_host_cannot_do_is_refused_with_reasons() {
+    let host = Host::new("refuse");
+    let other = if host.is_v1() { EnforcerKind::Cgroup2 } else { EnforcerKind::Cgroup1 };
+    let name = format!("headroom-test-{}-refused", std::process::id());
+    match detect(&Wanted { kind: Some(other), root: None, name: name.clone() }) {
+        Err(CgroupError::Unavailable { kind, why }) => {
+            assert_eq!(kind, other);
+            assert!(why.iter().any(|w| w.contains("memory")), "{why:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    for hierarchy in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"] {
+        assert!(!std::path::Path::new(hierarchy).join(&name).exists(), "nothing is left in {hierarchy}");
+    }
+    let poll = detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "x".into() }).expect("always");
+    assert!(poll.notes.iter().any(|n| n.contains("not enforced by the kernel")));
+}
+
+#[test]
+fn a_single_kill_is_possible_where_it_is_wanted() {
+    let host = Host::new("single");
+    let limits = Limits { oom_group: OomGroup::No, ..memory(32) };
+    let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
+    let mut bystander = run_in(&group, "exec sleep 600");
+    until("the bystander is in", || !group.pids().expect("pids").is_empty());
+    assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
+    assert_eq!(bystander.try_wait().expect("asks"), None);
+    assert_eq!(group.facts().expect("facts").events.oom_group_kill, 0);
+    group.kill().expect("kills");
+    assert_eq!(signal_of(&mut bystander), Some(9));
+}
