@@ -1,1 +1,17 @@
-//! Stub.
+//! The application master: keeps the tasks of one job, the executors they run in, and the policy that answers their failures.
+//!
+//! [`core`] is a value that takes events and gives effects; [`policy`] decides what becomes of a task. Around them: the
+//! [`journal`], the [`executor_link`], the [`rm_link`], and the loop of [`run`] that owns the core.
+
+#![forbid(unsafe_code)]
+
+pub mod core;
+pub mod event;
+pub mod executors;
+pub mod ledger;
+pub mod policy;
+pub mod record;
+pub mod spec;
+pub mod taskset;
+
+pub use core::{Core, Setup};

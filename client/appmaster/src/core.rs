@@ -1,0 +1,325 @@
+//! The application master as a value: `step(now, event)` changes it and says what is to be done.
+//!
+//! Owned by the loop of [`crate::run`], or by a simulation. Facts come in as events; lasting state changes only by applying a
+//! [`Record`], live and on replay alike; effects go out and are carried out after the records before them are durable.
+//!
+//! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
+
+mod apply;
+mod asks;
+mod check;
+mod ends;
+mod fates;
+mod place;
+mod rm;
+mod sets;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_config::{ExecutorSpec, JobSpec, StageSpec};
+use headroom_types::{Bytes, ContainerId, Resource, Tick};
+use headroom_wire::v1::job::JobTotals;
+use headroom_wire::v1::task::{TaskUsage, ToExecutor};
+
+use crate::event::{Effect, Ending, Event, Hello, Now, Outcome};
+use crate::executors::{Fleet, Line};
+use crate::ledger::Ledger;
+use crate::policy::{Cap, Cause};
+use crate::record::Record;
+use crate::taskset::{Illegal, Queue, TaskKey, TaskSets};
+use view::View;
+
+/// What the core needs to know of its surroundings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// Working directory of tasks; each container's own when left out.
+    pub base_dir: Option<String>,
+    /// Memory of the container this master itself runs in, which no task can have. Bytes.
+    pub master_memory: Bytes,
+}
+
+/// The state of one application master.
+#[derive(Clone, Debug)]
+pub struct Core {
+    job: JobSpec,
+    setup: Setup,
+    /// For each stage, the place of its executors in the job file.
+    set_of: Vec<usize>,
+    tasks: TaskSets,
+    /// For each executor set, the tasks that wait for its slots.
+    queues: Vec<Queue>,
+    /// Tasks that have, or wait for, a container of their own.
+    own: BTreeSet<TaskKey>,
+    fleet: Fleet,
+    ledger: Ledger,
+    view: View,
+    /// Hellos of containers whose grant has not been told yet.
+    early: BTreeMap<ContainerId, Hello>,
+    largest: Option<Resource>,
+    cursor: u64,
+    phase: Phase,
+    causes: BTreeSet<Cause>,
+    started: bool,
+    illegal: Vec<Illegal>,
+}
+
+/// How far the master is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Records of an earlier run are applied.
+    Replaying,
+    /// The resource manager does not know this run yet.
+    Unregistered,
+    /// Work goes on.
+    Working,
+    /// Everything is decided.
+    Over(Outcome),
+}
+
+impl Core {
+    /// A master that has just begun.
+    pub fn new(job: JobSpec, setup: Setup) -> Self {
+        let tasks = TaskSets::new(&job);
+        let set_of = job.stages.iter().map(|s| job.executors.iter().position(|e| e.name == s.executors).unwrap_or(0)).collect();
+        let mut core = Core {
+            set_of,
+            queues: vec![Queue::default(); job.executors.len()],
+            own: BTreeSet::new(),
+            fleet: Fleet::default(),
+            ledger: Ledger::new(job.mode, job.tasks()),
+            view: View::default(),
+            early: BTreeMap::new(),
+            largest: None,
+            cursor: 0,
+            phase: Phase::Unregistered,
+            causes: BTreeSet::new(),
+            started: false,
+            illegal: Vec::new(),
+            tasks,
+            job,
+            setup,
+        };
+        core.unblock();
+        core
+    }
+
+    /// A master that goes on where the records end.
+    pub fn replay<'r>(job: JobSpec, setup: Setup, records: impl IntoIterator<Item = &'r Record>) -> Self {
+        let mut core = Core::new(job, setup);
+        core.phase = Phase::Replaying;
+        for record in records {
+            core.apply(Now::default(), record);
+        }
+        if core.phase == Phase::Replaying {
+            core.phase = Phase::Unregistered;
+        }
+        core.view.forget_events();
+        core
+    }
+
+    /// The only entry: what happens, and what is to be done about it.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::Registered { epoch: _, largest, containers } => self.on_registered(now, largest, containers, out),
+            Event::Update { cursor, what } => self.on_update(now, cursor, what, out),
+            Event::Refused { request, sentence, largest } => self.on_refused(now, &request, &sentence, largest, out),
+            Event::Hello(hello) => self.on_hello(now, hello, out),
+            Event::Started { container, attempt } => self.on_started(&container, &attempt, out),
+            Event::Usage { container, tasks } => self.on_usage(&container, &tasks),
+            Event::Ended { container, report } => self.on_ended(now, &container, &report, out),
+            Event::LineDown { container } => self.on_line_down(now, &container, out),
+            Event::Stop => self.stop(now, out),
+            Event::Timer => {}
+        }
+        self.settle(now, out);
+    }
+
+    /// When [`Event::Timer`] is due.
+    pub fn next_timer(&self) -> Option<Tick> {
+        match self.phase {
+            Phase::Working => {}
+            Phase::Replaying | Phase::Unregistered | Phase::Over(_) => return None,
+        }
+        let queues = self.queues.iter().filter_map(Queue::next_ready);
+        let wide = self.tasks_waiting_wide().filter_map(|task| task.wide_since).map(|since| since.plus(place::WIDE_PATIENCE));
+        queues.chain(wide).chain(self.fleet.next_deadline()).min()
+    }
+
+    /// The job.
+    pub fn job(&self) -> &JobSpec {
+        &self.job
+    }
+    /// The figures over all tasks.
+    pub fn totals(&self) -> &JobTotals {
+        self.ledger.totals()
+    }
+    /// Every task.
+    pub fn tasks(&self) -> &TaskSets {
+        &self.tasks
+    }
+    /// Executors and requests.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+    /// How it ended, once it has.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.phase {
+            Phase::Over(outcome) => Some(outcome),
+            Phase::Replaying | Phase::Unregistered | Phase::Working => None,
+        }
+    }
+    /// Changes that could not happen and did not; faults of this program. Each is told once.
+    pub fn take_illegal(&mut self) -> Vec<Illegal> {
+        std::mem::take(&mut self.illegal)
+    }
+    /// Every update of the resource manager up to here has been taken in for good.
+    pub fn acknowledged(&self) -> u64 {
+        let open = self.fleet.executors.values().filter_map(|e| e.ended.as_ref()).map(|(_, _, cursor)| cursor.saturating_sub(1));
+        open.min().unwrap_or(self.cursor).min(self.cursor)
+    }
+    /// Another life of the resource manager counts its updates from the beginning.
+    pub fn new_epoch(&mut self) {
+        self.cursor = 0;
+    }
+
+    fn stage_of(&self, key: TaskKey) -> Option<&StageSpec> {
+        self.job.stages.get(key.stage)
+    }
+    fn set_of(&self, key: TaskKey) -> Option<&ExecutorSpec> {
+        self.job.executors.get(*self.set_of.get(key.stage)?)
+    }
+
+    /// The largest size a task of this set can grow to. A master in a container of its own takes that much of some node for as
+    /// long as the job runs, so it is left out of what a task could have.
+    fn cap(&self, set: &ExecutorSpec) -> Cap {
+        let largest = self.largest.as_ref().map(|l| l.memory);
+        let by_node = largest.map(|l| l.saturating_sub(self.setup.master_memory).saturating_sub(set.reserve));
+        match (self.job.retry.cap, by_node) {
+            (Some(cap), Some(node)) if node < cap => Cap { task: node, largest, by_job: false },
+            (Some(cap), _) => Cap { task: cap, largest, by_job: true },
+            (None, Some(node)) => Cap { task: node, largest, by_job: false },
+            (None, None) => Cap { task: Bytes::MAX, largest, by_job: false },
+        }
+    }
+
+    fn record(&mut self, now: Now, record: Record, out: &mut Vec<Effect>) {
+        self.apply(now, &record);
+        out.push(Effect::Record(Box::new(record)));
+    }
+
+    fn on_hello(&mut self, now: Now, hello: Hello, out: &mut Vec<Effect>) {
+        let Some(executor) = self.fleet.executors.get_mut(&hello.container) else {
+            if self.fleet.requests.values().any(|r| r.settled.contains(&hello.container)) {
+                out.push(send(&hello.container, ToExecutor::Shutdown));
+            } else {
+                self.early.insert(hello.container.clone(), hello);
+            }
+            return;
+        };
+        (executor.line, executor.greeted) = (Line::Up, true);
+        executor.slots = executor.slots.min(hello.slots.max(1));
+        let leaving = executor.leaving;
+        for report in &hello.unacked {
+            self.on_ended(now, &hello.container, report, out);
+        }
+        let Some(executor) = self.fleet.executors.get_mut(&hello.container) else { return };
+        for attempt in hello.running.iter().filter(|a| !executor.seats.contains_key(*a)) {
+            out.push(send(&hello.container, ToExecutor::Stop { attempt: attempt.clone() }));
+        }
+        for (attempt, seat) in &mut executor.seats {
+            seat.started |= hello.running.contains(attempt);
+        }
+        let lost: Vec<TaskKey> = executor.seats.values().filter(|s| !s.started).map(|s| s.task).collect();
+        if leaving {
+            out.push(send(&hello.container, ToExecutor::Shutdown));
+        }
+        // Told to start and not known there: the message was lost. One that did run and is not there any more would have been
+        // among the ends that are not acknowledged.
+        for key in lost {
+            out.extend(self.start_message(key));
+        }
+    }
+
+    fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId, out: &mut Vec<Effect>) {
+        let seat = self.fleet.executors.get_mut(container).and_then(|e| e.seats.get_mut(attempt));
+        match seat {
+            Some(seat) => seat.started = true,
+            None => out.push(send(container, ToExecutor::Stop { attempt: attempt.clone() })),
+        }
+    }
+
+    fn on_usage(&mut self, container: &ContainerId, usages: &[TaskUsage]) {
+        let Some(executor) = self.fleet.executors.get(container) else { return };
+        for usage in usages {
+            let Some(seat) = executor.seats.get(&usage.attempt) else { continue };
+            let Some(row) = self.tasks.get_mut(seat.task).and_then(|t| t.open_attempt_mut()) else { continue };
+            row.used = Some(usage.current);
+            row.peak = row.peak.max(Some(usage.peak));
+            self.view.touch(seat.task);
+        }
+    }
+
+    fn on_line_down(&mut self, now: Now, container: &ContainerId, out: &mut Vec<Effect>) {
+        self.early.remove(container);
+        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
+        executor.line = Line::Down { until: now.tick.plus(sets::DOWN_PATIENCE) };
+        if let Some((report, _, _)) = executor.ended.take() {
+            self.container_gone(now, container, &report, out);
+        }
+    }
+
+    fn stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let diagnostics = "stopped on request".to_owned();
+        self.close(now, Outcome { ending: Ending::Stopped, diagnostics }, out);
+    }
+
+    /// Everything is decided: executors are sent home.
+    fn close(&mut self, now: Now, outcome: Outcome, out: &mut Vec<Effect>) {
+        if matches!(self.phase, Phase::Over(_)) {
+            return;
+        }
+        let succeeded = outcome.ending == Ending::Succeeded;
+        if outcome.ending != Ending::Stopped {
+            self.record(now, Record::Over { succeeded, at: now.unix, diagnostics: outcome.diagnostics.clone() }, out);
+        }
+        for (container, executor) in &mut self.fleet.executors {
+            executor.leaving = true;
+            if executor.line == Line::Up {
+                out.push(send(container, ToExecutor::Shutdown));
+            }
+        }
+        self.phase = Phase::Over(outcome.clone());
+        out.push(Effect::Finish(outcome));
+    }
+
+    /// What follows from the state: runs after every event.
+    fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.phase != Phase::Working {
+            return;
+        }
+        let before = self.fleet_wishes();
+        self.pass_deadlines(now, out);
+        self.give_up_impossible(now, out);
+        self.place_shared(now, out);
+        self.own_containers(now, out);
+        self.size_sets(now, out);
+        self.finish_if_over(now, out);
+        if self.fleet_wishes() != before {
+            out.push(Effect::Sync);
+        }
+    }
+
+    fn finish_if_over(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.phase != Phase::Working || self.tasks.stages().iter().any(|s| s.begun && s.left > 0) {
+            return;
+        }
+        let outcome = self.final_outcome();
+        self.close(now, outcome, out);
+    }
+}
+
+/// One message to an executor.
+fn send(container: &ContainerId, message: ToExecutor) -> Effect {
+    Effect::Send { container: container.clone(), message: Box::new(message) }
+}

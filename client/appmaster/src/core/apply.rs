@@ -1,0 +1,235 @@
+//! The only place where lasting state changes: one record at a time, live and on replay alike.
+
+use headroom_types::{ContainerId, Name, RequestId, Tick};
+use headroom_wire::v1::job::AttemptRow;
+
+use super::{Core, Phase};
+use crate::event::{Ending, Now, Outcome};
+use crate::executors::{Executor, Purpose, Request, Seat};
+use crate::ledger;
+use crate::policy::{Account, Next, Place, Size};
+use crate::record::Record;
+use crate::spec::{self, Parsed};
+use crate::taskset::{Change, State, TaskKey, on};
+
+/// An executor that has never said hello is given up after this long.
+const FIRST_HELLO: std::time::Duration = std::time::Duration::from_secs(60);
+
+impl Core {
+    pub(super) fn apply(&mut self, now: Now, record: &Record) {
+        match record {
+            Record::Begin(_) => {}
+            Record::JobStarted { .. } => self.started = true,
+            Record::Gained { container, request, node } => self.apply_gained(now, container, request, node),
+            Record::Gone { container, request, unused } => self.apply_gone(now, container, request, *unused),
+            Record::Placed { task, row } => self.apply_placed(*task, row),
+            Record::Ended { task, row, account, innocent, next } => {
+                self.apply_ended(now, *task, row, (*account, *innocent), next)
+            }
+            Record::Moved { task, size, why } => self.apply_moved(*task, size, why),
+            Record::GivenUp { task, cause, message } => {
+                self.causes.insert(*cause);
+                if let Some(t) = self.tasks.get_mut(*task) {
+                    t.note.clone_from(message);
+                }
+                self.change(*task, Change::GivenUp);
+            }
+            Record::Over { succeeded, diagnostics, .. } => {
+                let ending = if *succeeded { Ending::Succeeded } else { self.failed_ending() };
+                self.note_tasks_never_run();
+                self.phase = Phase::Over(Outcome { ending, diagnostics: diagnostics.clone() });
+            }
+        }
+    }
+
+    /// The purpose of a request id, when it is one of this job's.
+    pub(super) fn purpose(&self, request: &RequestId) -> Option<Purpose> {
+        match spec::purpose_of(&self.job, request)? {
+            Parsed::Set(set) => Some(Purpose::Set(set)),
+            Parsed::Own { task, .. } => self.tasks.find(&self.job, &task).map(Purpose::Own),
+        }
+    }
+
+    /// The request, made when it is not there yet.
+    pub(super) fn request_mut(&mut self, id: &RequestId) -> Option<&mut Request> {
+        let purpose = self.purpose(id)?;
+        let memory = self.container_memory(purpose);
+        Some(self.fleet.requests.entry(id.clone()).or_insert_with(|| Request::new(purpose, memory)))
+    }
+
+    fn apply_gained(&mut self, now: Now, container: &ContainerId, id: &RequestId, node: &headroom_types::NodeId) {
+        let slots = self.purpose(id).map_or(1, |p| spec::slots_of(&self.job, p));
+        let until = if self.phase == Phase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO) };
+        let Some(request) = self.request_mut(id) else { return };
+        if request.settled.contains(container) {
+            return;
+        }
+        let executor = Executor::granted(id.clone(), request.purpose, node.clone(), slots, until);
+        self.fleet.executors.entry(container.clone()).or_insert(executor);
+    }
+
+    fn apply_gone(&mut self, now: Now, container: &ContainerId, id: &RequestId, unused: bool) {
+        self.fleet.executors.remove(container);
+        let replaying = self.phase == Phase::Replaying;
+        let Some(request) = self.request_mut(id) else { return };
+        request.settled.insert(container.clone());
+        request.unused = if unused { request.unused + 1 } else { 0 };
+        if request.unused > 1 && !replaying {
+            let wait = std::time::Duration::from_secs(1 << request.unused.min(5));
+            request.hold_until = now.tick.plus(wait);
+        }
+    }
+
+    fn apply_placed(&mut self, key: TaskKey, row: &AttemptRow) {
+        self.change(key, Change::Placed { container: row.container.clone() });
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.attempts.push(row.clone());
+        task.wide_since = None;
+        task.note.clear();
+        if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
+            executor.seats.insert(row.attempt.clone(), Seat { task: key, slots: row.slots, started: false });
+            if executor.reserved.is_some_and(|(task, _)| task == key) {
+                executor.reserved = None;
+            }
+        }
+    }
+
+    fn apply_ended(&mut self, now: Now, key: TaskKey, row: &AttemptRow, (account, innocent): (Account, bool), next: &Next) {
+        if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
+            executor.seats.remove(&row.attempt);
+        }
+        self.ledger.ended(row, account, innocent);
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        if let Some(open) = task.open_attempt_mut().filter(|open| open.attempt == row.attempt) {
+            *open = row.clone();
+        }
+        match account {
+            Account::Memory => task.spent.memory += 1,
+            Account::Spike => task.spent.spikes += 1,
+            Account::Plain => task.spent.plain += 1,
+            Account::Transient => task.spent.transient += 1,
+            Account::Success | Account::Innocent => {}
+        }
+        let change = self.decided(now, key, row, next);
+        self.change(key, change);
+        self.unblock();
+    }
+
+    /// What a decision changes in the task itself; the change of state that goes with it.
+    fn decided(&mut self, now: Now, key: TaskKey, row: &AttemptRow, next: &Next) -> Change {
+        let replaying = self.phase == Phase::Replaying;
+        let Some(task) = self.tasks.get_mut(key) else { return Change::GivenUp };
+        match next {
+            Next::Done => Change::Succeeded,
+            Next::Again { size, wait_ms, elsewhere, why } => {
+                if ledger::changes_size(&task.size, next) && !task.escalated {
+                    task.escalated = true;
+                    self.ledger.escalated();
+                }
+                task.avoid_after(*elsewhere, &row.container, &row.node);
+                task.size = size.clone();
+                task.note.clone_from(why);
+                let wait = std::time::Duration::from_millis(*wait_ms);
+                let ready = if replaying || wait.is_zero() { Tick(0) } else { now.tick.plus(wait) };
+                Change::Again { ready }
+            }
+            Next::GiveUp { cause, message } => {
+                task.note.clone_from(message);
+                self.causes.insert(*cause);
+                Change::GivenUp
+            }
+        }
+    }
+
+    fn apply_moved(&mut self, key: TaskKey, size: &Size, why: &str) {
+        let Some(set) = self.set_of.get(key.stage).copied() else { return };
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        if let Some(queue) = self.queues.get_mut(set) {
+            queue.remove(key, &task.size);
+        }
+        task.size = size.clone();
+        task.note = why.to_owned();
+        task.wide_since = None;
+        self.enqueue(key);
+        for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
+            executor.reserved = None;
+        }
+        self.view.touch(key);
+    }
+
+    /// Moves a task through its life, and keeps queues, stages and figures in step.
+    pub(super) fn change(&mut self, key: TaskKey, change: Change) {
+        let Some(set) = self.set_of.get(key.stage).copied() else { return };
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let before = task.state.clone();
+        match on(before.clone(), change) {
+            Ok(after) => {
+                task.state = after.clone();
+                if let (State::Pending { .. }, Some(queue), Place::Shared) = (&before, self.queues.get_mut(set), task.size.place)
+                {
+                    queue.remove(key, &task.size);
+                }
+                let (was_final, failed) = (task.is_final(), after == State::Failed);
+                self.ledger.moved(&before, &after);
+                if let Some(stage) = self.tasks.stage_mut(key.stage).filter(|_| was_final) {
+                    stage.left = stage.left.saturating_sub(1);
+                    stage.failed += u32::from(failed);
+                }
+                self.enqueue(key);
+                self.view.touch(key);
+            }
+            Err(illegal) => self.illegal.push(illegal),
+        }
+    }
+
+    /// Puts a task where its state and size belong: a queue, or among those with a container of their own.
+    fn enqueue(&mut self, key: TaskKey) {
+        let Some(set) = self.set_of.get(key.stage).copied() else { return };
+        let Some(task) = self.tasks.get(key) else { return };
+        let own = match (&task.state, task.size.place) {
+            (State::Pending { ready }, Place::Shared) => {
+                if let Some(queue) = self.queues.get_mut(set) {
+                    queue.push(key, task, *ready);
+                }
+                false
+            }
+            (State::Pending { .. } | State::Running { .. }, Place::Own) => true,
+            (State::Running { .. }, Place::Shared) | (State::Blocked | State::Done | State::Failed, _) => false,
+        };
+        if own {
+            self.own.insert(key);
+        } else {
+            self.own.remove(&key);
+        }
+    }
+
+    /// Lets every stage begin whose predecessors are done.
+    pub(super) fn unblock(&mut self) {
+        let done: Vec<&Name> = self
+            .job
+            .stages
+            .iter()
+            .zip(self.tasks.stages())
+            .filter(|(_, s)| s.left == 0 && s.failed == 0)
+            .map(|(spec, _)| &spec.name)
+            .collect();
+        let may_begin = |(stage, spec): (usize, &headroom_config::StageSpec)| {
+            let waits = self.tasks.stages().get(stage).is_some_and(|s| !s.begun);
+            (waits && spec.after.iter().all(|after| done.contains(&after))).then_some(stage)
+        };
+        let begin: Vec<usize> = self.job.stages.iter().enumerate().filter_map(may_begin).collect();
+        for stage in begin {
+            if let Some(s) = self.tasks.stage_mut(stage) {
+                s.begun = true;
+            }
+            let keys = self.tasks.keys_of(stage);
+            keys.for_each(|key| self.change(key, Change::Unblocked));
+        }
+    }
+
+    /// True when elsewhere is wanted and this container is not elsewhere.
+    pub(super) fn is_avoided(&self, key: TaskKey, container: &ContainerId) -> bool {
+        let (Some(task), Some(executor)) = (self.tasks.get(key), self.fleet.executors.get(container)) else { return false };
+        task.avoid.container.as_ref() == Some(container) || task.avoid.node.as_ref() == Some(&executor.node)
+    }
+}

@@ -1,0 +1,55 @@
+//! What the resource manager is asked for: the whole of it, every time. Sending it again changes nothing.
+
+use headroom_types::{ContainerId, RequestId};
+use headroom_wire::v1::am::Ask;
+
+use super::Core;
+use crate::executors::{Purpose, Wanted};
+use crate::spec::{self, Greeting};
+
+impl Core {
+    /// Every request that is worth a container, as an ask. Those of escalated tasks go first.
+    pub fn asks(&self, greeting: &Greeting) -> Vec<Ask> {
+        self.fleet.wanted().iter().filter(|w| w.count > w.settled).filter_map(|w| self.ask(w, greeting)).collect()
+    }
+
+    /// Requests that are worth nothing more.
+    pub fn spent_requests(&self) -> Vec<RequestId> {
+        self.fleet.wanted().into_iter().filter(|w| w.count == w.settled).map(|w| w.request).collect()
+    }
+
+    /// Containers to stop.
+    pub fn releases(&self) -> Vec<ContainerId> {
+        self.fleet.releases()
+    }
+
+    pub(super) fn fleet_wishes(&self) -> (Vec<Wanted>, Vec<ContainerId>) {
+        (self.fleet.wanted(), self.fleet.releases())
+    }
+
+    fn ask(&self, wanted: &Wanted, greeting: &Greeting) -> Option<Ask> {
+        let (resource, priority, avoid) = match wanted.purpose {
+            Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0, None),
+            Purpose::Own(key) => {
+                let task = self.tasks.get(key)?;
+                let memory = match spec::purpose_of(&self.job, &wanted.request)? {
+                    spec::Parsed::Own { rung, .. } if rung == task.size.rung => task.size.memory(),
+                    // An earlier rung's container that is being stopped: its size does not matter any more.
+                    spec::Parsed::Own { .. } | spec::Parsed::Set(_) => task.size.memory(),
+                };
+                let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10);
+                (spec::own_resource(self.set_of(key)?, self.stage_of(key)?, memory), priority, task.avoid.node.clone())
+            }
+        };
+        Some(Ask {
+            request: wanted.request.clone(),
+            resource,
+            count: wanted.count,
+            settled: wanted.settled,
+            priority,
+            avoid_nodes: avoid.into_iter().collect(),
+            nodes: Vec::new(),
+            launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose))),
+        })
+    }
+}

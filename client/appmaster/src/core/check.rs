@@ -1,0 +1,85 @@
+//! What must hold after every event. Called by every test and by the simulation.
+
+use std::collections::BTreeMap;
+
+use headroom_types::TaskAttemptId;
+
+use super::Core;
+use crate::executors::Purpose;
+use crate::policy::Place;
+use crate::spec;
+use crate::taskset::{State, Task, TaskKey};
+
+impl Core {
+    /// Panics with the name of what does not hold.
+    pub fn assert_invariants(&self) {
+        assert!(self.illegal.is_empty(), "illegal changes: {:?}", self.illegal);
+        let mut seated: BTreeMap<&TaskAttemptId, TaskKey> = BTreeMap::new();
+        for (id, executor) in &self.fleet.executors {
+            assert!(executor.used() <= executor.slots, "{id}: {} of {} slots in use", executor.used(), executor.slots);
+            for (attempt, seat) in &executor.seats {
+                assert!(seated.insert(attempt, seat.task).is_none(), "{attempt} sits twice");
+                let task = self.tasks.get(seat.task).expect("a seat's task exists");
+                assert_eq!(task.state, State::Running { container: id.clone() }, "{attempt} sits in {id}");
+            }
+        }
+        for (key, task) in self.tasks.iter() {
+            self.check_task(key, task, &seated);
+        }
+        self.check_figures();
+        for wanted in self.fleet.wanted() {
+            assert!(wanted.settled <= wanted.count, "{} counts below what has ended", wanted.request);
+        }
+    }
+
+    fn check_task(&self, key: TaskKey, task: &Task, seated: &BTreeMap<&TaskAttemptId, TaskKey>) {
+        let id = &task.id;
+        for (n, row) in (1u32..).zip(&task.attempts) {
+            assert_eq!(row.attempt.attempt, n, "{id}: attempts are numbered without gaps");
+            let last = usize::try_from(n).is_ok_and(|n| n == task.attempts.len());
+            assert!(row.ended.is_some() || last, "{id}: only the last attempt may be open");
+        }
+        let open = task.open_attempt();
+        let running = matches!(task.state, State::Running { .. });
+        assert_eq!(open.is_some(), running, "{id}: open attempt and state {:?}", task.state);
+        if let Some(row) = open {
+            assert_eq!(seated.get(&row.attempt), Some(&key), "{id}: a running attempt has its seat");
+        }
+        let retry = &self.job.retry;
+        assert!(task.spent.transient <= retry.transient + 1, "{id}: transient budget");
+        assert!(task.spent.plain <= retry.max_attempts, "{id}: plain budget");
+        assert!(task.spent.memory <= retry.memory_attempts.max(retry.max_attempts), "{id}: memory budget");
+        let set = self.set_of.get(key.stage).copied().unwrap_or_default();
+        let queued = self.queues.get(set).is_some_and(|q| q.contains(key));
+        let pending = matches!(task.state, State::Pending { .. });
+        assert_eq!(queued, pending && task.size.place == Place::Shared, "{id}: in its queue when it waits for slots");
+        assert_eq!(
+            self.own.contains(&key),
+            !task.is_final() && task.state != State::Blocked && task.size.place == Place::Own,
+            "{id}: own"
+        );
+    }
+
+    fn check_figures(&self) {
+        let count = |wanted: fn(&State) -> bool| self.tasks.iter().filter(|(_, t)| wanted(&t.state)).count();
+        let totals = self.ledger.totals();
+        let pairs = [
+            (totals.done, count(|s| *s == State::Done)),
+            (totals.failed, count(|s| *s == State::Failed)),
+            (totals.running, count(|s| matches!(s, State::Running { .. }))),
+            (totals.escalated, self.tasks.iter().filter(|(_, t)| t.escalated).count()),
+        ];
+        for (told, counted) in pairs {
+            assert_eq!(usize::try_from(told).ok(), Some(counted), "figures: {totals:?}");
+        }
+        assert!(totals.rerun_byte_ms <= totals.allocated_byte_ms, "re-run memory is part of all memory");
+        for (id, request) in &self.fleet.requests {
+            let Purpose::Own(key) = request.purpose else { continue };
+            let task = self.tasks.get(key).expect("an own request's task exists");
+            let current = spec::own_request(&task.id, task.size.rung).as_ref() == Some(id);
+            let over = task.is_final() || !current;
+            let settled = matches!(self.phase, super::Phase::Working);
+            assert!(!settled || !over || request.wanted == 0, "{id} is wanted although its task has moved on");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The end of a container: what becomes of the attempts in it that had no report of their own.
+
+use headroom_types::{Bytes, Charge, ContainerId, ExitReason, ExitReport, TaskAttemptId};
+use headroom_wire::v1::job::{AttemptRow, TaskState};
+
+use super::Core;
+use crate::event::{Effect, Now};
+use crate::executors::{Executor, Seat};
+use crate::policy::Cause;
+use crate::policy::blame::{Fate, Suspect, at_own_limit, blame};
+use crate::policy::classify::{Class, Facts, MemoryFailure, classify};
+use crate::record::Record;
+use crate::taskset::TaskKey;
+
+/// After so many containers of a request that ended before an executor in them said hello, its tasks are given up.
+const MOST_UNUSED: u32 = 5;
+
+impl Core {
+    /// A container has ended, and nothing more will be heard from it.
+    pub(super) fn container_gone(&mut self, now: Now, container: &ContainerId, report: &ExitReport, out: &mut Vec<Effect>) {
+        let Some(executor) = self.fleet.executors.get(container).cloned() else { return };
+        match report.reason.charge() {
+            Charge::Memory => self.died_of_memory(now, &executor, report, out),
+            Charge::Free | Charge::Plain | Charge::Success => {
+                let why = format!("its executor ended: {}", report.reason.sentence());
+                self.lose_attempts(now, &executor, lost_as(report.reason), &why, out);
+            }
+        }
+        self.forget_container(now, container, &executor, &report.reason.sentence(), out);
+    }
+
+    /// Closes what is still open in an executor as lost through no fault of the tasks.
+    pub(super) fn lose_attempts(&mut self, now: Now, executor: &Executor, reason: ExitReason, why: &str, out: &mut Vec<Effect>) {
+        for (attempt, seat) in &executor.seats {
+            let Some(mut row) = self.open_row(seat.task, attempt) else { continue };
+            (row.ended, row.reason, row.used) = (Some(now.unix.max(row.started)), Some(reason), None);
+            row.log_tail = why.to_owned();
+            self.end_attempt(now, seat.task, row, Class::Transient, Fate::Own, out);
+        }
+    }
+
+    /// Takes a container out of the books. One that ended before any executor in it said hello counts against its request.
+    pub(super) fn forget_container(&mut self, now: Now, id: &ContainerId, executor: &Executor, why: &str, out: &mut Vec<Effect>) {
+        let unused = !executor.greeted && !executor.leaving;
+        let request = executor.request.clone();
+        self.record(now, Record::Gone { container: id.clone(), request: request.clone(), unused }, out);
+        let hopeless = self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MOST_UNUSED);
+        if hopeless {
+            let sentence = format!(
+                "{MOST_UNUSED} containers of request {request} in a row ended before their executor was ready, last: {why}"
+            );
+            self.give_up_request(now, executor.purpose, Cause::Transient, &sentence, out);
+        }
+    }
+
+    fn open_row(&self, key: TaskKey, attempt: &TaskAttemptId) -> Option<AttemptRow> {
+        let row = self.tasks.get(key)?.open_attempt()?;
+        (row.attempt == *attempt).then(|| row.clone())
+    }
+
+    fn died_of_memory(&mut self, now: Now, executor: &Executor, report: &ExitReport, out: &mut Vec<Effect>) {
+        let seats: Vec<(TaskAttemptId, Seat, AttemptRow)> = executor
+            .seats
+            .iter()
+            .filter_map(|(attempt, seat)| Some((attempt.clone(), *seat, self.open_row(seat.task, attempt)?)))
+            .map(|(attempt, seat, row)| (attempt.clone(), seat, with_facts(row, report, &attempt)))
+            .collect();
+        let suspects: Vec<Suspect> =
+            seats.iter().map(|(attempt, seat, row)| self.suspect(report, attempt, seat.task, row)).collect();
+        let fates = blame(self.room_of(executor), &suspects);
+        for ((_, seat, mut row), fate) in seats.into_iter().zip(fates) {
+            let guilty = matches!(fate, Fate::Own | Fate::Blamed);
+            row.ended = Some(report.ended.max(row.started));
+            row.used = None;
+            row.reason = Some(if guilty { report.reason } else { ExitReason::AncestorOom });
+            row.evidence = Some(report.evidence.clone());
+            row.log_tail.clone_from(&report.log_tail);
+            if guilty {
+                row.diagnosis.clone_from(&report.diagnosis);
+                row.timeline.clone_from(&report.timeline);
+            }
+            let failure = self.failure_of(seat.task, &row, report);
+            row.dimension = guilty.then_some(failure.dimension);
+            self.end_attempt(now, seat.task, row, Class::Memory(failure), fate, out);
+        }
+    }
+
+    fn suspect(&self, report: &ExitReport, attempt: &TaskAttemptId, key: TaskKey, row: &AttemptRow) -> Suspect {
+        let group = report.tasks.iter().find(|t| t.name == attempt.file_name());
+        Suspect {
+            size: row.profile.memory(),
+            peak: row.peak,
+            at_own_limit: group.is_some_and(|g| at_own_limit(&g.facts)),
+            kind_fits: self.kind_fits(key.stage, row.profile.memory()),
+        }
+    }
+
+    /// What the limit of an executor leaves for tasks.
+    fn room_of(&self, executor: &Executor) -> Bytes {
+        let memory = self.container_memory(executor.purpose);
+        let reserve = self.set_of_purpose(executor.purpose).map_or(Bytes::ZERO, |s| s.reserve);
+        memory.saturating_sub(reserve)
+    }
+
+    /// True when at least 19 in 20 of the stage's finished tasks used no more than `size`. Without any, nothing is known.
+    fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
+        let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
+        let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
+        let peaks: Vec<Bytes> = done.filter_map(|(_, t)| t.attempts.last()?.peak).collect();
+        let fitting = peaks.iter().filter(|p| **p <= size).count();
+        !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
+    }
+
+    fn failure_of(&self, key: TaskKey, row: &AttemptRow, report: &ExitReport) -> MemoryFailure {
+        let runtime = self.stage_of(key).map(|s| s.runtime).unwrap_or_default();
+        // The container's evidence is about all its tasks: only the reason is taken from it, the figures are the task's own.
+        let facts =
+            Facts { reason: report.reason, dimension: None, evidence: None, timeline: &[], profile: &row.profile, runtime };
+        match classify(&facts) {
+            Class::Memory(mut failure) => {
+                let peak = row.peak.unwrap_or_else(|| row.profile.memory());
+                failure.off_heap = peak.saturating_sub(row.profile.heap);
+                failure
+            }
+            Class::Success | Class::Plain | Class::Transient | Class::Bystander => {
+                MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, spike: false }
+            }
+        }
+    }
+}
+
+/// An executor that crashed by itself took its tasks with it; for them that is a kill from outside.
+fn lost_as(reason: ExitReason) -> ExitReason {
+    match reason.charge() {
+        Charge::Free => reason,
+        Charge::Memory | Charge::Plain | Charge::Success => ExitReason::KilledExternally,
+    }
+}
+
+/// The row with the peak that its task cgroup kept.
+fn with_facts(mut row: AttemptRow, report: &ExitReport, attempt: &TaskAttemptId) -> AttemptRow {
+    if let Some(group) = report.tasks.iter().find(|t| t.name == attempt.file_name()) {
+        let seen = group.facts.peak.unwrap_or(group.facts.current);
+        row.peak = row.peak.max(Some(seen)).filter(|p| !p.is_zero());
+    }
+    row
+}

@@ -1,0 +1,227 @@
+//! Which waiting task goes into which free slots, and how a wide one gets its room.
+
+use std::time::Duration;
+
+use headroom_types::{ContainerId, Tick};
+use headroom_wire::v1::job::AttemptRow;
+use headroom_wire::v1::task::ToExecutor;
+
+use super::{Core, send};
+use crate::event::{Effect, Now};
+use crate::executors::Purpose;
+use crate::policy::{Place, Size};
+use crate::record::Record;
+use crate::spec::{self, Attempt};
+use crate::taskset::{State, Task, TaskKey};
+
+/// How long a wide task waits for slots to come free together before it gets a container of its own.
+pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// An executor with room.
+#[derive(Clone, Debug)]
+struct Room {
+    container: ContainerId,
+    free: u32,
+    reserved: Option<TaskKey>,
+}
+
+impl Core {
+    pub(super) fn tasks_waiting_wide(&self) -> impl Iterator<Item = &Task> {
+        let ready = self.queues.iter().flat_map(|q| q.ready().take_while(|key| self.is_wide(*key)));
+        ready.filter_map(|key| self.tasks.get(key))
+    }
+
+    fn is_wide(&self, key: TaskKey) -> bool {
+        self.tasks.get(key).is_some_and(|t| t.size.slots > 1)
+    }
+
+    pub(super) fn place_shared(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for set in 0..self.queues.len() {
+            if let Some(queue) = self.queues.get_mut(set) {
+                let tasks = &self.tasks;
+                queue.wake(now.tick, |key| tasks.get(key).map(|t| t.size.clone()));
+            }
+            self.place_in_set(now, set, out);
+        }
+    }
+
+    fn place_in_set(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
+        let mut rooms = self.rooms(set);
+        if rooms.is_empty() {
+            return;
+        }
+        let ready: Vec<TaskKey> = self.queues.get(set).map(|q| q.ready().collect()).unwrap_or_default();
+        for key in ready {
+            let open = rooms.iter().filter(|r| r.reserved.is_none()).map(|r| r.free).max().unwrap_or(0);
+            let wide = self.is_wide(key);
+            if open == 0 && !wide {
+                // Reserved executors take their own wide task only, and wide tasks come first in the queue of their rung.
+                if rooms.iter().all(|r| r.reserved.is_none_or(|t| t < key)) {
+                    break;
+                }
+                continue;
+            }
+            match self.best_room(key, &rooms) {
+                Some(chosen) => {
+                    let container = chosen.container.clone();
+                    let slots = self.tasks.get(key).map_or(0, |t| t.size.slots);
+                    for room in rooms.iter_mut().filter(|r| r.container == container || r.reserved == Some(key)) {
+                        room.free = if room.container == container { room.free.saturating_sub(slots) } else { room.free };
+                        room.reserved = None;
+                    }
+                    self.place(now, key, &container, out);
+                }
+                None if wide => self.wait_wide(now, key, set, &mut rooms, out),
+                None => {}
+            }
+        }
+    }
+
+    fn rooms(&self, set: usize) -> Vec<Room> {
+        let up = self.fleet.staying(set).filter(|(_, e)| e.takes_work());
+        up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
+    }
+
+    /// The room with most free slots among those that are not reserved for another task and not to be avoided. A task that
+    /// failed by itself waits for another executor as long as there is one.
+    fn best_room<'r>(&self, key: TaskKey, rooms: &'r [Room]) -> Option<&'r Room> {
+        let task = self.tasks.get(key)?;
+        let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
+        let fits = rooms.iter().filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key));
+        let allowed = fits.filter(|r| !elsewhere || !self.is_avoided(key, &r.container));
+        allowed.max_by_key(|r| (r.reserved == Some(key), r.free, std::cmp::Reverse(r.container.clone())))
+    }
+
+    /// No executor has enough free slots: one is kept from taking other work until it has, or until patience ends.
+    fn wait_wide(&mut self, now: Now, key: TaskKey, set: usize, rooms: &mut [Room], out: &mut Vec<Effect>) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let since = *task.wide_since.get_or_insert(now.tick);
+        let slots = task.size.slots;
+        if now.tick.since(since) >= WIDE_PATIENCE {
+            self.fall_to_own(now, key, out);
+            return;
+        }
+        let reserved = rooms.iter().filter(|r| r.reserved.is_some()).count();
+        let most = (rooms.len() / 2).max(1);
+        if reserved >= most || rooms.iter().any(|r| r.reserved == Some(key)) {
+            return;
+        }
+        let able = |id: &ContainerId| self.fleet.executors.get(id).is_some_and(|e| e.slots >= slots);
+        let best = rooms.iter_mut().filter(|r| r.reserved.is_none() && able(&r.container)).max_by_key(|r| r.free);
+        let Some(room) = best else { return };
+        room.reserved = Some(key);
+        let container = room.container.clone();
+        if let Some(executor) = self.fleet.executors.get_mut(&container) {
+            executor.reserved = Some((key, since.plus(WIDE_PATIENCE)));
+        }
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.note = format!("waits for {slots} slots of executor {container} to come free (set {set})");
+        }
+        self.view.touch(key);
+    }
+
+    /// The same size in a container of its own, when one could ever be had.
+    fn fall_to_own(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) {
+        let Some(task) = self.tasks.get(key) else { return };
+        let size = Size { place: Place::Own, slots: 1, ..task.size.clone() };
+        if self.own_fits(key, size.memory()) == Some(false) {
+            return;
+        }
+        let why = format!("no executor drained within {} s: {} in a container of its own", WIDE_PATIENCE.as_secs(), size.profile);
+        self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
+        self.tell_moved(now, key, &why);
+    }
+
+    /// Writes the attempt down and tells the executor.
+    pub(super) fn place(&mut self, now: Now, key: TaskKey, container: &ContainerId, out: &mut Vec<Effect>) {
+        let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else { return };
+        let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, State::Pending { .. })) else { return };
+        let row = AttemptRow {
+            attempt: task.next_attempt(),
+            profile: task.size.profile.clone(),
+            slots: task.size.slots,
+            rung: task.size.rung,
+            container: container.clone(),
+            node,
+            started: now.unix,
+            ended: None,
+            peak: None,
+            used: None,
+            reason: None,
+            dimension: None,
+            evidence: None,
+            diagnosis: Vec::new(),
+            decision: String::new(),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+        };
+        self.record(now, Record::Placed { task: key, row: Box::new(row) }, out);
+        out.extend(self.start_message(key));
+    }
+
+    /// The start of a task's open attempt. Sent again when the executor does not know it.
+    pub(super) fn start_message(&self, key: TaskKey) -> Option<Effect> {
+        let (stage, task) = (self.stage_of(key)?, self.tasks.get(key)?);
+        let open = task.open_attempt()?;
+        let previous = task.previous_reason().map(|r| r.name()).unwrap_or_default();
+        let attempt = Attempt { id: &open.attempt, size: &task.size, previous };
+        let start = spec::task_start(&self.job, stage, attempt, self.setup.base_dir.as_deref());
+        Some(send(&open.container, ToExecutor::Start(Box::new(start))))
+    }
+
+    /// Whether a container for this task alone could ever be had; `None` when that is not known.
+    pub(super) fn own_fits(&self, key: TaskKey, memory: headroom_types::Bytes) -> Option<bool> {
+        let (stage, set) = (self.stage_of(key)?, self.set_of(key)?);
+        let needs = spec::own_resource(set, stage, memory);
+        self.largest.as_ref().map(|largest| needs.fits(largest))
+    }
+
+    /// Asks for a container for each task that needs one of its own, and starts those whose container is ready.
+    pub(super) fn own_containers(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let keys: Vec<TaskKey> = self.own.iter().copied().collect();
+        for key in keys {
+            let Some(task) = self.tasks.get(key) else { continue };
+            let Some(id) = spec::own_request(&task.id, task.size.rung) else { continue };
+            let (pending, memory) = (matches!(task.state, State::Pending { .. }), self.own_memory(key));
+            if let Some(request) = self.request_mut(&id) {
+                request.wanted = u32::from(request.hold_until <= now.tick);
+                request.memory = memory;
+                if request.hold_until <= now.tick {
+                    request.hold_until = Tick(0);
+                }
+            }
+            let ready = self.fleet.of_request(&id).find(|(_, e)| e.takes_work() && e.free() > 0).map(|(c, _)| c.clone());
+            if let Some(container) = ready.filter(|_| pending && self.is_ready(key, now)) {
+                self.place(now, key, &container, out);
+            }
+        }
+        self.leave_unneeded_own(out);
+    }
+
+    fn is_ready(&self, key: TaskKey, now: Now) -> bool {
+        self.tasks.get(key).is_some_and(|t| match t.state {
+            State::Pending { ready } => ready <= now.tick,
+            State::Blocked | State::Running { .. } | State::Done | State::Failed => false,
+        })
+    }
+
+    /// Own containers whose task is done, was given up, or has moved to another rung.
+    fn leave_unneeded_own(&mut self, out: &mut Vec<Effect>) {
+        let needed = |purpose: Purpose, id: &headroom_types::RequestId| match purpose {
+            Purpose::Set(_) => true,
+            Purpose::Own(key) => {
+                let task = self.tasks.get(key).filter(|_| self.own.contains(&key));
+                task.is_some_and(|t| spec::own_request(&t.id, t.size.rung).as_ref() == Some(id))
+            }
+        };
+        let over: Vec<headroom_types::RequestId> =
+            self.fleet.requests.iter().filter(|(id, r)| !needed(r.purpose, id)).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            if let Some(request) = self.fleet.requests.get_mut(&id) {
+                request.wanted = 0;
+            }
+            let leave: Vec<ContainerId> = self.fleet.of_request(&id).filter(|(_, e)| e.stays()).map(|(c, _)| c.clone()).collect();
+            leave.iter().for_each(|container| self.leave(container, out));
+        }
+    }
+}

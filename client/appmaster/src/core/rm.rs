@@ -1,0 +1,137 @@
+//! What the resource manager tells: grants, ends, refusals, and who lives after a restart.
+
+use std::time::Duration;
+
+use headroom_types::{ExitReport, RequestId, Resource};
+use headroom_wire::v1::am::{Granted, UpdateKind};
+
+use super::{Core, Phase};
+use crate::event::{Effect, Now};
+use crate::executors::{Line, Purpose};
+use crate::policy::{Cause, Place};
+use crate::record::Record;
+use crate::taskset::{State, Task, TaskKey};
+
+/// After a restart of this master, executors may take this long to come back before their tasks run again.
+pub(super) const REATTACH: Duration = Duration::from_secs(10);
+/// After a restart of the resource manager, its nodes may take this long to come back.
+const NODES_RETURN: Duration = Duration::from_secs(30);
+/// The last words of an executor whose end is known already may take this long.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// A refusal that contradicts what was known before must last this long.
+const REFUSAL_LASTS: Duration = Duration::from_secs(10);
+
+impl Core {
+    pub(super) fn on_registered(&mut self, now: Now, largest: Resource, containers: Vec<Granted>, out: &mut Vec<Effect>) {
+        self.learn_largest(largest);
+        match self.phase {
+            Phase::Over(_) | Phase::Replaying => return,
+            Phase::Unregistered => self.first_registration(now, out),
+            Phase::Working => {
+                for (id, executor) in &mut self.fleet.executors {
+                    if executor.line != Line::Up && !containers.iter().any(|g| g.container == *id) {
+                        executor.line = Line::Down { until: now.tick.plus(NODES_RETURN) };
+                    }
+                }
+            }
+        }
+        for granted in containers {
+            self.on_granted(now, granted, out);
+        }
+        self.view.touch_all(&self.tasks);
+        out.push(Effect::Sync);
+    }
+
+    fn first_registration(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.phase = Phase::Working;
+        for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, Line::Silent { .. })) {
+            executor.line = Line::Silent { until: now.tick.plus(REATTACH) };
+        }
+        if !self.started {
+            self.record(now, Record::JobStarted { at: now.unix }, out);
+            self.tell_job_started(now);
+        }
+    }
+
+    /// What a node once offered may come back, so the largest ever seen counts.
+    fn learn_largest(&mut self, largest: Resource) {
+        if !largest.memory.is_zero() && self.largest.as_ref().is_none_or(|known| known.memory < largest.memory) {
+            self.largest = Some(largest);
+        }
+    }
+
+    pub(super) fn on_update(&mut self, now: Now, cursor: u64, what: UpdateKind, out: &mut Vec<Effect>) {
+        match what {
+            UpdateKind::Alive => return,
+            UpdateKind::Running { .. } => {}
+            UpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
+            UpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
+        }
+        self.cursor = self.cursor.max(cursor);
+    }
+
+    fn on_granted(&mut self, now: Now, granted: Granted, out: &mut Vec<Effect>) {
+        let Granted { container, request, node, resource: _ } = granted;
+        let Some(entry) = self.request_mut(&request) else { return };
+        entry.refused_since = None;
+        if entry.settled.contains(&container) || self.fleet.executors.contains_key(&container) {
+            return;
+        }
+        self.record(now, Record::Gained { container: container.clone(), request, node }, out);
+        if let Some(hello) = self.early.remove(&container) {
+            self.on_hello(now, hello, out);
+        }
+    }
+
+    fn on_exited(&mut self, now: Now, cursor: u64, request: &RequestId, report: Box<ExitReport>, out: &mut Vec<Effect>) {
+        let container = report.container.clone();
+        if let Some(executor) = self.fleet.executors.get_mut(&container) {
+            // What the executor said last may still be on its way on the other line.
+            let waits = executor.line == Line::Up && !executor.seats.is_empty() && executor.ended.is_none();
+            if waits {
+                executor.ended = Some((report, now.tick.plus(LAST_WORDS), cursor));
+            } else if executor.ended.is_none() {
+                self.container_gone(now, &container, &report, out);
+            }
+            return;
+        }
+        let Some(entry) = self.request_mut(request) else { return };
+        if !entry.settled.contains(&container) {
+            self.record(now, Record::Gone { container, request: request.clone(), unused: false }, out);
+        }
+    }
+
+    pub(super) fn on_refused(&mut self, now: Now, id: &RequestId, sentence: &str, largest: Resource, out: &mut Vec<Effect>) {
+        let nothing_known = largest.memory.is_zero();
+        self.learn_largest(largest);
+        let Some(request) = self.fleet.requests.get_mut(id) else { return };
+        if nothing_known || request.wanted == 0 {
+            return;
+        }
+        let since = *request.refused_since.get_or_insert(now.tick);
+        let memory = request.memory;
+        let plain = self.largest.as_ref().is_some_and(|l| memory > l.memory);
+        if plain || now.tick.since(since) >= REFUSAL_LASTS {
+            let purpose = request.purpose;
+            self.give_up_request(now, purpose, Cause::NeverFits, sentence, out);
+        }
+    }
+
+    /// Gives up every waiting task that depends on a request that cannot be served.
+    pub(super) fn give_up_request(&mut self, now: Now, purpose: Purpose, cause: Cause, sentence: &str, out: &mut Vec<Effect>) {
+        let keys = match purpose {
+            Purpose::Own(key) => vec![key],
+            Purpose::Set(set) => {
+                let waits =
+                    |key: &TaskKey, task: &Task| self.set_of.get(key.stage) == Some(&set) && task.size.place == Place::Shared;
+                self.tasks.iter().filter(|(key, task)| waits(key, task)).map(|(key, _)| key).collect()
+            }
+        };
+        for key in keys {
+            let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, State::Pending { .. })) else { continue };
+            let message = format!("{} cannot run: {sentence}", task.id);
+            self.record(now, Record::GivenUp { task: key, cause, message: message.clone() }, out);
+            self.tell_given_up(now, key, cause, &message);
+        }
+    }
+}

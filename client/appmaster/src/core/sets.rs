@@ -1,0 +1,178 @@
+//! How many shared executors are kept and asked for, and what happens when time passes.
+
+use std::time::Duration;
+
+use headroom_types::{Bytes, ContainerId, ExitReason, Resource, Tick};
+use headroom_wire::v1::task::ToExecutor;
+
+use super::{Core, send};
+use crate::event::{Effect, Now};
+use crate::executors::{Executor, Line, Purpose};
+use crate::policy::{Cause, Place};
+use crate::spec;
+use crate::taskset::{State, TaskKey};
+
+/// An executor whose line is down may take this long to come back.
+pub(super) const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+/// A container that was told to end may take this long to be reported before it is taken for gone.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Core {
+    /// Memory of one container of this purpose.
+    pub(super) fn container_memory(&self, purpose: Purpose) -> Bytes {
+        match purpose {
+            Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, |s| s.profile.memory()),
+            Purpose::Own(key) => self.own_memory(key),
+        }
+    }
+
+    pub(super) fn own_memory(&self, key: TaskKey) -> Bytes {
+        let (Some(task), Some(set), Some(stage)) = (self.tasks.get(key), self.set_of(key), self.stage_of(key)) else {
+            return Bytes::ZERO;
+        };
+        spec::own_resource(set, stage, task.size.memory()).memory
+    }
+
+    pub(super) fn set_of_purpose(&self, purpose: Purpose) -> Option<&headroom_config::ExecutorSpec> {
+        match purpose {
+            Purpose::Set(set) => self.job.executors.get(set),
+            Purpose::Own(key) => self.set_of(key),
+        }
+    }
+
+    /// Tells an executor to end as soon as nothing runs in it.
+    pub(super) fn leave(&mut self, container: &ContainerId, out: &mut Vec<Effect>) {
+        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
+        executor.leaving = true;
+        executor.reserved = None;
+        if executor.line == Line::Up {
+            out.push(send(container, ToExecutor::Shutdown));
+        }
+    }
+
+    /// Lines that stayed silent, reservations that ran out, and ends whose last words did not come.
+    pub(super) fn pass_deadlines(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let due: Vec<(ContainerId, Executor)> = self
+            .fleet
+            .executors
+            .iter()
+            .filter(|(_, e)| e.ended.as_ref().is_some_and(|(_, at, _)| *at <= now.tick) || line_is_over(e, now.tick))
+            .map(|(id, e)| (id.clone(), e.clone()))
+            .collect();
+        for (container, executor) in due {
+            match &executor.ended {
+                Some((report, _, _)) => self.container_gone(now, &container, report, out),
+                None if executor.leaving => self.forget_container(now, &container, &executor, "it was never reported", out),
+                None => self.line_lost(now, &container, &executor, out),
+            }
+        }
+        for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(_, at)| at <= now.tick)) {
+            executor.reserved = None;
+        }
+    }
+
+    fn line_lost(&mut self, now: Now, container: &ContainerId, executor: &Executor, out: &mut Vec<Effect>) {
+        self.lose_attempts(now, executor, ExitReason::NodeLost, "its executor did not come back", out);
+        self.leave(container, out);
+        if let Some(executor) = self.fleet.executors.get_mut(container) {
+            executor.line = Line::Down { until: now.tick.plus(END_PATIENCE) };
+            let request = executor.request.clone();
+            let unused = !executor.greeted;
+            if let Some(request) = self.fleet.requests.get_mut(&request).filter(|_| unused) {
+                request.unused += 1;
+            }
+        }
+    }
+
+    /// Gives up what no node could ever hold, as soon as the largest node is known.
+    pub(super) fn give_up_impossible(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(largest) = self.largest.clone() else { return };
+        for set in 0..self.job.executors.len() {
+            let Some(spec) = self.job.executors.get(set) else { continue };
+            let needs = spec::set_resource(spec);
+            let waits = self.queues.get(set).is_some_and(|q| q.slots() > 0);
+            if waits && !needs.fits(&largest) {
+                let sentence = format!("its executor needs {}", never(&needs, &largest));
+                self.give_up_request(now, Purpose::Set(set), Cause::NeverFits, &sentence, out);
+            }
+        }
+        for key in self.own.iter().copied().collect::<Vec<_>>() {
+            let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else {
+                continue;
+            };
+            let needs = spec::own_resource(set, stage, task.size.memory());
+            if matches!(task.state, State::Pending { .. }) && !needs.fits(&largest) {
+                let sentence = format!("it needs {}", never(&needs, &largest));
+                self.give_up_request(now, Purpose::Own(key), Cause::NeverFits, &sentence, out);
+            }
+        }
+    }
+
+    /// Asks for as many shared executors as there is work for, and sends home those without any.
+    pub(super) fn size_sets(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let own_waits = self.fleet.own_missing();
+        for set in 0..self.job.executors.len() {
+            let Some(spec) = self.job.executors.get(set) else { continue };
+            let Some(id) = spec::set_request(spec) else { continue };
+            let most =
+                |slots: u64| u32::try_from(slots.div_ceil(u64::from(spec.slots.max(1)))).unwrap_or(u32::MAX).min(spec.count);
+            let now_needed = self.slots_needed(set);
+            let ask = most(now_needed);
+            // Executors that only later stages need give way to a container that is waited for: those stages may need its task.
+            let keep = if own_waits { ask } else { most(now_needed.saturating_add(self.slots_needed_later(set))) };
+            let staying: Vec<(ContainerId, bool)> =
+                self.fleet.staying(set).map(|(c, e)| (c.clone(), e.seats.is_empty() && e.reserved.is_none())).collect();
+            let surplus = staying.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+            // The newest go first.
+            let idle: Vec<ContainerId> =
+                staying.iter().rev().filter(|(_, idle)| *idle).map(|(c, _)| c.clone()).take(surplus).collect();
+            idle.iter().for_each(|container| self.leave(container, out));
+            let live = u32::try_from(staying.len() - idle.len()).unwrap_or(u32::MAX);
+            self.want(now, &id, ask.max(live.min(keep)), live);
+        }
+    }
+
+    fn want(&mut self, now: Now, id: &headroom_types::RequestId, wanted: u32, live: u32) {
+        if wanted == 0 && !self.fleet.requests.contains_key(id) {
+            return;
+        }
+        let Some(request) = self.request_mut(id) else { return };
+        let held = request.hold_until > now.tick;
+        if !held {
+            request.hold_until = Tick(0);
+        }
+        request.wanted = if held { live.min(wanted) } else { wanted };
+    }
+
+    /// Slots that shared tasks take or wait for now.
+    fn slots_needed(&self, set: usize) -> u64 {
+        let waiting = self.queues.get(set).map_or(0, crate::taskset::Queue::slots);
+        let running: u64 = self.fleet.staying(set).map(|(_, e)| u64::from(e.used())).sum();
+        waiting.saturating_add(running)
+    }
+
+    /// Slots that stages which have not begun will ask for.
+    fn slots_needed_later(&self, set: usize) -> u64 {
+        let stages = self.job.stages.iter().enumerate().zip(self.tasks.stages());
+        let later = stages.filter(|((i, _), s)| !s.begun && self.set_of.get(*i) == Some(&set));
+        later
+            .map(|((_, spec), _)| {
+                let size = spec::first_size(&self.job, spec);
+                if size.place == Place::Shared { u64::from(size.slots).saturating_mul(u64::from(spec.count)) } else { 0 }
+            })
+            .fold(0, u64::saturating_add)
+    }
+}
+
+fn line_is_over(executor: &Executor, now: Tick) -> bool {
+    match executor.line {
+        Line::Silent { until } | Line::Down { until } => until <= now,
+        Line::Up => false,
+    }
+}
+
+fn never(needs: &Resource, largest: &Resource) -> String {
+    format!(
+        "a container of {needs}, and the largest container here is {largest}; use a smaller size, split the input, or add a larger node"
+    )
+}

@@ -1,0 +1,213 @@
+//! What is told of the job: changed rows, figures, and events in words.
+
+use std::collections::BTreeSet;
+
+use headroom_types::{Dimension, ExitReason};
+use headroom_wire::v1::events::EventLevel;
+use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, TaskRow};
+
+use super::Core;
+use crate::event::{Ending, Now, Outcome};
+use crate::ledger::changes_size;
+use crate::policy::{Account, Cause, Next, Place, Size};
+use crate::taskset::{State, TaskKey, TaskSets};
+
+/// Most rows in one patch.
+const MOST_ROWS: usize = 500;
+/// Most points of timelines in one patch, about 100 bytes each.
+const MOST_POINTS: usize = 8192;
+/// Most events that wait to be told.
+const MOST_EVENTS: usize = 10_000;
+
+/// What was not told yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    dirty: BTreeSet<TaskKey>,
+    full: bool,
+    events: Vec<JobEvent>,
+}
+
+impl View {
+    pub(super) fn touch(&mut self, key: TaskKey) {
+        self.dirty.insert(key);
+    }
+    pub(super) fn touch_all(&mut self, tasks: &TaskSets) {
+        self.full = true;
+        self.dirty.extend(tasks.iter().map(|(key, _)| key));
+    }
+    pub(super) fn forget_events(&mut self) {
+        self.events.clear();
+    }
+    fn tell(&mut self, now: Now, level: EventLevel, reason: &str, object: String, message: String) {
+        if self.events.len() >= MOST_EVENTS {
+            self.events.drain(..MOST_EVENTS / 10);
+        }
+        self.events.push(JobEvent { time: now.unix, level, reason: reason.to_owned(), object, message });
+    }
+}
+
+impl Core {
+    /// True when something waits to be told.
+    pub fn has_news(&self) -> bool {
+        !self.view.dirty.is_empty() || !self.view.events.is_empty() || self.view.full
+    }
+
+    /// The next piece of what was not told yet. Give it back with [`Core::put_back`] when it could not be told.
+    pub fn take_patch(&mut self) -> JobPatch {
+        let mut rows: Vec<TaskRow> = Vec::new();
+        let mut points = 0;
+        while let Some(key) = self.view.dirty.first().copied().filter(|_| rows.len() < MOST_ROWS && points < MOST_POINTS) {
+            self.view.dirty.remove(&key);
+            let Some(task) = self.tasks.get(key) else { continue };
+            points += task.attempts.iter().map(|a| 8 + a.timeline.len()).sum::<usize>();
+            rows.push(task.row());
+        }
+        let full = std::mem::take(&mut self.view.full);
+        JobPatch { full, totals: self.ledger.totals().clone(), tasks: rows, events: std::mem::take(&mut self.view.events) }
+    }
+
+    /// The patch could not be told.
+    pub fn put_back(&mut self, patch: JobPatch) {
+        self.view.full |= patch.full;
+        for row in &patch.tasks {
+            if let Some(key) = self.tasks.find(&self.job, &row.task) {
+                self.view.dirty.insert(key);
+            }
+        }
+        let newer = std::mem::replace(&mut self.view.events, patch.events);
+        self.view.events.extend(newer);
+    }
+
+    pub(super) fn tell_job_started(&mut self, now: Now) {
+        let job = &self.job;
+        let message = format!("{}: {} tasks in {} stages, mode {}", job.name, job.tasks(), job.stages.len(), job.mode.as_str());
+        self.view.tell(now, EventLevel::Normal, "JobStarted", job.name.to_string(), message);
+    }
+
+    pub(super) fn tell_ended(&mut self, now: Now, key: TaskKey, row: &AttemptRow, account: Account, next: &Next) {
+        let attempt = row.attempt.to_string();
+        let reason = row.reason.unwrap_or(ExitReason::NodeLost);
+        match account {
+            Account::Success => {
+                let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
+                self.view.tell(now, EventLevel::Normal, "TaskFinished", attempt.clone(), format!("{attempt} done{peak}"));
+            }
+            Account::Memory | Account::Spike => {
+                let message = format!("{attempt} killed at {}{} on {}", row.profile.memory(), ran_out(row), row.node);
+                self.view.tell(now, EventLevel::Warning, "OomKilled", attempt, message);
+            }
+            Account::Plain | Account::Transient | Account::Innocent => {
+                let message = format!("{attempt} on {}: {}", row.node, reason.sentence());
+                self.view.tell(now, EventLevel::Warning, "AttemptLost", attempt, message);
+            }
+        }
+        match next {
+            Next::Done => {}
+            Next::Again { size, why, .. } => self.tell_again(now, row, size, why, next),
+            Next::GiveUp { cause, message } => self.tell_given_up(now, key, *cause, message),
+        }
+    }
+
+    fn tell_again(&mut self, now: Now, row: &AttemptRow, size: &Size, why: &str, next: &Next) {
+        let task = row.attempt.task.to_string();
+        let before = Size { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place: size.place };
+        if size.rung == row.rung && !changes_size(&before, next) {
+            self.view.tell(now, EventLevel::Normal, "TaskRetried", task.clone(), format!("{task}: {why}"));
+            return;
+        }
+        let place = match size.place {
+            Place::Shared if size.slots == 1 => "1 slot".to_owned(),
+            Place::Shared => format!("{} slots", size.slots),
+            Place::Own => "own container".to_owned(),
+        };
+        let (from, to) = (row.profile.memory(), size.memory());
+        let message = format!("{task} rung {} → {} ({}, {place})", row.rung, size.rung, arrow(from, to));
+        self.view.tell(now, EventLevel::Warning, "Escalated", task, message);
+    }
+
+    pub(super) fn tell_moved(&mut self, now: Now, key: TaskKey, why: &str) {
+        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
+        self.view.tell(now, EventLevel::Normal, "TaskMoved", task.clone(), format!("{task}: {why}"));
+    }
+
+    pub(super) fn tell_given_up(&mut self, now: Now, key: TaskKey, cause: Cause, message: &str) {
+        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
+        if cause == Cause::Memory {
+            self.view.tell(now, EventLevel::Warning, "EscalationExhausted", task.clone(), message.to_owned());
+        }
+        self.view.tell(now, EventLevel::Warning, "TaskFailed", task, message.to_owned());
+    }
+
+    pub(super) fn failed_ending(&self) -> Ending {
+        if self.causes.contains(&Cause::Memory) { Ending::MemoryExhausted } else { Ending::Failed }
+    }
+
+    /// How the job ended, when nothing can run any more.
+    pub(super) fn final_outcome(&self) -> Outcome {
+        let totals = self.ledger.totals();
+        if totals.done == totals.tasks {
+            let diagnostics = format!(
+                "{} tasks done; {} escalated, {} memory kills, {} innocent re-runs",
+                totals.done, totals.escalated, totals.memory_kills, totals.innocent_reruns
+            );
+            return Outcome { ending: Ending::Succeeded, diagnostics };
+        }
+        let never = totals.tasks.saturating_sub(totals.done).saturating_sub(totals.failed);
+        let mut diagnostics = format!("{} of {} tasks done, {} failed", totals.done, totals.tasks, totals.failed);
+        if never > 0 {
+            diagnostics.push_str(&format!(", {never} never run because a stage before them failed"));
+        }
+        let first = self.tasks.iter().map(|(_, t)| t).find(|t| t.state == State::Failed);
+        if let Some(first) = first {
+            diagnostics.push_str(&format!("; {}", first.note));
+        }
+        Outcome { ending: self.failed_ending(), diagnostics }
+    }
+
+    /// Tasks of stages that could not begin say why.
+    pub(super) fn note_tasks_never_run(&mut self) {
+        let failed: Vec<String> = self
+            .job
+            .stages
+            .iter()
+            .zip(self.tasks.stages())
+            .filter(|(_, s)| s.failed > 0)
+            .map(|(spec, _)| spec.name.to_string())
+            .collect();
+        let note = format!("never run: a stage before it failed ({})", failed.join(", "));
+        let blocked: Vec<TaskKey> = self.tasks.iter().filter(|(_, t)| t.state == State::Blocked).map(|(key, _)| key).collect();
+        for key in blocked {
+            if let Some(task) = self.tasks.get_mut(key) {
+                task.note.clone_from(&note);
+            }
+            self.view.touch(key);
+        }
+    }
+
+    /// The last event of a job.
+    pub fn tell_finished(&mut self, now: Now, outcome: &Outcome) {
+        let level = if outcome.ending == Ending::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
+        let name = self.job.name.to_string();
+        self.view.tell(now, level, "JobFinished", name.clone(), format!("{name}: {}", outcome.diagnostics));
+    }
+}
+
+/// What ran out, in words: ` (off-heap)`.
+fn ran_out(row: &AttemptRow) -> String {
+    let what = match row.dimension {
+        Some(Dimension::Heap) => "heap full",
+        Some(Dimension::Overhead) => "off-heap",
+        Some(Dimension::Native) => "native memory",
+        None => return String::new(),
+    };
+    format!(" ({what})")
+}
+
+/// `64 → 128 MiB`, or with both units where they differ.
+fn arrow(from: headroom_types::Bytes, to: headroom_types::Bytes) -> String {
+    let (from, to) = (from.to_string(), to.to_string());
+    match (from.rsplit_once(' '), to.rsplit_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} → {to}"),
+        (Some(_) | None, Some(_) | None) => format!("{from} → {to}"),
+    }
+}

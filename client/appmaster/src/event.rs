@@ -1,0 +1,132 @@
+//! What the core is told, and what it wants done.
+
+use headroom_types::exit::TaskReport;
+use headroom_types::{ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
+use headroom_wire::v1::am::{Granted, UpdateKind};
+use headroom_wire::v1::task::{TaskUsage, ToExecutor};
+
+use crate::record::Record;
+
+/// The moment of an event, by both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// For deadlines.
+    pub tick: Tick,
+    /// For records and screens.
+    pub unix: UnixMillis,
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The resource manager knows this master.
+    Registered {
+        /// Its life.
+        epoch: Epoch,
+        /// The largest container there could be.
+        largest: Resource,
+        /// Containers of the application that live.
+        containers: Vec<Granted>,
+    },
+    /// The resource manager tells of a container. May come twice.
+    Update {
+        /// Its place in the stream.
+        cursor: u64,
+        /// What it tells.
+        what: UpdateKind,
+    },
+    /// The resource manager says that a request can never be served.
+    Refused {
+        /// Which.
+        request: RequestId,
+        /// Why, naming the largest node.
+        sentence: String,
+        /// The largest container there could be.
+        largest: Resource,
+    },
+    /// An executor has connected.
+    Hello(Hello),
+    /// An attempt's process runs.
+    Started {
+        /// Where.
+        container: ContainerId,
+        /// Which.
+        attempt: TaskAttemptId,
+    },
+    /// What running attempts use.
+    Usage {
+        /// Where.
+        container: ContainerId,
+        /// One for each.
+        tasks: Vec<TaskUsage>,
+    },
+    /// An attempt has ended. May come twice.
+    Ended {
+        /// Where.
+        container: ContainerId,
+        /// The executor's verdict.
+        report: Box<TaskReport>,
+    },
+    /// The connection to an executor was lost.
+    LineDown {
+        /// Which.
+        container: ContainerId,
+    },
+    /// The application was killed, or this master was told to end.
+    Stop,
+    /// A deadline may have passed.
+    Timer,
+}
+
+/// The first words of an executor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The container it runs in.
+    pub container: ContainerId,
+    /// Its slots.
+    pub slots: u32,
+    /// Attempts that run in it.
+    pub running: Vec<TaskAttemptId>,
+    /// Ends that were not acknowledged.
+    pub unacked: Vec<TaskReport>,
+}
+
+/// What is to be done. In this order: everything after a record waits until the record is durable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Write this down.
+    Record(Box<Record>),
+    /// Tell an executor; dropped when it is not connected, since its next hello sets everything right.
+    Send {
+        /// Which.
+        container: ContainerId,
+        /// What.
+        message: Box<ToExecutor>,
+    },
+    /// Requests or releases have changed: sync with the resource manager at once.
+    Sync,
+    /// Everything is decided.
+    Finish(Outcome),
+}
+
+/// How the job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What kind of end.
+    pub ending: Ending,
+    /// For people.
+    pub diagnostics: String,
+}
+
+/// What kind of end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Every task is done.
+    Succeeded,
+    /// Tasks were given up.
+    Failed,
+    /// Tasks were given up, some of them killed for memory at the largest size they could have.
+    MemoryExhausted,
+    /// It was told to end.
+    Stopped,
+}

@@ -1,0 +1,11 @@
+//! Mode `fixed`: the same size again, a fixed number of times. What Spark does by itself; kept to compare with.
+
+use super::{Case, Growth, tries};
+
+pub(super) fn grow(case: &Case<'_>) -> Growth {
+    let (tries, most) = (tries(case), case.retry.max_attempts);
+    if tries >= most {
+        return Growth::Top(format!("that was attempt {tries} of {most} at the same size, and mode fixed gives no other"));
+    }
+    Growth::To(case.size.clone(), format!("failure {tries} of {most}: the same size again"))
+}

@@ -1,0 +1,200 @@
+//! One table for each mode, and what every decision keeps.
+
+use super::classify::{Class, MemoryFailure};
+use super::*;
+use headroom_types::Cpus;
+use proptest::prelude::*;
+
+fn set() -> ExecutorSpec {
+    let profile = Profile { heap: Bytes::from_mib(288), overhead: Bytes::ZERO, cpus: Cpus::from_cores(4) };
+    ExecutorSpec { name: "main".parse().expect("name"), profile, count: 2, slots: 4, reserve: Bytes::from_mib(32) }
+}
+
+fn size(heap: u64, overhead: u64, slots: u32, place: Place) -> Size {
+    let profile = Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) };
+    Size { profile, slots, rung: 1, place }
+}
+
+struct Given {
+    size: Size,
+    set: ExecutorSpec,
+    retry: RetrySpec,
+    spent: Spent,
+    dimension: Dimension,
+    off_heap: u64,
+    mode: Mode,
+    runtime: Runtime,
+    cap_mib: u64,
+}
+
+impl Given {
+    fn shared(mode: Mode) -> Self {
+        Given {
+            size: size(64, 0, 1, Place::Shared),
+            set: set(),
+            retry: RetrySpec::default(),
+            spent: Spent::default(),
+            dimension: Dimension::Native,
+            off_heap: 0,
+            mode,
+            runtime: Runtime::Native,
+            cap_mib: 4096,
+        }
+    }
+    fn jvm(dimension: Dimension, heap: u64, overhead: u64, off_heap: u64) -> Self {
+        let size = size(heap, overhead, 2, Place::Shared);
+        Given { size, dimension, off_heap, runtime: Runtime::Jvm, ..Given::shared(Mode::Headroom) }
+    }
+    fn after(mut self, memory: u32, mib: u64, place: Place) -> Self {
+        self.spent.memory = memory;
+        self.size = size(mib, 0, 1, place);
+        self
+    }
+    fn decide_with(&self, class: Class, fate: Fate) -> (Account, Next) {
+        decide(&Case {
+            mode: self.mode,
+            task: "map/7",
+            reason: ExitReason::TaskOom,
+            class,
+            fate,
+            size: &self.size,
+            set: &self.set,
+            runtime: self.runtime,
+            idempotent: Idempotent::Yes,
+            retry: &self.retry,
+            spent: self.spent,
+            cap: Cap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
+        })
+    }
+    fn killed(&self) -> Next {
+        let failure = MemoryFailure { dimension: self.dimension, off_heap: Bytes::from_mib(self.off_heap), spike: false };
+        self.decide_with(Class::Memory(failure), Fate::Own).1
+    }
+    /// Memory in MiB, slots and place of the next attempt; `None` when there is none.
+    fn next(&self) -> Option<(u64, u32, Place)> {
+        match self.killed() {
+            Next::Again { size, .. } => Some((size.memory().whole_mib(), size.slots, size.place)),
+            Next::Done | Next::GiveUp { .. } => None,
+        }
+    }
+}
+
+#[test]
+fn headroom_climbs_by_its_factors() {
+    let h = || Given::shared(Mode::Headroom);
+    assert_eq!(h().next(), Some((128, 2, Place::Shared)));
+    assert_eq!(h().after(1, 128, Place::Shared).next(), Some((192, 1, Place::Own)));
+    assert_eq!(h().after(2, 192, Place::Own).next(), Some((384, 1, Place::Own)));
+    assert_eq!(h().after(3, 384, Place::Own).next(), Some((1536, 1, Place::Own)));
+    assert_eq!(h().after(4, 1536, Place::Own).next(), Some((4096, 1, Place::Own)), "the last chance is the cap itself");
+    assert_eq!(h().after(5, 4096, Place::Own).next(), None);
+    assert_eq!(h().after(2, 4096, Place::Own).next(), None, "alone at the cap is final whatever is left of the budget");
+}
+
+#[test]
+fn headroom_without_slots_to_spare_asks_for_a_container_at_once() {
+    let mut given = Given::shared(Mode::Headroom);
+    given.size = size(192, 0, 3, Place::Shared);
+    assert_eq!(given.next(), Some((384, 1, Place::Own)));
+}
+
+#[test]
+fn headroom_grows_only_the_dimension_that_ran_out() {
+    let grown = |given: Given| match given.killed() {
+        Next::Again { size, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib()),
+        next @ (Next::Done | Next::GiveUp { .. }) => panic!("{next:?}"),
+    };
+    assert_eq!(grown(Given::jvm(Dimension::Heap, 64, 32, 0)), (128, 32));
+    assert_eq!(grown(Given::jvm(Dimension::Overhead, 64, 32, 40)), (64, 80));
+    let mut capped = Given::jvm(Dimension::Heap, 64, 32, 0);
+    capped.cap_mib = 120;
+    assert_eq!(grown(capped), (88, 32), "the cap leaves the other dimension alone");
+}
+
+#[test]
+fn pinterest_climbs_to_two_three_and_four_times_the_executor() {
+    let p = || Given::shared(Mode::Pinterest);
+    assert_eq!(p().next(), Some((128, 2, Place::Shared)));
+    assert_eq!(p().after(1, 128, Place::Shared).next(), Some((544, 1, Place::Own)));
+    assert_eq!(p().after(2, 544, Place::Own).next(), Some((832, 1, Place::Own)));
+    assert_eq!(p().after(3, 832, Place::Own).next(), Some((1120, 1, Place::Own)));
+    assert_eq!(p().after(4, 1120, Place::Own).next(), None);
+}
+
+#[test]
+fn uber_gives_a_whole_executor_once() {
+    assert_eq!(Given::shared(Mode::Uber).next(), Some((256, 4, Place::Shared)));
+    let mut whole = Given::shared(Mode::Uber);
+    whole.size = size(256, 0, 4, Place::Shared);
+    assert_eq!(whole.next(), None);
+}
+
+#[test]
+fn uber_isolates_everyone_who_was_there_without_charging_them() {
+    let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, spike: false };
+    let (account, next) = Given::shared(Mode::Uber).decide_with(Class::Memory(failure), Fate::Innocent);
+    assert_eq!(account, Account::Innocent);
+    assert!(matches!(next, Next::Again { size, .. } if size.slots == 4));
+}
+
+#[test]
+fn fixed_repeats_the_size_and_counts_every_failure() {
+    let mut given = Given::shared(Mode::Fixed);
+    assert_eq!(given.next(), Some((64, 1, Place::Shared)));
+    (given.spent.memory, given.spent.plain) = (2, 1);
+    assert_eq!(given.next(), None);
+}
+
+#[test]
+fn page_cache_at_the_limit_gets_the_same_size_once() {
+    let spike = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, spike: true };
+    let mut given = Given::shared(Mode::Headroom);
+    let (account, next) = given.decide_with(Class::Memory(spike), Fate::Own);
+    assert!(account == Account::Spike && matches!(next, Next::Again { size, .. } if size == given.size));
+    given.spent.spikes = 1;
+    assert_eq!(given.decide_with(Class::Memory(spike), Fate::Own).0, Account::Memory);
+}
+
+#[test]
+fn the_last_message_names_task_size_and_remedy() {
+    let Next::GiveUp { message, cause } = Given::shared(Mode::Headroom).after(3, 4096, Place::Own).killed() else {
+        panic!("final")
+    };
+    assert_eq!(cause, Cause::Memory);
+    for word in ["map/7", "4 GiB", "largest container here", "split its input"] {
+        assert!(message.contains(word), "{word}: {message}");
+    }
+}
+
+proptest! {
+    /// Safety: a size never shrinks, never passes the cap, and the other dimension is never touched.
+    /// Liveness: every ladder ends within the budget.
+    #[test]
+    fn every_ladder_rises_and_ends(
+        heap in 1u64..512, overhead in 0u64..512, cap in 64u64..8192, mode in 0usize..4, heaps in any::<bool>(), jvm in any::<bool>(),
+    ) {
+        let mut given = Given::shared(Mode::ALL[mode]);
+        given.cap_mib = cap;
+        given.size = size(heap, overhead, set().slots_for(Bytes::from_mib(heap + overhead)).min(4), Place::Shared);
+        if jvm {
+            given.runtime = Runtime::Jvm;
+            given.dimension = if heaps { Dimension::Heap } else { Dimension::Overhead };
+        }
+        let mut tries = 0;
+        while let Next::Again { size, .. } = given.killed() {
+            tries += 1;
+            prop_assert!(tries <= given.retry.memory_attempts);
+            let (old, new) = (&given.size.profile, &size.profile);
+            prop_assert!(new.memory() >= old.memory());
+            prop_assert!(new.memory() <= Bytes::from_mib(cap) || new.memory() == old.memory());
+            prop_assert!(given.mode == Mode::Fixed || new.memory() > old.memory() || size.slots > given.size.slots);
+            if given.mode == Mode::Headroom && jvm {
+                let untouched = if heaps { new.overhead == old.overhead } else { new.heap == old.heap };
+                prop_assert!(untouched);
+            }
+            prop_assert!(size.slots <= given.set.slots);
+            given.size = size;
+            given.spent.memory += 1;
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What is written down: every fact and decision that a restarted master must not forget, one JSON object a line.
+//!
+//! The core's lasting state changes only by applying these records, live and on replay alike, so a replayed master stands exactly
+//! where the lost one stood. Rows are kept in the form of the wire, which only ever gains fields.
+
+use headroom_types::{ContainerId, NodeId, RequestId, UnixMillis};
+use headroom_wire::v1::job::AttemptRow;
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Account, Cause, Next, Size};
+use crate::taskset::TaskKey;
+
+/// Version of the journal's format.
+pub const VERSION: u32 = 1;
+
+/// One line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// The first line.
+    Begin(Begin),
+    /// A run of the master registered for the first time.
+    JobStarted {
+        /// When.
+        at: UnixMillis,
+    },
+    /// A container was granted.
+    Gained {
+        /// Which.
+        container: ContainerId,
+        /// For what.
+        request: RequestId,
+        /// Where.
+        node: NodeId,
+    },
+    /// A container has ended and its end was taken in.
+    Gone {
+        /// Which.
+        container: ContainerId,
+        /// For what.
+        request: RequestId,
+        /// Whether it ended before any executor in it had said hello.
+        unused: bool,
+    },
+    /// An attempt is given to an executor. Written before the executor is told.
+    Placed {
+        /// The task.
+        task: TaskKey,
+        /// The attempt, without an end.
+        row: Box<AttemptRow>,
+    },
+    /// An attempt has ended, and this was decided.
+    Ended {
+        /// The task.
+        task: TaskKey,
+        /// The attempt with its end.
+        row: Box<AttemptRow>,
+        /// To which budget it goes.
+        account: Account,
+        /// Whether it had to run again for another task's failure, and had stayed within its size.
+        innocent: bool,
+        /// What becomes of the task.
+        next: Next,
+    },
+    /// A waiting task gets another place without an attempt having ended.
+    Moved {
+        /// The task.
+        task: TaskKey,
+        /// With what it goes on.
+        size: Size,
+        /// Why, for people.
+        why: String,
+    },
+    /// A waiting task is given up.
+    GivenUp {
+        /// The task.
+        task: TaskKey,
+        /// What kind of end it is.
+        cause: Cause,
+        /// Names the task and what to do.
+        message: String,
+    },
+    /// Everything is decided.
+    Over {
+        /// Whether all tasks are done.
+        succeeded: bool,
+        /// When.
+        at: UnixMillis,
+        /// For people.
+        diagnostics: String,
+    },
+}
+
+/// What the journal belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Fingerprint of the checked job, so that another job's journal is never taken for this one's.
+    pub job: u64,
+    /// The application.
+    pub app: String,
+    /// The secret executors prove themselves with.
+    pub token: String,
+    /// The port executors know; a restarted master listens there again.
+    pub port: u16,
+}
+
+/// FNV-1a over the job as it was checked. Not a defence against anybody, only against mistakes.
+pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
+    let text = format!("{job:?}");
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

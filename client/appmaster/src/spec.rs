@@ -1,0 +1,206 @@
+//! From a job file to tasks, and from a task to what an executor is told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_config::{ExecutorSpec, JobSpec, Placeholder, Runtime, StageSpec, TaskLimit};
+use headroom_types::{Bytes, Cpus, RequestId, Resource, TaskAttemptId, TaskId};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::task::TaskStart;
+
+use crate::executors::Purpose;
+use crate::policy::{Place, Size, Spent};
+use crate::taskset::{Avoid, Stage, State, Task};
+
+/// A stage's tasks at their first size.
+pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
+    let size = first_size(job, spec);
+    let task = |index| Task {
+        id: TaskId { stage: spec.name.clone(), index },
+        state: State::Blocked,
+        size: size.clone(),
+        spent: Spent::default(),
+        avoid: Avoid::default(),
+        attempts: Vec::new(),
+        note: String::new(),
+        wide_since: None,
+        escalated: false,
+    };
+    Stage::new(spec.indexes().map(task).collect())
+}
+
+/// The size every task of a stage begins with. One that no shared executor can hold begins in a container of its own.
+pub fn first_size(job: &JobSpec, spec: &StageSpec) -> Size {
+    let slots = job.executors_of(spec).map_or((1, 1), |set| {
+        let needed = set.slots_for(spec.profile.memory()).max(spec.cpus_per_task);
+        (needed, set.slots)
+    });
+    let (slots, place) = if slots.0 <= slots.1 { (slots.0, Place::Shared) } else { (1, Place::Own) };
+    Size { profile: spec.profile.clone(), slots, rung: 1, place }
+}
+
+/// The request id of a set's executors.
+pub fn set_request(set: &ExecutorSpec) -> Option<RequestId> {
+    format!("set-{}", set.name).parse().ok()
+}
+
+/// The request id of a task's own container on a rung.
+pub fn own_request(task: &TaskId, rung: u32) -> Option<RequestId> {
+    format!("own-{}-{}-r{rung}", task.stage, task.index).parse().ok()
+}
+
+/// The set that a request id belongs to, or the task and rung.
+pub fn purpose_of(job: &JobSpec, request: &RequestId) -> Option<Parsed> {
+    if let Some(name) = request.as_str().strip_prefix("set-") {
+        return job.executors.iter().position(|e| e.name.as_str() == name).map(Parsed::Set);
+    }
+    let (rest, rung) = request.as_str().strip_prefix("own-")?.rsplit_once("-r")?;
+    let (stage, index) = rest.rsplit_once('-')?;
+    let task = TaskId { stage: stage.parse().ok()?, index: index.parse().ok()? };
+    Some(Parsed::Own { task, rung: rung.parse().ok()? })
+}
+
+/// What a request id says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// Executors of the set at this place of the job file.
+    Set(usize),
+    /// A task's own container on a rung.
+    Own {
+        /// The task.
+        task: TaskId,
+        /// Its rung.
+        rung: u32,
+    },
+}
+
+/// Size of one container of a shared set.
+pub fn set_resource(set: &ExecutorSpec) -> Resource {
+    set.profile.resource()
+}
+
+/// Size of a task's own container: its memory, the executor's reserve, and the processors of one task.
+pub fn own_resource(set: &ExecutorSpec, stage: &StageSpec, memory: Bytes) -> Resource {
+    let milli = u64::from(set.profile.cpus.milli()) * u64::from(stage.cpus_per_task) / u64::from(set.slots.max(1));
+    let cpus = Cpus::from_milli(u32::try_from(milli).unwrap_or(u32::MAX).max(1));
+    Resource::new(headroom_config::job::fit::own_container(memory, set.reserve), cpus)
+}
+
+/// What every executor of the application is told by its environment.
+#[derive(Clone, Debug)]
+pub struct Greeting {
+    /// Where this master listens.
+    pub master_url: String,
+    /// The application's secret.
+    pub token: String,
+}
+
+/// The launch of an executor with `slots` slots.
+pub fn launch(greeting: &Greeting, slots: u32) -> LaunchSpec {
+    let env = [
+        ("HEADROOM_MASTER_URL", greeting.master_url.clone()),
+        ("HEADROOM_APP_TOKEN", greeting.token.clone()),
+        ("HEADROOM_SLOTS", slots.to_string()),
+    ];
+    LaunchSpec {
+        command: vec!["executor".to_owned()],
+        env: env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+        task_groups: true,
+        ..LaunchSpec::default()
+    }
+}
+
+/// Slots of a container of this purpose.
+pub fn slots_of(job: &JobSpec, purpose: Purpose) -> u32 {
+    match purpose {
+        Purpose::Set(set) => job.executors.get(set).map_or(1, |s| s.slots),
+        Purpose::Own(_) => 1,
+    }
+}
+
+/// An attempt for which a start is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// Which.
+    pub id: &'a TaskAttemptId,
+    /// What it is given.
+    pub size: &'a Size,
+    /// How the attempt before it ended; empty for the first one.
+    pub previous: &'a str,
+}
+
+/// What the executor is told: templates filled in.
+pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_dir: Option<&str>) -> TaskStart {
+    let fill = |place| value(place, job, stage, attempt);
+    let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(fill))).collect();
+    env.extend(task_env(job, stage, attempt));
+    let profile = &attempt.size.profile;
+    TaskStart {
+        attempt: attempt.id.clone(),
+        command: stage.command.iter().map(|word| word.fill(fill)).collect(),
+        env,
+        cwd: base_dir.map(str::to_owned),
+        slots: attempt.size.slots,
+        limit: match stage.enforce {
+            TaskLimit::Task => Some(profile.memory()),
+            TaskLimit::Executor => None,
+        },
+        heap: match stage.runtime {
+            Runtime::Native => None,
+            Runtime::Jvm => Some(profile.heap),
+        },
+        heap_exit_codes: stage.heap_exit_codes.clone(),
+        timeout_ms: stage.timeout.map(millis),
+    }
+}
+
+fn task_env(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>) -> Vec<(String, String)> {
+    let id = attempt.id;
+    let profile = &attempt.size.profile;
+    let mut env = vec![
+        ("HEADROOM_JOB", job.name.to_string()),
+        ("HEADROOM_STAGE", stage.name.to_string()),
+        ("HEADROOM_TASK", id.task.to_string()),
+        ("HEADROOM_INDEX", id.task.index.to_string()),
+        ("HEADROOM_ATTEMPT", id.attempt.to_string()),
+        ("HEADROOM_RUNG", attempt.size.rung.to_string()),
+        ("HEADROOM_MEMORY_BYTES", profile.memory().get().to_string()),
+        ("HEADROOM_SLOTS", attempt.size.slots.to_string()),
+        ("HEADROOM_PREVIOUS_REASON", attempt.previous.to_owned()),
+    ];
+    if stage.runtime == Runtime::Jvm {
+        env.push(("HEADROOM_HEAP_BYTES", profile.heap.get().to_string()));
+    }
+    env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+}
+
+fn value(place: Placeholder, job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>) -> String {
+    let profile = &attempt.size.profile;
+    match place {
+        Placeholder::Index => attempt.id.task.index.to_string(),
+        Placeholder::Attempt => attempt.id.attempt.to_string(),
+        Placeholder::Rung => attempt.size.rung.to_string(),
+        Placeholder::Heap => jvm_size(profile.heap),
+        Placeholder::HeapMib => profile.heap.whole_mib().to_string(),
+        Placeholder::Memory => profile.memory().get().to_string(),
+        Placeholder::MemoryMib => profile.memory().whole_mib().to_string(),
+        Placeholder::Overhead => profile.overhead.get().to_string(),
+        Placeholder::Slots => attempt.size.slots.to_string(),
+        Placeholder::Stage => stage.name.to_string(),
+        Placeholder::Job => job.name.to_string(),
+    }
+}
+
+/// A size as `-Xmx` takes it: whole MiB where it is some, else whole KiB.
+fn jvm_size(bytes: Bytes) -> String {
+    let mib = 1 << 20;
+    if bytes.get() >= mib && bytes.get().is_multiple_of(mib) {
+        format!("{}m", bytes.get() / mib)
+    } else {
+        format!("{}k", bytes.get() >> 10)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,371 @@
+//! The tasks of a job, stage by stage, and the queue of those that wait for slots.
+//!
+//! Owned by the core. Only [`on`] changes where a task is in its life.
+
+use std::collections::BTreeSet;
+
+use headroom_config::JobSpec;
+use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick};
+use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Elsewhere, Place, Size, Spent};
+
+/// A task by its place in the job: number of its stage, and index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TaskKey {
+    /// The stage's place in the job file.
+    pub stage: usize,
+    /// The task's place in the stage's array, from the array's first index.
+    pub index: u32,
+}
+
+/// Where a task is in its life.
+///
+/// ```text
+///            stage may begin            placed              ended well
+///  Blocked ------------------> Pending --------> Running -----------------> Done
+///     |                         |   ^               |
+///     |        given up         |   |  again        |  given up
+///     +----------> Failed <-----+   +---------------+-------------> Failed
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Its stage has not begun.
+    Blocked,
+    /// Waits for slots or for its container.
+    Pending {
+        /// Not placed before this moment.
+        ready: Tick,
+    },
+    /// An attempt runs, or is about to.
+    Running {
+        /// In which container.
+        container: ContainerId,
+    },
+    /// Done.
+    Done,
+    /// Given up.
+    Failed,
+}
+
+/// What happens to a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Its stage may begin.
+    Unblocked,
+    /// An attempt is given to an executor.
+    Placed {
+        /// In this container.
+        container: ContainerId,
+    },
+    /// The attempt ended well.
+    Succeeded,
+    /// It runs again.
+    Again {
+        /// Not before this moment.
+        ready: Tick,
+    },
+    /// It is given up.
+    GivenUp,
+}
+
+/// A change that cannot happen in that state. The state is kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a task that is {state:?} cannot be {change:?}")]
+pub struct Illegal {
+    /// Where it was.
+    pub state: State,
+    /// What was to happen.
+    pub change: Change,
+}
+
+/// The only place where a task's state changes.
+pub fn on(state: State, change: Change) -> Result<State, Illegal> {
+    match state {
+        State::Blocked => match change {
+            Change::Unblocked => Ok(State::Pending { ready: Tick(0) }),
+            Change::GivenUp => Ok(State::Failed),
+            Change::Placed { .. } | Change::Succeeded | Change::Again { .. } => Err(Illegal { state: State::Blocked, change }),
+        },
+        State::Pending { ready } => match change {
+            Change::Unblocked => Ok(State::Pending { ready }),
+            Change::Placed { container } => Ok(State::Running { container }),
+            Change::GivenUp => Ok(State::Failed),
+            Change::Succeeded | Change::Again { .. } => Err(Illegal { state: State::Pending { ready }, change }),
+        },
+        State::Running { container } => match change {
+            Change::Succeeded => Ok(State::Done),
+            Change::Again { ready } => Ok(State::Pending { ready }),
+            Change::GivenUp => Ok(State::Failed),
+            Change::Unblocked | Change::Placed { .. } => Err(Illegal { state: State::Running { container }, change }),
+        },
+        State::Done => Err(Illegal { state: State::Done, change }),
+        State::Failed => Err(Illegal { state: State::Failed, change }),
+    }
+}
+
+/// Where a repeated attempt should not run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Avoid {
+    /// Not in this container.
+    pub container: Option<ContainerId>,
+    /// Not on this node.
+    pub node: Option<NodeId>,
+}
+
+/// One task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its id.
+    pub id: TaskId,
+    /// Where it is in its life.
+    pub state: State,
+    /// What its next, or running, attempt is given.
+    pub size: Size,
+    /// What it has used of its budgets.
+    pub spent: Spent,
+    /// Where its next attempt should not run.
+    pub avoid: Avoid,
+    /// Every attempt, the first one first.
+    pub attempts: Vec<AttemptRow>,
+    /// Why it waits, or why it was given up.
+    pub note: String,
+    /// Since when a wide attempt has waited for slots to come free together.
+    pub wide_since: Option<Tick>,
+    /// True from the first change of size on.
+    pub escalated: bool,
+}
+
+impl Task {
+    /// The attempt that runs now.
+    pub fn open_attempt(&self) -> Option<&AttemptRow> {
+        self.attempts.last().filter(|row| row.ended.is_none())
+    }
+    /// As [`Task::open_attempt`], to change it.
+    pub fn open_attempt_mut(&mut self) -> Option<&mut AttemptRow> {
+        self.attempts.last_mut().filter(|row| row.ended.is_none())
+    }
+    /// The id of the next attempt.
+    pub fn next_attempt(&self) -> TaskAttemptId {
+        let attempt = u32::try_from(self.attempts.len()).unwrap_or(u32::MAX).saturating_add(1);
+        TaskAttemptId { task: self.id.clone(), attempt }
+    }
+    /// How its last attempt ended.
+    pub fn previous_reason(&self) -> Option<ExitReason> {
+        self.attempts.iter().rev().find_map(|row| row.reason)
+    }
+    /// True when nothing will happen to it any more.
+    pub fn is_final(&self) -> bool {
+        match self.state {
+            State::Done | State::Failed => true,
+            State::Blocked | State::Pending { .. } | State::Running { .. } => false,
+        }
+    }
+    /// Where it is, as it is shown.
+    pub fn row_state(&self) -> TaskState {
+        match self.state {
+            State::Blocked => TaskState::Blocked,
+            State::Pending { .. } => TaskState::Pending,
+            State::Running { .. } => TaskState::Running,
+            State::Done => TaskState::Done,
+            State::Failed => TaskState::Failed,
+        }
+    }
+    /// The row of it that is shown.
+    pub fn row(&self) -> TaskRow {
+        TaskRow {
+            task: self.id.clone(),
+            state: self.row_state(),
+            profile: self.size.profile.clone(),
+            rung: self.size.rung,
+            note: self.note.clone(),
+            attempts: self.attempts.clone(),
+        }
+    }
+    /// Remembers where a repeated attempt should not run.
+    pub fn avoid_after(&mut self, elsewhere: Elsewhere, container: &ContainerId, node: &NodeId) {
+        self.avoid = match elsewhere {
+            Elsewhere::No => Avoid::default(),
+            Elsewhere::Executor => Avoid { container: Some(container.clone()), node: None },
+            Elsewhere::Node => Avoid { container: None, node: Some(node.clone()) },
+        };
+    }
+}
+
+/// One stage.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Whether its tasks may run.
+    pub begun: bool,
+    /// Tasks of it that are not done and not given up.
+    pub left: u32,
+    /// Tasks of it that were given up.
+    pub failed: u32,
+    /// Tasks of it, by index from its first.
+    tasks: Vec<Task>,
+}
+
+/// All tasks of a job.
+#[derive(Clone, Debug)]
+pub struct TaskSets {
+    stages: Vec<Stage>,
+}
+
+impl TaskSets {
+    /// Every task of `job` at its first size, all of them blocked.
+    pub fn new(job: &JobSpec) -> Self {
+        TaskSets { stages: job.stages.iter().map(|spec| crate::spec::stage_of(job, spec)).collect() }
+    }
+
+    /// The stages in the order of the job file.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+    /// The stage of that number.
+    pub fn stage_mut(&mut self, stage: usize) -> Option<&mut Stage> {
+        self.stages.get_mut(stage)
+    }
+    /// A task.
+    pub fn get(&self, key: TaskKey) -> Option<&Task> {
+        self.stages.get(key.stage)?.tasks.get(usize::try_from(key.index).ok()?)
+    }
+    /// A task, to change it.
+    pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut Task> {
+        self.stages.get_mut(key.stage)?.tasks.get_mut(usize::try_from(key.index).ok()?)
+    }
+    /// Every task in the order of stage and index.
+    pub fn iter(&self) -> impl Iterator<Item = (TaskKey, &Task)> {
+        self.stages
+            .iter()
+            .enumerate()
+            .flat_map(|(stage, s)| (0u32..).zip(&s.tasks).map(move |(index, t)| (TaskKey { stage, index }, t)))
+    }
+    /// The keys of one stage.
+    pub fn keys_of(&self, stage: usize) -> impl Iterator<Item = TaskKey> + use<> {
+        let count = self.stages.get(stage).map_or(0, |s| u32::try_from(s.tasks.len()).unwrap_or(u32::MAX));
+        (0..count).map(move |index| TaskKey { stage, index })
+    }
+    /// The task that an id names.
+    pub fn find(&self, job: &JobSpec, id: &TaskId) -> Option<TaskKey> {
+        let stage = job.stages.iter().position(|s| s.name == id.stage)?;
+        let index = id.index.checked_sub(job.stages.get(stage)?.first)?;
+        let key = TaskKey { stage, index };
+        self.get(key).map(|_| key)
+    }
+}
+
+impl Stage {
+    /// A stage of these tasks.
+    pub fn new(tasks: Vec<Task>) -> Self {
+        let left = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+        Stage { begun: false, left, failed: 0, tasks }
+    }
+}
+
+/// The order in which waiting tasks are served: escalated ones first, then by stage and index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    rung: std::cmp::Reverse<u32>,
+    key: TaskKey,
+}
+
+/// Tasks of one executor set that wait for slots, and those that wait for their time.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    ready: BTreeSet<Turn>,
+    later: BTreeSet<(Tick, TaskKey)>,
+    slots: u64,
+}
+
+impl Queue {
+    /// A task waits from now on.
+    pub fn push(&mut self, key: TaskKey, task: &Task, ready: Tick) {
+        debug_assert_eq!(task.size.place, Place::Shared, "a task with a container of its own does not queue");
+        let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, &task.size)) };
+        if new {
+            self.slots += u64::from(task.size.slots);
+        }
+    }
+    /// A task waits no longer. `size` is the one it was pushed with.
+    pub fn remove(&mut self, key: TaskKey, size: &Size) {
+        let waiting: Vec<(Tick, TaskKey)> = self.later.iter().filter(|(_, k)| *k == key).copied().collect();
+        let found = self.ready.remove(&turn(key, size)) || !waiting.is_empty();
+        for entry in waiting {
+            self.later.remove(&entry);
+        }
+        if found {
+            self.slots = self.slots.saturating_sub(u64::from(size.slots));
+        }
+    }
+    /// The tasks whose time has come by `now` join those that are ready.
+    pub fn wake(&mut self, now: Tick, size_of: impl Fn(TaskKey) -> Option<Size>) {
+        while let Some((at, key)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
+            self.later.remove(&(at, key));
+            if let Some(size) = size_of(key) {
+                self.ready.insert(turn(key, &size));
+            }
+        }
+    }
+    /// The tasks that are ready, in the order they are served.
+    pub fn ready(&self) -> impl Iterator<Item = TaskKey> {
+        self.ready.iter().map(|t| t.key)
+    }
+    /// When the next waiting task becomes ready.
+    pub fn next_ready(&self) -> Option<Tick> {
+        self.later.first().map(|(at, _)| *at)
+    }
+    /// Slots that all waiting tasks take together.
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+    /// True when the task waits here.
+    pub fn contains(&self, key: TaskKey) -> bool {
+        self.ready.iter().any(|t| t.key == key) || self.later.iter().any(|(_, k)| *k == key)
+    }
+}
+
+fn turn(key: TaskKey, size: &Size) -> Turn {
+    Turn { rung: std::cmp::Reverse(size.rung), key }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container() -> ContainerId {
+        "job.1.e1.c1".parse().expect("id")
+    }
+
+    #[test]
+    fn every_state_answers_every_change() {
+        let states = [
+            State::Blocked,
+            State::Pending { ready: Tick(0) },
+            State::Running { container: container() },
+            State::Done,
+            State::Failed,
+        ];
+        let changes = [
+            Change::Unblocked,
+            Change::Placed { container: container() },
+            Change::Succeeded,
+            Change::Again { ready: Tick(5) },
+            Change::GivenUp,
+        ];
+        let legal: Vec<Vec<bool>> =
+            states.iter().map(|s| changes.iter().map(|c| on(s.clone(), c.clone()).is_ok()).collect()).collect();
+        assert_eq!(legal[0], [true, false, false, false, true], "blocked");
+        assert_eq!(legal[1], [true, true, false, false, true], "pending");
+        assert_eq!(legal[2], [false, false, true, true, true], "running");
+        assert_eq!(legal[3], [false; 5], "done");
+        assert_eq!(legal[4], [false; 5], "failed");
+    }
+
+    #[test]
+    fn an_illegal_change_names_both_and_keeps_the_state() {
+        let error = on(State::Done, Change::Succeeded).expect_err("illegal");
+        assert_eq!(error.state, State::Done);
+        assert!(error.to_string().contains("Done"));
+    }
+}

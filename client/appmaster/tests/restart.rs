@@ -1,0 +1,94 @@
+//! The master may die after any record: whoever takes over ends the job with the same result.
+
+mod world;
+
+use headroom_types::ExitReason;
+use headroom_wire::v1::job::Mode;
+use proptest::prelude::*;
+use world::{Fault, Habit, Scenario};
+
+const JOB: &str = r#"
+version = 1
+name = "figure"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+count = 2
+slots = 4
+[[stage]]
+name = "map"
+count = 10
+command = ["prog"]
+[[stage]]
+name = "reduce"
+after = ["map"]
+count = 2
+command = ["prog"]
+[retry]
+cap = "1GiB"
+"#;
+
+fn job(mode: Mode) -> Scenario {
+    Scenario::of(JOB)
+        .mode(mode)
+        .usual(Habit::native(50, 2000))
+        .habit("map/1", Habit::native(190, 2000))
+        .habit("map/4", Habit::native(300, 2000))
+        .habit("map/6", Habit::ending(&[ExitReason::Exit { code: 1 }]))
+        .habit("map/8", Habit::native(5000, 2000))
+        .habit("reduce/1", Habit::native(100, 2000))
+}
+
+#[test]
+fn after_every_record_a_restart_leads_to_the_same_end() {
+    for mode in Mode::ALL {
+        let whole = job(mode).run();
+        assert!(whole.records.len() > 30);
+        for n in 1..=whole.records.len() {
+            let restarted = job(mode).fault(Fault::MasterDiesAfter(n)).run();
+            assert_eq!(restarted.result(), whole.result(), "{mode:?}: died after record {n}: {:?}", whole.records[n - 1]);
+            assert_eq!(restarted.outcome.map(|o| o.ending), whole.outcome.as_ref().map(|o| o.ending), "{mode:?} {n}");
+        }
+    }
+}
+
+#[test]
+fn a_restart_reruns_nothing_that_is_still_running() {
+    let whole = job(Mode::Headroom).run();
+    for n in 1..whole.records.len() {
+        let restarted = job(Mode::Headroom).fault(Fault::MasterDiesAfter(n)).run();
+        let totals = restarted.core.totals();
+        assert_eq!((totals.transient, totals.memory_kills), (0, whole.core.totals().memory_kills), "died after record {n}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Safety: no task is both lost and counted done; no budget is passed (checked by the invariants after every step).
+    /// Liveness: every job ends, whatever dies.
+    #[test]
+    fn whatever_dies_the_job_ends_with_every_task_decided(
+        needs in proptest::collection::vec(1u64..700, 12),
+        lost_at in 1u64..8000, nth in 0usize..3, dies in 1usize..60, twice in any::<bool>(), rm_at in 1u64..8000, mode in 0usize..4,
+    ) {
+        let mut s = Scenario::of(JOB).mode(Mode::ALL[mode]).nodes(&[1500, 700]);
+        for (i, need) in needs.iter().enumerate() {
+            let id = if i < 10 { format!("map/{i}") } else { format!("reduce/{}", i - 10) };
+            s = s.habit(&id, Habit::native(*need, 500 + need * 3));
+        }
+        s = s.fault(Fault::ContainerEnds { at_ms: lost_at, nth, reason: ExitReason::NodeLost });
+        s = s.fault(Fault::MasterDiesAfter(dies)).fault(Fault::ManagerRestarts { at_ms: rm_at });
+        if twice {
+            s = s.fault(Fault::Twice);
+        }
+        let world = s.run();
+        let totals = world.core.totals();
+        prop_assert!(totals.running == 0 && totals.done + totals.failed <= 12);
+        if Mode::ALL[mode] == Mode::Headroom {
+            prop_assert_eq!(totals.failed, 0, "every task fits some node");
+        }
+    }
+}

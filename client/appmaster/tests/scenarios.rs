@@ -1,0 +1,366 @@
+//! Stories of whole jobs: the policy in all its modes, restarts, losses and late news.
+
+mod world;
+
+use headroom_appmaster::event::Ending;
+use headroom_types::ExitReason;
+use headroom_wire::v1::job::{Mode, TaskState};
+use world::{Fault, Habit, Scenario, World};
+
+/// 20 tasks on 2 executors of 4 slots with 64 MiB each.
+const FIGURE: &str = r#"
+version = 1
+name = "figure"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+count = 2
+slots = 4
+[[stage]]
+name = "group"
+array = "0-19"
+command = ["prog", "{index}"]
+"#;
+
+/// Four tasks need three times their share, one more than a whole executor.
+fn figure(mode: Mode) -> Scenario {
+    let mut s = Scenario::of(FIGURE).mode(mode).usual(Habit::native(50, 2000)).habit("group/19", Habit::native(300, 2000));
+    for heavy in [3, 7, 11, 15] {
+        s = s.habit(&format!("group/{heavy}"), Habit::native(190, 2000));
+    }
+    s
+}
+
+fn done(world: &World) -> u32 {
+    world.core.totals().done
+}
+
+#[test]
+fn the_figure_in_mode_headroom_loses_no_task_and_no_innocent() {
+    let world = figure(Mode::Headroom).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.failed, totals.innocent_reruns), (20, 0, 0));
+    assert_eq!(world.sizes("group/3"), [64, 128, 192], "the cheap step first, then a container of its own");
+    assert_eq!(world.sizes("group/19"), [64, 128, 192, 384]);
+    assert_eq!(world.sizes("group/0"), [64]);
+    assert_eq!((totals.escalated, totals.memory_kills), (5, 11));
+    let slots: Vec<u32> = world.row("group/3").attempts.iter().map(|a| a.slots).collect();
+    assert_eq!(slots, [1, 2, 1]);
+    let second = &world.row("group/3").attempts[1].container;
+    assert!(world.rows.values().any(|r| r.attempts[0].container == *second), "no new container for the cheap step");
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Succeeded));
+    assert!(totals.rerun_byte_ms > 0 && totals.rerun_byte_ms < totals.allocated_byte_ms);
+}
+
+#[test]
+fn the_figure_in_mode_uber_loses_the_one_that_needs_more_than_an_executor() {
+    let world = figure(Mode::Uber).run();
+    assert_eq!((done(&world), world.core.totals().failed), (19, 1));
+    assert_eq!(world.sizes("group/3"), [64, 256]);
+    assert_eq!(world.row("group/3").attempts[1].slots, 4, "alone on a whole executor");
+    assert_eq!(world.row("group/19").state, TaskState::Failed);
+    assert_eq!(world.sizes("group/19"), [64, 256], "killed alone on a whole one is final");
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+}
+
+#[test]
+fn the_figure_in_mode_pinterest_climbs_to_larger_executors() {
+    let world = figure(Mode::Pinterest).run();
+    assert_eq!((done(&world), world.core.totals().failed), (20, 0));
+    assert_eq!(world.sizes("group/3"), [64, 128, 2 * 288 - 32]);
+    assert_eq!(world.sizes("group/19"), [64, 128, 2 * 288 - 32]);
+}
+
+#[test]
+fn the_figure_in_mode_fixed_loses_all_that_need_more() {
+    let world = figure(Mode::Fixed).run();
+    assert_eq!((done(&world), world.core.totals().failed), (15, 5));
+    assert_eq!(world.sizes("group/19"), [64; 4]);
+    assert_eq!(world.core.totals().escalated, 0);
+}
+
+#[test]
+fn events_tell_the_way_of_a_task_in_words() {
+    let world = figure(Mode::Headroom).run();
+    let of =
+        |reason: &str| world.words(reason).into_iter().filter(|m| m.contains("group/3")).map(str::to_owned).collect::<Vec<_>>();
+    let killed = of("OomKilled");
+    assert!(killed[0].starts_with("group/3@1 killed at 64 MiB (native memory) on n0"), "{killed:?}");
+    assert_eq!(
+        of("Escalated"),
+        ["group/3 rung 1 → 2 (64 → 128 MiB, 2 slots)", "group/3 rung 2 → 3 (128 → 192 MiB, own container)"]
+    );
+    assert_eq!(of("TaskFinished"), ["group/3@3 done, peak 190 MiB"]);
+    assert_eq!(world.words("JobStarted"), ["figure: 20 tasks in 1 stages, mode headroom"]);
+}
+
+const ONE: &str = r#"
+version = 1
+name = "one"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+count = 2
+slots = 4
+[[stage]]
+name = "map"
+count = 4
+command = ["prog"]
+"#;
+
+#[test]
+fn a_task_above_every_size_ends_with_a_message_that_says_what_to_do() {
+    let world = Scenario::of(ONE).nodes(&[1024]).habit("map/2", Habit::native(4000, 1000)).run();
+    let row = world.row("map/2");
+    assert_eq!((row.state, done(&world)), (TaskState::Failed, 3));
+    assert_eq!(world.sizes("map/2"), [64, 128, 192, 384, 992], "four times is beyond the cap: one jump to it");
+    assert!(
+        row.note.contains("map/2") && row.note.contains("992 MiB") && row.note.contains("1 GiB") && row.note.contains("split"),
+        "{}",
+        row.note
+    );
+    assert_eq!(world.words("EscalationExhausted").len(), 1);
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+}
+
+#[test]
+fn the_jobs_own_cap_is_kept() {
+    let world = Scenario::of(&format!("{ONE}[retry]\ncap = \"256MiB\"\n")).habit("map/0", Habit::native(300, 1000)).run();
+    assert_eq!(world.sizes("map/0"), [64, 128, 192, 256]);
+    assert!(world.row("map/0").note.contains("retry.cap"), "{}", world.row("map/0").note);
+}
+
+#[test]
+fn what_can_never_fit_is_told_at_once_with_the_largest_node() {
+    let world = Scenario::of(ONE).nodes(&[200, 100]).run();
+    assert_eq!((done(&world), world.core.totals().failed), (0, 4));
+    assert!(world.row("map/0").note.contains("288 MiB") && world.row("map/0").note.contains("200 MiB"));
+    assert!(world.now_ms < 2000 && world.granted.is_empty(), "nothing was tried");
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
+}
+
+const JVM: &str = r#"
+version = 1
+name = "jvm"
+[profiles.exec]
+memory = "416MiB"
+cpus = 4
+[profiles.task]
+heap = "64MiB"
+overhead = "32MiB"
+[executors.main]
+profile = "exec"
+slots = 4
+[[stage]]
+name = "map"
+count = 2
+profile = "task"
+runtime = "jvm"
+command = ["java", "-Xmx{heap}"]
+"#;
+
+#[test]
+fn a_full_heap_grows_the_heap_only() {
+    let world = Scenario::of(JVM).usual(Habit::jvm(10, 10)).habit("map/1", Habit::jvm(100, 20)).run();
+    let sizes: Vec<(u64, u64)> =
+        world.row("map/1").attempts.iter().map(|a| (a.profile.heap.whole_mib(), a.profile.overhead.whole_mib())).collect();
+    assert_eq!(sizes, [(64, 32), (128, 32)]);
+    assert!(world.words("OomKilled")[0].contains("(heap full)"));
+}
+
+#[test]
+fn an_off_heap_kill_grows_the_overhead_only() {
+    let world = Scenario::of(JVM).usual(Habit::jvm(10, 10)).habit("map/1", Habit::jvm(60, 100)).run();
+    let sizes: Vec<(u64, u64)> =
+        world.row("map/1").attempts.iter().map(|a| (a.profile.heap.whole_mib(), a.profile.overhead.whole_mib())).collect();
+    assert_eq!(sizes.first(), Some(&(64, 32)));
+    assert!(sizes.iter().all(|(heap, _)| *heap == 64), "{sizes:?}");
+    assert!(sizes.last().is_some_and(|(_, overhead)| *overhead >= 100), "{sizes:?}");
+    assert!(world.words("OomKilled")[0].contains("(off-heap)"));
+}
+
+#[test]
+fn a_kill_that_was_not_its_fault_keeps_the_size_and_is_not_charged() {
+    let ends = [ExitReason::KilledExternally, ExitReason::NodeOom];
+    let world = Scenario::of(ONE).habit("map/1", Habit::ending(&ends)).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.transient, totals.memory_kills, totals.escalated), (4, 2, 0, 0));
+    assert_eq!(world.sizes("map/1"), [64, 64, 64]);
+}
+
+#[test]
+fn losses_without_fault_have_a_budget() {
+    let world = Scenario::of(ONE).habit("map/1", Habit::ending(&[ExitReason::KilledExternally; 9])).run();
+    assert_eq!(world.sizes("map/1").len(), 4, "three are free, the fourth is final");
+    assert_eq!(world.row("map/1").state, TaskState::Failed);
+}
+
+#[test]
+fn an_escalated_size_survives_a_loss() {
+    let mut habit = Habit::native(100, 1000);
+    habit.ends = vec![ExitReason::TaskOom, ExitReason::KilledExternally];
+    let world = Scenario::of(ONE).habit("map/1", habit).run();
+    assert_eq!(world.sizes("map/1"), [64, 128, 128]);
+}
+
+#[test]
+fn plain_failures_are_repeated_elsewhere_with_a_pause() {
+    let busy = Scenario::of(&ONE.replace("count = 4", "count = 8")).usual(Habit::native(1, 4000));
+    let world = busy.habit("map/1", Habit { runs_ms: 1000, ..Habit::ending(&[ExitReason::Exit { code: 1 }; 2]) }).run();
+    assert_eq!((done(&world), world.core.totals().memory_kills), (8, 0));
+    let attempts = &world.row("map/1").attempts;
+    assert_eq!(attempts.len(), 3);
+    assert_ne!(attempts[0].container, attempts[1].container, "another executor");
+    let pause = attempts[1].started.since(attempts[0].ended.expect("ended"));
+    assert!(pause.as_millis() >= 1000, "{pause:?}");
+}
+
+#[test]
+fn plain_failures_end_at_their_budget() {
+    let world = Scenario::of(ONE).habit("map/1", Habit::ending(&[ExitReason::Exit { code: 1 }; 9])).run();
+    assert_eq!(world.sizes("map/1"), [64; 4]);
+    assert!(world.row("map/1").note.contains("exit code 1"), "{}", world.row("map/1").note);
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
+}
+
+#[test]
+fn what_must_not_run_twice_never_does() {
+    let once = ONE.replace("command", "idempotent = \"no\"\ncommand");
+    let world =
+        Scenario::of(&once).habit("map/1", Habit::native(100, 1000)).habit("map/2", Habit::ending(&[ExitReason::NodeOom])).run();
+    assert_eq!((world.sizes("map/1").len(), world.sizes("map/2").len()), (1, 1));
+    assert_eq!(world.core.totals().failed, 2);
+    assert!(world.row("map/1").note.contains("must not run twice"));
+}
+
+#[test]
+fn repeated_and_late_reports_change_nothing() {
+    let world = figure(Mode::Headroom).fault(Fault::Twice).run();
+    let once = figure(Mode::Headroom).run();
+    let counted = |w: &World| (w.core.totals().memory_kills, w.core.totals().escalated, w.core.totals().done);
+    assert_eq!(counted(&world), counted(&once));
+    assert_eq!(world.result(), once.result());
+}
+
+#[test]
+fn a_lost_executor_costs_only_what_ran_in_it() {
+    let world = figure(Mode::Headroom).fault(Fault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost }).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.failed), (20, 0));
+    assert!((1..=4).contains(&totals.transient), "{totals:?}");
+    assert_eq!(totals.innocent_reruns, 0);
+    let set = "set-main".parse().expect("id");
+    assert_eq!(world.granted[&set], 3, "one was replaced");
+}
+
+#[test]
+fn an_executor_that_dies_for_one_task_costs_the_others_nothing() {
+    let shared = FIGURE.replace("command", "enforce = \"executor\"\ncommand");
+    let world =
+        Scenario::of(&shared).usual(Habit::native(50, 2000)).habit("group/2", Habit::native(300, 2000)).shared_fate().run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.failed), (20, 0), "{totals:?}");
+    assert!(totals.innocent_reruns > 0, "{totals:?}");
+    let innocent = world.rows.values().find(|r| r.attempts.len() > 1 && r.task.index != 2).expect("one ran twice");
+    assert!(innocent.attempts.iter().all(|a| a.profile.memory().whole_mib() == 64), "and kept its size");
+    assert_eq!(innocent.attempts[0].reason, Some(ExitReason::AncestorOom));
+    assert!(world.sizes("group/2").last().is_some_and(|s| *s >= 300));
+    assert_eq!(totals.escalated, 1);
+}
+
+#[test]
+fn a_wide_task_gets_its_slots_within_a_bounded_time() {
+    let long = FIGURE.replace("0-19", "0-199");
+    let world = Scenario::of(&long).usual(Habit::native(50, 3000)).habit("group/0", Habit::native(120, 3000)).run();
+    let attempts = &world.row("group/0").attempts;
+    let waited = attempts[1].started.since(attempts[0].ended.expect("ended"));
+    assert!(waited.as_secs() <= 20, "{waited:?}");
+    assert_eq!(attempts[1].slots, 2);
+}
+
+#[test]
+fn a_wide_task_falls_to_its_own_container_when_nothing_drains() {
+    let slow = FIGURE.replace("0-19", "0-7");
+    let mut s = Scenario::of(&slow).usual(Habit::native(50, 600_000));
+    s = s.habit("group/0", Habit::native(120, 3000));
+    let world = s.run();
+    let attempts = &world.row("group/0").attempts;
+    let waited = attempts[1].started.since(attempts[0].ended.expect("ended"));
+    assert!((20..=21).contains(&waited.as_secs()), "{waited:?}");
+    assert_eq!((attempts[1].slots, attempts[1].rung, attempts[1].profile.memory().whole_mib()), (1, 2, 128));
+    assert_eq!(world.words("TaskMoved").len(), 1);
+}
+
+const TWO: &str = r#"
+version = 1
+name = "two"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+count = 2
+slots = 4
+[[stage]]
+name = "map"
+count = 8
+command = ["prog"]
+[[stage]]
+name = "reduce"
+after = ["map"]
+command = ["prog"]
+"#;
+
+#[test]
+fn a_stage_begins_when_the_one_before_is_done() {
+    let world = Scenario::of(TWO).run();
+    let last = world.rows.values().filter(|r| r.task.stage.as_str() == "map").filter_map(|r| r.attempts[0].ended).max();
+    assert!(world.row("reduce/0").attempts[0].started >= last.expect("ended"));
+    assert_eq!(done(&world), 9);
+}
+
+#[test]
+fn a_stage_after_a_failed_one_is_never_run_and_says_so() {
+    let world = Scenario::of(TWO).habit("map/0", Habit::ending(&[ExitReason::Exit { code: 1 }; 4])).run();
+    assert_eq!(world.row("reduce/0").state, TaskState::Blocked);
+    assert!(world.row("reduce/0").note.contains("map"));
+    assert_eq!((done(&world), world.core.totals().failed), (7, 1), "the other tasks of the stage are not touched");
+}
+
+#[test]
+fn an_own_container_gets_the_room_of_executors_that_only_wait() {
+    // One node: both executors leave no room for the container of map/0, and only reduce, which waits for it, needs them.
+    let world = Scenario::of(TWO).nodes(&[600]).habit("map/0", Habit::native(400, 1000)).run();
+    assert_eq!((done(&world), world.core.totals().failed), (9, 0));
+    assert_eq!(world.sizes("map/0").last(), Some(&568), "the largest that the node can give");
+}
+
+#[test]
+fn executors_that_never_start_end_the_job_with_a_reason() {
+    let world = Scenario::of(ONE).fault(Fault::NothingStarts).run();
+    assert_eq!(world.core.totals().failed, 4);
+    assert!(world.row("map/0").note.contains("set-main") && world.row("map/0").note.contains("could not be started"));
+    assert!(world.granted.values().all(|n| *n <= 10), "{:?}", world.granted);
+}
+
+#[test]
+fn a_restart_of_the_resource_manager_disturbs_nothing() {
+    let world = figure(Mode::Headroom).fault(Fault::ManagerRestarts { at_ms: 2500 }).run();
+    let once = figure(Mode::Headroom).run();
+    assert_eq!(world.result(), once.result());
+    let totals = world.core.totals();
+    assert_eq!((totals.memory_kills, totals.transient), (once.core.totals().memory_kills, 0));
+    assert_eq!(world.granted, once.granted, "nothing was granted twice");
+}
+
+#[test]
+fn executors_are_sent_home_when_nothing_needs_them() {
+    let mut s = Scenario::of(FIGURE).usual(Habit::native(50, 1000));
+    s = s.habit("group/0", Habit::native(50, 60_000));
+    let world = s.run();
+    assert!(world.core.fleet().executors.len() <= 1, "the other one had nothing to do for a minute");
+}
