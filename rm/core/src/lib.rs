@@ -1,1 +1,37 @@
-//! Stub.
+//! The resource manager's pure core: applications, attempts, containers, nodes and the scheduler as plain values.
+//!
+//! One function, [`Cluster::step`], takes the time and one event and writes effects. It owns every table of the cluster.
+//!
+//! *Architecture Invariant*: no clock, no file, no socket, no hash order, no message type of the wire and none of the disk. The
+//! daemon and the simulation drive the very same code.
+
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod ask;
+pub mod attempt;
+pub mod check;
+pub mod cluster;
+pub mod container;
+pub mod event;
+pub mod explain;
+pub mod history;
+pub mod ledger;
+pub mod node;
+pub mod queue;
+pub mod sched;
+pub mod testkit;
+pub mod timer;
+
+mod apps;
+mod leases;
+mod masters;
+mod nodes;
+
+pub use cluster::{Cluster, Restored, RestoredApp, Settings};
+pub use event::{
+    Answer, Answered, Call, CallId, Effect, Event, Granted, Health, Launch, Level, LogLine, Master, NewApp, Outcome, Phase,
+    Refusal, Registration, Report, RunOrder, Save, SavedStage, SavedState, Seen, Sync, Update, UpdateKind, Verdict, Want,
+};
+pub use explain::{Why, WhyNode};
+pub use history::Finished;

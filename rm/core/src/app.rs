@@ -1,0 +1,397 @@
+//! One application: its record and the machine of its life.
+//!
+//! Owned by the cluster. Never touches containers or nodes: what should happen to them comes out as [`Act`]s.
+//!
+//! ```text
+//!              master there                end(outcome)               empty
+//!  Accepted ───────────────► Running ───────────────────► Finishing ─────────► Ended
+//!     │                                                      ▲
+//!     └──────────────────── end(outcome) ────────────────────┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
+
+use crate::ask::{Request, Tally};
+use crate::attempt;
+use crate::event::{Master, NewApp, Outcome, SavedStage, SavedState, Update, UpdateKind};
+
+/// Where an application is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Durable; its master has not registered.
+    Accepted,
+    /// Its master has registered once.
+    Running,
+    /// Its containers are being stopped.
+    Finishing {
+        /// What it will be.
+        outcome: Outcome,
+    },
+    /// Nothing will happen any more.
+    Ended {
+        /// What it was.
+        outcome: Outcome,
+    },
+}
+
+/// What can happen to an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Its master registered.
+    MasterThere,
+    /// Its master said so, its attempts are used up, or somebody killed it.
+    End(Outcome),
+    /// Its last container is gone.
+    Empty,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It runs for the first time.
+    Started,
+    /// Drop its requests and stop its containers.
+    WindDown,
+    /// It is over.
+    Over,
+}
+
+/// The event has no meaning in this state; the state is kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("application in state {state:?} cannot take {event:?}")]
+pub struct Illegal {
+    /// The state.
+    pub state: State,
+    /// The event.
+    pub event: Event,
+}
+
+/// The only place where an application's state changes.
+pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illegal> {
+    match state {
+        State::Accepted => match event {
+            Event::MasterThere => {
+                out.push(Act::Started);
+                Ok(State::Running)
+            }
+            Event::End(outcome) => Ok(wind_down(outcome, out)),
+            Event::Empty => Err(Illegal { state, event }),
+        },
+        State::Running => match event {
+            Event::MasterThere => Ok(state), // a later attempt, or the same one after a restart
+            Event::End(outcome) => Ok(wind_down(outcome, out)),
+            Event::Empty => Err(Illegal { state, event }),
+        },
+        State::Finishing { outcome } => match event {
+            Event::MasterThere | Event::End(_) => Ok(state), // late: the end is decided
+            Event::Empty => {
+                out.push(Act::Over);
+                Ok(State::Ended { outcome })
+            }
+        },
+        State::Ended { .. } => match event {
+            Event::MasterThere | Event::End(_) | Event::Empty => Ok(state), // late, on purpose
+        },
+    }
+}
+
+fn wind_down(outcome: Outcome, out: &mut Vec<Act>) -> State {
+    out.push(Act::WindDown);
+    State::Finishing { outcome }
+}
+
+impl State {
+    /// The word people see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Accepted => "accepted",
+            State::Running => "running",
+            State::Finishing { .. } => "finishing",
+            State::Ended { outcome: Outcome::Succeeded } => "finished",
+            State::Ended { outcome: Outcome::Failed } => "failed",
+            State::Ended { outcome: Outcome::Killed } => "killed",
+        }
+    }
+    /// Its end is decided, or has come.
+    pub fn is_ending(self) -> bool {
+        match self {
+            State::Accepted | State::Running => false,
+            State::Finishing { .. } | State::Ended { .. } => true,
+        }
+    }
+    /// Nothing will happen any more.
+    pub fn is_over(self) -> bool {
+        match self {
+            State::Accepted | State::Running | State::Finishing { .. } => false,
+            State::Ended { .. } => true,
+        }
+    }
+}
+
+/// Where an application's record came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Submitted in this life of the resource manager.
+    New,
+    /// Loaded from the store: nodes may still have containers of it that nobody has told of.
+    Restored,
+}
+
+/// The size of a master; grows when it runs out of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MasterSize {
+    /// Of its container.
+    pub resource: Resource,
+    /// Its heap budget. Bytes.
+    pub heap: Option<Bytes>,
+}
+
+/// One application.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// Its id.
+    pub id: AppId,
+    /// As submitted.
+    pub spec: Arc<NewApp>,
+    /// When it was accepted.
+    pub submitted: UnixMillis,
+    /// When it ended.
+    pub ended: Option<UnixMillis>,
+    /// Where it is in its life.
+    pub state: State,
+    /// Why it ended as it did.
+    pub diagnostics: String,
+    /// Number of the current attempt.
+    pub attempt: u32,
+    /// Where that attempt is in its life.
+    pub run: attempt::State,
+    /// Attempts that failed by their own fault.
+    pub charged: u32,
+    /// Attempts that were lost through no fault of theirs.
+    pub uncharged: u32,
+    /// Size of a managed master.
+    pub master: Option<MasterSize>,
+    /// Where the latest attempt ran; the next one goes there when it can.
+    pub master_node: Option<NodeId>,
+    /// A node the next attempt should keep away from.
+    pub master_avoid: Option<NodeId>,
+    /// Where its master listens for executors.
+    pub master_url: Option<String>,
+    /// What it asks for.
+    pub requests: BTreeMap<RequestId, Request>,
+    /// What it was given, by request; kept when the request is withdrawn.
+    pub tallies: BTreeMap<RequestId, Tally>,
+    /// Its containers in the cluster's table.
+    pub containers: BTreeSet<ContainerId>,
+    /// Updates its master has not acknowledged.
+    pub updates: Updates,
+    /// Where this record came from.
+    pub origin: Origin,
+}
+
+impl App {
+    /// A new application.
+    pub fn new(id: AppId, spec: Arc<NewApp>, submitted: UnixMillis) -> Self {
+        let (run, master) = match &spec.master {
+            Master::Unmanaged => (attempt::State::Awaited, None),
+            Master::Managed { resource, launch, .. } => {
+                (attempt::State::Scheduled, Some(MasterSize { resource: resource.clone(), heap: launch.heap }))
+            }
+        };
+        App {
+            id,
+            spec,
+            submitted,
+            ended: None,
+            state: State::Accepted,
+            diagnostics: String::new(),
+            attempt: 1,
+            run,
+            charged: 0,
+            uncharged: 0,
+            master,
+            master_node: None,
+            master_avoid: None,
+            master_url: None,
+            requests: BTreeMap::new(),
+            tallies: BTreeMap::new(),
+            containers: BTreeSet::new(),
+            updates: Updates::default(),
+            origin: Origin::New,
+        }
+    }
+
+    /// An application as it was saved before a restart.
+    pub fn restored(id: AppId, spec: Arc<NewApp>, submitted: UnixMillis, saved: SavedState) -> Self {
+        let mut app = App::new(id, spec, submitted);
+        let managed = app.is_managed();
+        app.state = match saved.stage {
+            SavedStage::Accepted => State::Accepted,
+            SavedStage::Running => State::Running,
+            SavedStage::Finishing(outcome) => State::Finishing { outcome },
+            SavedStage::Ended(outcome) => State::Ended { outcome },
+        };
+        app.run = match (app.state.is_ending(), managed, saved.master) {
+            (true, _, _) => attempt::State::Over,
+            (false, true, None) => attempt::State::Scheduled,
+            (false, true, Some(container)) => attempt::State::Recovering { container: Some(container), found: false },
+            (false, false, _) => attempt::State::Recovering { container: None, found: false },
+        };
+        if let (Some(size), Some(resource)) = (&mut app.master, saved.master_size) {
+            *size = MasterSize { resource, heap: saved.master_heap };
+        }
+        app.diagnostics = saved.diagnostics;
+        app.attempt = saved.attempt;
+        app.charged = saved.charged;
+        app.uncharged = saved.uncharged;
+        app.master_node = saved.master_node;
+        app.ended = saved.ended;
+        app.origin = Origin::Restored;
+        app
+    }
+
+    /// What must survive a crash.
+    pub fn saved(&self) -> SavedState {
+        SavedState {
+            stage: match self.state {
+                State::Accepted => SavedStage::Accepted,
+                State::Running => SavedStage::Running,
+                State::Finishing { outcome } => SavedStage::Finishing(outcome),
+                State::Ended { outcome } => SavedStage::Ended(outcome),
+            },
+            diagnostics: self.diagnostics.clone(),
+            attempt: self.attempt,
+            charged: self.charged,
+            uncharged: self.uncharged,
+            master: self.run.container().cloned(),
+            master_node: self.master_node.clone(),
+            master_size: self.master.as_ref().map(|m| m.resource.clone()),
+            master_heap: self.master.as_ref().and_then(|m| m.heap),
+            ended: self.ended,
+        }
+    }
+
+    /// The resource manager launches its master.
+    pub fn is_managed(&self) -> bool {
+        match self.spec.master {
+            Master::Managed { .. } => true,
+            Master::Unmanaged => false,
+        }
+    }
+
+    /// The current attempt.
+    pub fn attempt_id(&self) -> AttemptId {
+        AttemptId { app: self.id.clone(), attempt: self.attempt }
+    }
+
+    /// Containers of all requests that are still to come.
+    pub fn pending(&self) -> u32 {
+        self.requests.keys().map(|r| self.missing(r)).fold(0, u32::saturating_add)
+    }
+
+    /// Containers of one request that are still to come.
+    pub fn missing(&self, request: &RequestId) -> u32 {
+        let Some(asked) = self.requests.get(request) else { return 0 };
+        asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, Tally::granted))
+    }
+
+    /// True for the container of the current attempt.
+    pub fn is_current_master(&self, container: &ContainerId) -> bool {
+        self.run.container() == Some(container)
+    }
+}
+
+/// Updates that a master has not acknowledged, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Updates {
+    acked: u64,
+    log: VecDeque<Update>,
+}
+
+impl Updates {
+    /// Adds one; the update with its number comes back.
+    pub fn push(&mut self, what: UpdateKind) -> Update {
+        let update = Update { cursor: self.last() + 1, what };
+        self.log.push_back(update.clone());
+        update
+    }
+    /// Number of the last update made.
+    pub fn last(&self) -> u64 {
+        self.log.back().map_or(self.acked, |u| u.cursor)
+    }
+    /// Number of the last update acknowledged.
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+    /// Takes an acknowledgement; the updates it covers come back. A number beyond the last one counts as the last.
+    pub fn ack(&mut self, cursor: u64) -> Vec<Update> {
+        let mut done = Vec::new();
+        while self.log.front().is_some_and(|u| u.cursor <= cursor) {
+            done.extend(self.log.pop_front());
+        }
+        if let Some(last) = done.last() {
+            self.acked = last.cursor;
+        }
+        done
+    }
+    /// All after `cursor` that are still kept.
+    pub fn after(&self, cursor: u64) -> impl Iterator<Item = &Update> {
+        self.log.iter().filter(move |u| u.cursor > cursor)
+    }
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.log.len()
+    }
+    /// True when all are acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.log.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILED: Outcome = Outcome::Failed;
+
+    #[test]
+    fn every_cell() {
+        let (fin, end) = (State::Finishing { outcome: FAILED }, State::Ended { outcome: FAILED });
+        let rows: [(State, Event, Option<State>, &[Act]); 12] = [
+            (State::Accepted, Event::MasterThere, Some(State::Running), &[Act::Started]),
+            (State::Accepted, Event::End(FAILED), Some(fin), &[Act::WindDown]),
+            (State::Accepted, Event::Empty, None, &[]),
+            (State::Running, Event::MasterThere, Some(State::Running), &[]),
+            (State::Running, Event::End(FAILED), Some(fin), &[Act::WindDown]),
+            (State::Running, Event::Empty, None, &[]),
+            (fin, Event::MasterThere, Some(fin), &[]),
+            (fin, Event::End(Outcome::Killed), Some(fin), &[]),
+            (fin, Event::Empty, Some(end), &[Act::Over]),
+            (end, Event::MasterThere, Some(end), &[]),
+            (end, Event::End(Outcome::Killed), Some(end), &[]),
+            (end, Event::Empty, Some(end), &[]),
+        ];
+        for (state, event, next, acts) in rows {
+            let mut out = Vec::new();
+            let got = on(state, event, &mut out);
+            assert_eq!(got.ok(), next, "{state:?} × {event:?}");
+            assert_eq!(out, acts, "{state:?} × {event:?}");
+        }
+    }
+
+    #[test]
+    fn updates_count_without_gaps_over_acknowledgements() {
+        let mut updates = Updates::default();
+        let container = "job.1.e1.c1".parse::<ContainerId>().expect("id");
+        let push = |u: &mut Updates| u.push(UpdateKind::Running { container: container.clone() }).cursor;
+        assert_eq!((push(&mut updates), push(&mut updates)), (1, 2));
+        assert_eq!(updates.ack(1).len(), 1);
+        assert_eq!(updates.ack(1).len(), 0, "acknowledging twice changes nothing");
+        assert_eq!(push(&mut updates), 3);
+        assert_eq!(updates.ack(99).len(), 2);
+        assert_eq!((updates.acked(), updates.last(), push(&mut updates)), (3, 3, 4));
+    }
+}

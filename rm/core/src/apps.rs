@@ -1,0 +1,323 @@
+//! Applications: submitted, killed, their attempts, their end.
+
+use std::sync::Arc;
+
+use headroom_types::{AppId, Charge, ExitReason, Name, Resource, StopCause, Tick};
+
+use crate::app::{self, App, MasterSize, Origin, State};
+use crate::attempt::{self, Failure};
+use crate::cluster::{Cluster, Ctx, MAX_LIVE_APPS, RestoredApp};
+use crate::container;
+use crate::event::{Answer, Level, Master, NewApp, Outcome, Refusal, Save};
+use crate::queue::Waiter;
+use crate::timer::Key;
+
+/// Attempts that may be lost through no fault of theirs before an application is given up all the same.
+const MAX_UNCHARGED: u32 = 20;
+
+impl Cluster {
+    pub(crate) fn submit(&mut self, spec: NewApp, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        if let Some(known) = spec.key.as_ref().and_then(|key| self.keys.get(key)).and_then(|id| self.apps.get(id)) {
+            return Ok(Answer::Submitted { app: known.id.clone(), attempt: known.attempt });
+        }
+        if self.apps.len().saturating_sub(self.ended.len()) >= MAX_LIVE_APPS {
+            return Err(Refusal::TooMany { what: "applications that have not ended".into(), most: MAX_LIVE_APPS });
+        }
+        if let Master::Managed { resource, .. } = &spec.master
+            && let Some((sentence, largest)) = self.never(resource, &[])
+        {
+            return Err(Refusal::NeverFits { sentence, largest });
+        }
+        self.last_app += 1;
+        let id = AppId::new(spec.name.clone(), self.last_app);
+        let spec = Arc::new(spec);
+        let app = App::new(id.clone(), spec.clone(), ctx.wall);
+        if let Some(key) = &spec.key {
+            self.keys.insert(key.clone(), id.clone());
+        }
+        ctx.save(Save::App { app: id.clone(), spec: spec.clone(), submitted: ctx.wall });
+        let managed = app.is_managed();
+        self.apps.insert(id.clone(), app);
+        self.save_app(&id, ctx);
+        ctx.log_app(Level::Normal, "JobSubmitted", &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
+        if managed {
+            self.enqueue_master(&id);
+        } else {
+            self.expect_master(&id, ctx.now);
+        }
+        Ok(Answer::Submitted { app: id, attempt: 1 })
+    }
+
+    /// Puts an application from the store back.
+    pub(crate) fn restore_app(&mut self, saved: RestoredApp, now: Tick) {
+        let app = App::restored(saved.id, saved.spec, saved.submitted, saved.state);
+        let id = app.id.clone();
+        self.last_app = self.last_app.max(id.seq());
+        if let Some(key) = &app.spec.key {
+            self.keys.insert(key.clone(), id.clone());
+        }
+        let (over, run) = (app.state.is_over(), app.run.clone());
+        self.apps.insert(id.clone(), app);
+        if over {
+            self.ended.push_back(id);
+            return;
+        }
+        match run {
+            attempt::State::Scheduled => self.enqueue_master(&id),
+            attempt::State::Recovering { .. } => self.expect_master(&id, now),
+            attempt::State::Launched { .. }
+            | attempt::State::Awaited
+            | attempt::State::Registered { .. }
+            | attempt::State::Over => {}
+        }
+    }
+
+    pub(crate) fn kill(&mut self, id: &AppId, reason: Option<String>, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        let app = self.apps.get_mut(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        if !app.state.is_ending() {
+            app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
+            let message = app.diagnostics.clone();
+            ctx.log_app(Level::Normal, "KillAsked", id, message);
+        }
+        self.app_event(id, app::Event::End(Outcome::Killed), ctx);
+        self.stop_masters(id, ctx);
+        self.maybe_over(id, ctx);
+        Ok(Answer::Done)
+    }
+
+    /// Lets something happen to an application, and carries out what follows.
+    pub(crate) fn app_event(&mut self, id: &AppId, event: app::Event, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get_mut(id) else { return };
+        let mut acts = Vec::new();
+        match app::on(app.state, event, &mut acts) {
+            Ok(next) => app.state = next,
+            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
+        }
+        for act in acts {
+            match act {
+                app::Act::Started => ctx.log_app(Level::Normal, "AppRunning", id, "its master has registered".into()),
+                app::Act::WindDown => self.wind_down(id, ctx),
+                app::Act::Over => self.over(id, ctx),
+            }
+            self.save_app(id, ctx);
+        }
+    }
+
+    /// The end is decided: no more requests, no more containers but, for a moment, the master's.
+    fn wind_down(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        self.drop_requests(id);
+        self.queue.remove(&Waiter { app: id.clone(), request: None });
+        self.attempt_event(id, attempt::Event::Stop, ctx);
+        self.timers.cancel(&Key::Master(id.clone()));
+        self.ack_updates(id, u64::MAX, ctx);
+        let Some(app) = self.apps.get(id) else { return };
+        let containers = app.containers.iter().filter_map(|c| self.containers.get(c));
+        let (masters, others): (Vec<_>, Vec<_>) = containers.partition(|c| c.request.is_none());
+        let (some, others) = (!masters.is_empty(), others.iter().map(|c| c.id.clone()).collect::<Vec<_>>());
+        if some {
+            self.timers.set(Key::Linger(id.clone()), ctx.now.plus(self.settings.master_linger));
+        }
+        for container in others {
+            self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
+        }
+    }
+
+    /// Stops every container of the master that is still there.
+    pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get(id) else { return };
+        let all = app.containers.iter().filter_map(|c| self.containers.get(c));
+        let masters: Vec<_> = all.filter(|c| c.request.is_none()).map(|c| c.id.clone()).collect();
+        for container in masters {
+            self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
+        }
+    }
+
+    /// Ends an application whose last container is gone.
+    pub(crate) fn maybe_over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get(id) else { return };
+        let known = app.origin == Origin::New || self.recovery.is_none();
+        if known && app.state.is_ending() && !app.state.is_over() && app.containers.is_empty() {
+            self.app_event(id, app::Event::Empty, ctx);
+        }
+    }
+
+    fn over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get_mut(id) else { return };
+        app.ended = Some(ctx.wall);
+        app.master_url = None;
+        let (level, word) = match app.state {
+            State::Ended { outcome: Outcome::Succeeded } => (Level::Normal, "AppFinished"),
+            State::Ended { outcome: Outcome::Killed } => (Level::Normal, "AppKilled"),
+            State::Ended { outcome: Outcome::Failed } | State::Accepted | State::Running | State::Finishing { .. } => {
+                (Level::Warning, "AppFailed")
+            }
+        };
+        ctx.log_app(level, word, id, app.diagnostics.clone());
+        self.timers.cancel(&Key::Master(id.clone()));
+        self.timers.cancel(&Key::Linger(id.clone()));
+        ctx.out.push(crate::event::Effect::UpdatesEnd { app: id.clone() });
+        self.ended.push_back(id.clone());
+        if self.ended.len() > self.settings.keep_apps
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.evict(&oldest, ctx);
+        }
+    }
+
+    fn evict(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        if let Some(app) = self.apps.remove(id) {
+            if let Some(key) = &app.spec.key {
+                self.keys.remove(key);
+            }
+            ctx.save(Save::AppGone(id.clone()));
+        }
+    }
+
+    /// Writes down where an application is.
+    pub(crate) fn save_app(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        if let Some(app) = self.apps.get(id) {
+            ctx.save(Save::State { app: id.clone(), state: app.saved() });
+        }
+    }
+
+    fn drop_requests(&mut self, id: &AppId) {
+        let Some(app) = self.apps.get_mut(id) else { return };
+        for request in std::mem::take(&mut app.requests).into_keys() {
+            self.queue.remove(&Waiter { app: id.clone(), request: Some(request) });
+        }
+    }
+
+    /// Lets something happen to the current attempt, and carries out what follows.
+    pub(crate) fn attempt_event(&mut self, id: &AppId, event: attempt::Event, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get_mut(id) else { return };
+        let mut acts = Vec::new();
+        match attempt::on(app.run.clone(), event, &mut acts) {
+            Ok(next) => app.run = next,
+            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
+        }
+        for act in acts {
+            match act {
+                attempt::Act::MasterThere => self.app_event(id, app::Event::MasterThere, ctx),
+                attempt::Act::StopContainer(container) => {
+                    self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
+                }
+                attempt::Act::Failed(failure) => self.attempt_failed(id, failure, ctx),
+            }
+        }
+    }
+
+    pub(crate) fn master_silent(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        self.attempt_event(id, attempt::Event::Silent, ctx);
+    }
+
+    fn attempt_failed(&mut self, id: &AppId, failure: Failure, ctx: &mut Ctx<'_>) {
+        self.timers.cancel(&Key::Master(id.clone()));
+        self.drop_requests(id);
+        let room = self.largest().map(|(_, largest)| largest.clone());
+        let Some(app) = self.apps.get_mut(id) else { return };
+        app.master_url = None;
+        let why = describe(failure, self.settings.master_silence.as_secs());
+        ctx.log_app(Level::Warning, "MasterFailed", id, format!("attempt {}: {why}", app.attempt));
+        if app.state.is_ending() {
+            return;
+        }
+        match next_attempt(app, failure, room.as_ref()) {
+            Next::Again => {
+                app.attempt += 1;
+                app.run = attempt::State::Scheduled;
+                self.enqueue_master(id);
+                self.save_app(id, ctx);
+            }
+            Next::GiveUp => {
+                app.diagnostics = if app.is_managed() {
+                    format!("its master failed {} times; attempt {}: {why}", app.charged + app.uncharged, app.attempt)
+                } else {
+                    format!("its master is gone: {why}")
+                };
+                self.app_event(id, app::Event::End(Outcome::Failed), ctx);
+                self.maybe_over(id, ctx);
+            }
+        }
+    }
+
+    /// The queue used when none is named.
+    pub fn default_queue() -> Option<Name> {
+        "default".parse().ok()
+    }
+}
+
+enum Next {
+    Again,
+    GiveUp,
+}
+
+/// Charges a failed attempt, sizes the next one, and says where it should go.
+fn next_attempt(app: &mut App, failure: Failure, room: Option<&Resource>) -> Next {
+    let Master::Managed { max_attempts, .. } = app.spec.master else { return Next::GiveUp };
+    if is_free(failure) {
+        app.uncharged += 1;
+    } else {
+        app.charged += 1;
+    }
+    if app.charged >= max_attempts || app.uncharged >= MAX_UNCHARGED {
+        return Next::GiveUp;
+    }
+    if let (Failure::Exited(reason), Some(size)) = (failure, &mut app.master)
+        && reason.charge() == Charge::Memory
+    {
+        *size = grown(size, room);
+    }
+    if is_of_the_node(failure) {
+        app.master_avoid = app.master_node.take();
+    }
+    Next::Again
+}
+
+/// Not the master's fault. A program that cannot be started counts as its own, or it would be tried for ever.
+fn is_free(failure: Failure) -> bool {
+    match failure {
+        Failure::Exited(ExitReason::LaunchFailed) | Failure::Silent => false,
+        Failure::Exited(reason) => reason.charge() == Charge::Free,
+        Failure::Lost => true,
+    }
+}
+
+/// Better to try on another node.
+fn is_of_the_node(failure: Failure) -> bool {
+    match failure {
+        Failure::Lost => true,
+        Failure::Silent => false,
+        Failure::Exited(reason) => match reason {
+            ExitReason::NodeLost | ExitReason::LaunchFailed | ExitReason::NodeOom | ExitReason::AncestorOom => true,
+            ExitReason::HeapOom
+            | ExitReason::OverheadOom
+            | ExitReason::TaskOom
+            | ExitReason::StalledAtLimit
+            | ExitReason::KilledExternally
+            | ExitReason::Stopped
+            | ExitReason::Preempted
+            | ExitReason::Timeout
+            | ExitReason::Exit { .. }
+            | ExitReason::Signal { .. } => false,
+        },
+    }
+}
+
+/// Twice the size, heap included, and no more than the largest node offers.
+fn grown(size: &MasterSize, room: Option<&Resource>) -> MasterSize {
+    let before = size.resource.memory;
+    let twice = before.mul_ratio(2, 1);
+    let memory = room.map_or(twice, |room| twice.min(room.memory.max(before)));
+    let mut resource = size.resource.clone();
+    resource.memory = memory;
+    MasterSize { resource, heap: size.heap.map(|heap| heap.mul_ratio(memory.get(), before.get())) }
+}
+
+fn describe(failure: Failure, silence_s: u64) -> String {
+    match failure {
+        Failure::Exited(ExitReason::Exit { code: 0 }) => "the master ended without saying how the application went".into(),
+        Failure::Exited(reason) => reason.sentence(),
+        Failure::Silent => format!("the master was silent for {silence_s} s"),
+        Failure::Lost => "the node of the master did not come back after a restart of the resource manager".into(),
+    }
+}

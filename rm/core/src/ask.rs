@@ -1,0 +1,142 @@
+//! Container requests: what was asked, and how much of it was given.
+//!
+//! Counts are absolute, so the same ask twice is one ask. What was given is counted apart from what was asked, because it must
+//! outlive a withdrawn request and a restarted master.
+
+use std::sync::Arc;
+
+use headroom_types::{NodeId, RequestId, Resource, Tick};
+
+use crate::event::Launch;
+
+/// One container request as a master states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Named by the application.
+    pub request: RequestId,
+    /// Size of each container.
+    pub resource: Resource,
+    /// Containers it is worth in all: live, ended, still to come.
+    pub count: u32,
+    /// How many of them the master has seen end.
+    pub settled: u32,
+    /// Higher goes first within the application.
+    pub priority: i32,
+    /// Not on these while another fits.
+    pub avoid: Vec<NodeId>,
+    /// Only on these; empty for any.
+    pub only: Vec<NodeId>,
+    /// What to run.
+    pub launch: Arc<Launch>,
+}
+
+/// An ask in the table.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What is asked.
+    pub ask: Ask,
+    /// Its place among the requests of all applications; first come, first served.
+    pub arrival: u64,
+    /// Since when it has waited for its next container.
+    pub waiting: Tick,
+}
+
+/// What one request was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Alive on a node.
+    pub live: u32,
+    /// Ended, and the master has not acknowledged it.
+    pub unacked: u32,
+    /// Granted and acknowledged in this life of the resource manager.
+    own: u32,
+    /// Granted in an earlier life, and the master knows their end.
+    before: u32,
+}
+
+/// How far a master's own count of ends can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It was counted together with the acknowledgement just taken in.
+    Exactly,
+    /// It may be older than what was acknowledged since.
+    AtLeast,
+}
+
+/// In which life a container was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// This one.
+    This,
+    /// An earlier one.
+    Earlier,
+}
+
+impl Tally {
+    /// All that were ever given.
+    pub fn granted(&self) -> u32 {
+        self.live.saturating_add(self.unacked).saturating_add(self.settled())
+    }
+    /// Ended, and the master knows.
+    pub fn settled(&self) -> u32 {
+        self.own.saturating_add(self.before)
+    }
+    /// A container was given, or found on a node.
+    pub fn took(&mut self) {
+        self.live = self.live.saturating_add(1);
+    }
+    /// One of them ended.
+    pub fn ended(&mut self) {
+        self.live = self.live.saturating_sub(1);
+        self.unacked = self.unacked.saturating_add(1);
+    }
+    /// The master knows of one end.
+    pub fn acked(&mut self, life: Life) {
+        self.unacked = self.unacked.saturating_sub(1);
+        match life {
+            Life::This => self.own = self.own.saturating_add(1),
+            // the master may have known before the restart; until it counts again, rather one too many than one granted twice
+            Life::Earlier => self.before = self.before.saturating_add(1),
+        }
+    }
+    /// The master says how many ends it has seen in all its life.
+    pub fn told(&mut self, settled: u32, how: Told) {
+        match how {
+            // a count below what is known for certain comes from somebody who does not count
+            Told::Exactly if settled >= self.own => self.before = settled - self.own,
+            Told::Exactly => {}
+            Told::AtLeast => self.before = self.before.max(settled.saturating_sub(self.own)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_told_in_two_lives_is_counted_once() {
+        let mut tally = Tally::default();
+        tally.told(3, Told::Exactly); // first words after a restart: three ends seen, one of which no life heard of
+        tally.took();
+        tally.ended();
+        assert_eq!(tally.granted(), 4);
+        tally.acked(Life::Earlier);
+        assert_eq!(tally.granted(), 4, "in doubt it counts");
+        tally.told(3, Told::AtLeast);
+        assert_eq!(tally.granted(), 4);
+        tally.told(3, Told::Exactly);
+        assert_eq!(tally.granted(), 3, "the master has counted: it was one of the three");
+    }
+
+    #[test]
+    fn somebody_who_never_counts_gets_nothing_twice() {
+        let mut tally = Tally::default();
+        tally.took();
+        tally.ended();
+        tally.acked(Life::This);
+        tally.told(0, Told::Exactly);
+        tally.told(0, Told::AtLeast);
+        assert_eq!((tally.granted(), tally.settled()), (1, 1));
+    }
+}

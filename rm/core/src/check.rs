@@ -1,0 +1,142 @@
+//! What is true of a cluster after every event. Every test asks after every step.
+
+use std::collections::BTreeMap;
+
+use headroom_types::{Bytes, NodeId, Resource};
+
+use crate::app::App;
+use crate::cluster::Cluster;
+use crate::container::State;
+use crate::leases::{heap, live_by_request};
+use crate::sched::need;
+use crate::timer::Key;
+
+impl Cluster {
+    /// Panics, naming what is wrong, when an invariant does not hold. For tests and simulations.
+    ///
+    /// # Panics
+    /// When the tables contradict each other.
+    pub fn assert_invariants(&self) {
+        self.check_ledger();
+        self.check_index();
+        self.check_containers();
+        for app in self.apps.values() {
+            self.check_app(app);
+        }
+        self.check_queue();
+        self.check_nodes();
+    }
+
+    fn check_ledger(&self) {
+        let mut sums: BTreeMap<&NodeId, (Resource, Bytes)> = BTreeMap::new();
+        for c in self.containers.values().filter(|c| c.state.is_alive()) {
+            let slot = sums.entry(&c.node).or_default();
+            slot.0 = slot.0.checked_add(&c.resource).expect("sums of containers can be written");
+            slot.1 = slot.1.saturating_add(heap(c));
+        }
+        for (id, account) in self.ledger.nodes() {
+            let (sum, heap) = sums.remove(id).unwrap_or_default();
+            assert_eq!(account.allocated, sum, "{id}: the ledger differs from the sum of its containers");
+            assert_eq!(account.heap, heap, "{id}: the ledger's heap differs from the sum of its containers");
+            assert_eq!(account.overdrawn, !account.allocated.fits(&account.offers), "{id}: overdrawn is told wrongly");
+        }
+        assert!(sums.is_empty(), "containers on nodes without an account: {sums:?}");
+        for app in self.apps.keys() {
+            let mine = self.containers.values().filter(|c| c.id.app == *app && c.state.is_alive());
+            let share = self.ledger.app(app);
+            assert_eq!(
+                usize::try_from(share.containers).expect("small"),
+                mine.clone().count(),
+                "{app}: containers in the ledger"
+            );
+            let memory = mine.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.resource.memory));
+            assert_eq!(share.memory, memory, "{app}: memory in the ledger");
+        }
+    }
+
+    fn check_index(&self) {
+        for (id, node) in &self.nodes {
+            let account = self.ledger.node(id).expect("every node has an account");
+            let room = (node.state.takes_work() && !account.overdrawn).then(|| account.free());
+            assert_eq!(self.index.room(id), room.as_ref(), "{id}: the index differs from the ledger");
+            let offered = self.offers.contains(&(account.offers.memory, id.clone()));
+            assert_eq!(offered, node.state.is_member(), "{id}: its place among the offers");
+        }
+        assert!(self.index.rooms().all(|(id, _)| self.nodes.contains_key(id)), "the index knows nodes that are not there");
+        assert!(self.offers.len() <= self.nodes.len(), "one place among the offers for each node");
+    }
+
+    fn check_containers(&self) {
+        for (id, c) in &self.containers {
+            let node = self.nodes.get(&c.node).unwrap_or_else(|| panic!("{id} is on {}, which is not there", c.node));
+            assert!(node.containers.contains(id), "{id} is missing on {}", c.node);
+            let app = self.apps.get(&id.app).unwrap_or_else(|| panic!("{id} has no application"));
+            assert!(app.containers.contains(id), "{id} is missing in {}", id.app);
+            assert!(self.history.get(id).is_none(), "{id} is over and in the table at once");
+            match &c.state {
+                State::Exited { .. } => {
+                    let told = app
+                        .updates
+                        .after(0)
+                        .any(|u| matches!(&u.what, crate::event::UpdateKind::Exited { report, .. } if report.container == *id));
+                    assert!(told, "{id} has ended, is not acknowledged, and its master will never be told");
+                }
+                State::Done { .. } => panic!("{id} is done and still in the table"),
+                State::Allocated | State::Launching | State::Running | State::Stopping { .. } => {}
+            }
+        }
+        let listed: usize = self.nodes.values().map(|n| n.containers.len()).sum();
+        assert_eq!(listed, self.containers.len(), "nodes list containers that are not in the table");
+        let listed: usize = self.apps.values().map(|a| a.containers.len()).sum();
+        assert_eq!(listed, self.containers.len(), "applications list containers that are not in the table");
+    }
+
+    fn check_app(&self, app: &App) {
+        let id = &app.id;
+        let counts = live_by_request(app.containers.iter().filter_map(|c| self.containers.get(c)));
+        for (request, tally) in &app.tallies {
+            let (live, unacked) = counts.get(request).copied().unwrap_or_default();
+            assert_eq!((tally.live, tally.unacked), (live, unacked), "{id}/{request}: what was given is counted wrongly");
+        }
+        assert!(counts.keys().all(|r| app.tallies.contains_key(r)), "{id}: containers of a request that is not counted");
+        let cursors: Vec<u64> = app.updates.after(0).map(|u| u.cursor).collect();
+        let expected: Vec<u64> = (app.updates.acked() + 1..=app.updates.last()).collect();
+        assert_eq!(cursors, expected, "{id}: updates with gaps");
+        if app.state.is_ending() {
+            assert!(app.requests.is_empty(), "{id} is ending and still asks");
+            assert!(app.updates.is_empty(), "{id} is ending and still has updates to tell");
+        }
+        if app.state.is_over() {
+            assert!(app.containers.is_empty(), "{id} is over and still has containers");
+        }
+        let waits = app.run == crate::attempt::State::Scheduled;
+        let queued = self.queue.contains(&crate::queue::Waiter { app: id.clone(), request: None });
+        assert_eq!(waits, queued, "{id}: its master waits or is queued, not both");
+        let silence = self.timers.of(&Key::Master(id.clone())).is_some();
+        if app.run.is_registered() {
+            assert!(silence, "{id}: nobody would notice that its master is silent");
+        }
+    }
+
+    fn check_queue(&self) {
+        for waiter in self.queue.all() {
+            let app = self.apps.get(&waiter.app).expect("who waits has an application");
+            if let Some(request) = &waiter.request {
+                assert!(app.missing(request) > 0, "{}/{request} waits for nothing", waiter.app);
+            }
+            // nobody waits while there is room
+            let need = need(app, waiter.request.as_ref()).expect("who waits has a size");
+            assert!(self.held(app).is_some() || !self.could_place(need), "{waiter:?} waits while there is room");
+        }
+        let missing = self.apps.values().flat_map(|a| a.requests.keys().map(move |r| a.missing(r))).filter(|n| *n > 0);
+        let queued = self.queue.all().filter(|w| w.request.is_some()).count();
+        assert_eq!(missing.count(), queued, "requests that wait and are not queued");
+    }
+
+    fn check_nodes(&self) {
+        for (id, node) in &self.nodes {
+            let timer = self.timers.of(&Key::Node(id.clone())).is_some();
+            assert_eq!(timer, node.state.is_member(), "{id}: somebody notices its silence, exactly while it is a member");
+        }
+    }
+}

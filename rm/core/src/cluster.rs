@@ -1,0 +1,367 @@
+//! The cluster: owner of every table, and the one function that changes them.
+//!
+//! What an event does is told in `apps`, `masters`, `nodes` and `leases`; what is placed where in [`crate::sched`].
+//!
+//! *Architecture Invariant*: after every [`Cluster::step`] the invariants of [`crate::check`] hold.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick, UnixMillis};
+
+use crate::app::App;
+use crate::container::Container;
+use crate::event::{
+    Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Refusal, Save, SavedState, Update, Verdict, Want,
+};
+use crate::history::{Finished, History};
+use crate::ledger::Ledger;
+use crate::node::Node;
+use crate::queue::Queue;
+use crate::sched::index::FreeIndex;
+use crate::timer::{Key, Timers};
+
+/// Most updates a master may leave unacknowledged before it gets no more containers.
+pub const MAX_UNACKED: usize = 10_000;
+/// Most requests of one application.
+pub const MAX_REQUESTS: usize = 10_000;
+/// Most applications that have not ended.
+pub const MAX_LIVE_APPS: usize = 10_000;
+
+/// What an operator can set. The defaults are those of the shipped configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Silence after which a node gets no more work.
+    pub suspect: Duration,
+    /// Silence after which a node is shown as unreachable.
+    pub unreachable: Duration,
+    /// Silence after which a node is given up.
+    pub lost: Duration,
+    /// Silence after which a master's attempt has failed.
+    pub master_silence: Duration,
+    /// After a restart: how long grants wait for nodes to come back.
+    pub recovery_wait: Duration,
+    /// How long a master that said it is done may take to leave.
+    pub master_linger: Duration,
+    /// Wall-clock time at tick 0.
+    pub unix_at_zero: UnixMillis,
+    /// Ended applications that are kept.
+    pub keep_apps: usize,
+    /// Ended containers that are kept.
+    pub keep_containers: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            suspect: Duration::from_secs(3),
+            unreachable: Duration::from_secs(10),
+            lost: Duration::from_secs(30),
+            master_silence: Duration::from_secs(30),
+            recovery_wait: Duration::from_secs(10),
+            master_linger: Duration::from_secs(5),
+            unix_at_zero: UnixMillis(0),
+            keep_apps: 500,
+            keep_containers: 5000,
+        }
+    }
+}
+
+/// What was saved by an earlier life.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// The epoch of the new life: one more than any before.
+    pub epoch: Epoch,
+    /// Highest number ever given to an application.
+    pub last_app: u32,
+    /// All applications kept.
+    pub apps: Vec<RestoredApp>,
+    /// Containers that are over, oldest first.
+    pub finished: Vec<Finished>,
+    /// Nodes that were members.
+    pub nodes: Vec<NodeId>,
+}
+
+/// One application as saved.
+#[derive(Clone, Debug)]
+pub struct RestoredApp {
+    /// Its id.
+    pub id: AppId,
+    /// As submitted.
+    pub spec: Arc<NewApp>,
+    /// When.
+    pub submitted: UnixMillis,
+    /// Where it was.
+    pub state: SavedState,
+}
+
+/// After a restart: nodes that may still have containers nobody has told of.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    /// Who has not come back.
+    pub waiting: BTreeSet<NodeId>,
+    /// Until when they are waited for.
+    pub until: Tick,
+}
+
+/// All there is.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub(crate) settings: Settings,
+    pub(crate) epoch: Epoch,
+    pub(crate) apps: BTreeMap<AppId, App>,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) containers: BTreeMap<ContainerId, Container>,
+    pub(crate) history: History,
+    pub(crate) ledger: Ledger,
+    pub(crate) queue: Queue,
+    pub(crate) index: FreeIndex,
+    /// What member nodes offer in all, by memory: answers whether something could ever fit.
+    pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
+    pub(crate) timers: Timers,
+    pub(crate) keys: BTreeMap<String, AppId>,
+    pub(crate) ended: VecDeque<AppId>,
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) last_app: u32,
+    pub(crate) container_seq: u64,
+    pub(crate) arrivals: u64,
+    pub(crate) room_changed: bool,
+}
+
+/// The moment of a step and where its effects go.
+#[derive(Debug)]
+pub(crate) struct Ctx<'a> {
+    pub(crate) now: Tick,
+    pub(crate) wall: UnixMillis,
+    pub(crate) out: &'a mut Vec<Effect>,
+}
+
+impl Ctx<'_> {
+    pub(crate) fn save(&mut self, save: Save) {
+        self.out.push(Effect::Save(save));
+    }
+    pub(crate) fn tell(&mut self, node: &NodeId, container: &ContainerId, want: Want) {
+        self.out.push(Effect::Tell { node: node.clone(), container: container.clone(), want });
+    }
+    pub(crate) fn update(&mut self, app: &AppId, update: Update) {
+        self.out.push(Effect::Update { app: app.clone(), update });
+    }
+    pub(crate) fn illegal(&mut self, what: String) {
+        self.out.push(Effect::Illegal { what });
+    }
+    pub(crate) fn log(&mut self, line: LogLine) {
+        self.out.push(Effect::Log(line));
+    }
+    pub(crate) fn log_app(&mut self, level: Level, reason: &'static str, app: &AppId, message: String) {
+        let object = app.to_string();
+        self.log(LogLine { level, reason, object, app: Some(app.clone()), node: None, message });
+    }
+    pub(crate) fn log_node(&mut self, level: Level, reason: &'static str, node: &NodeId, message: String) {
+        let object = node.to_string();
+        self.log(LogLine { level, reason, object, app: None, node: Some(node.clone()), message });
+    }
+}
+
+/// What a call comes to, before the pass that follows it.
+pub(crate) enum Reply {
+    /// Known.
+    Ready(Answer),
+    /// The verdict follows from the pass.
+    Verdict(AppId, RequestId),
+    /// So do these; those that can never fit are known already.
+    Verdicts(AppId, Vec<(RequestId, Option<Verdict>)>),
+}
+
+impl Cluster {
+    /// A cluster with what an earlier life saved. The first [`Event::Time`] after it should come at once.
+    pub fn new(settings: Settings, restored: Restored, now: Tick) -> Self {
+        let mut history = History::new(settings.keep_containers);
+        for finished in restored.finished {
+            history.push(finished);
+        }
+        let until = now.plus(settings.recovery_wait);
+        let waiting: BTreeSet<NodeId> = restored.nodes.into_iter().collect();
+        let mut cluster = Cluster {
+            settings,
+            epoch: restored.epoch,
+            apps: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            history,
+            ledger: Ledger::default(),
+            queue: Queue::default(),
+            index: FreeIndex::default(),
+            offers: BTreeSet::new(),
+            timers: Timers::default(),
+            keys: BTreeMap::new(),
+            ended: VecDeque::new(),
+            recovery: None,
+            last_app: restored.last_app,
+            container_seq: 0,
+            arrivals: 0,
+            room_changed: false,
+        };
+        let restarted = !restored.apps.is_empty() || !waiting.is_empty();
+        for app in restored.apps {
+            cluster.restore_app(app, now);
+        }
+        if restarted {
+            cluster.timers.set(Key::Recovery, if waiting.is_empty() { now } else { until });
+            cluster.recovery = Some(Recovery { waiting, until });
+        }
+        cluster
+    }
+
+    /// Takes in one event at the moment `now`; what follows is added to `out`.
+    pub fn step(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
+        let wall = UnixMillis(self.settings.unix_at_zero.0.saturating_add(now.0));
+        let mut ctx = Ctx { now, wall, out };
+        match event {
+            Event::Time => self.fire(&mut ctx),
+            Event::Stalled(by) => self.stalled(by),
+            Event::Call { call, what } => {
+                let reply = self.call(what, &mut ctx);
+                self.schedule(&mut ctx);
+                self.answer(call, reply, &mut ctx);
+                return;
+            }
+        }
+        self.schedule(&mut ctx);
+    }
+
+    /// When the next deadline is due.
+    pub fn next_deadline(&self) -> Option<Tick> {
+        self.timers.next()
+    }
+
+    fn call(&mut self, what: Call, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+        match what {
+            Call::Submit(app) => self.submit(*app, ctx).map(Reply::Ready),
+            Call::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
+            Call::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
+            Call::Sync(sync) => self.sync(*sync, ctx),
+            Call::Ask { app, ask } => self.ask(&app, *ask, ctx),
+            Call::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
+            Call::Finish { attempt, outcome, diagnostics } => self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready),
+            Call::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
+            Call::RegisterNode { node, facts } => Ok(Reply::Ready(self.register_node(&node, *facts, ctx))),
+            Call::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
+        }
+    }
+
+    fn answer(&self, call: CallId, reply: Result<Reply, Refusal>, ctx: &mut Ctx<'_>) {
+        let answer = reply.map(|reply| match reply {
+            Reply::Ready(answer) => answer,
+            Reply::Verdict(app, request) => Answer::Asked { verdict: self.verdict(&app, &request, ctx.now) },
+            Reply::Verdicts(app, asks) => {
+                let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
+                let verdicts = asks.into_iter().map(|(request, known)| {
+                    let verdict = known.unwrap_or_else(|| self.verdict(&app, &request, ctx.now));
+                    (request, verdict)
+                });
+                Answer::Synced { verdicts: verdicts.collect(), stop }
+            }
+        });
+        ctx.out.push(Effect::Answer { call, answer });
+    }
+
+    fn fire(&mut self, ctx: &mut Ctx<'_>) {
+        while let Some(key) = self.timers.due(ctx.now) {
+            match key {
+                Key::Recovery => self.recovery_over(ctx),
+                Key::Node(node) => self.node_silent(&node, ctx),
+                Key::Master(app) => self.master_silent(&app, ctx),
+                Key::Linger(app) => self.stop_masters(&app, ctx),
+            }
+        }
+    }
+
+    fn stalled(&mut self, by: Duration) {
+        self.timers.postpone(by);
+        for node in self.nodes.values_mut() {
+            node.heard = node.heard.plus(by);
+        }
+    }
+
+    /// This life's number.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+    /// All applications kept.
+    pub fn apps(&self) -> impl Iterator<Item = &App> {
+        self.apps.values()
+    }
+    /// One application.
+    pub fn app(&self, id: &AppId) -> Option<&App> {
+        self.apps.get(id)
+    }
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+    /// One node.
+    pub fn node(&self, id: &NodeId) -> Option<&Node> {
+        self.nodes.get(id)
+    }
+    /// All containers whose end is not known to their application.
+    pub fn containers(&self) -> impl Iterator<Item = &Container> {
+        self.containers.values()
+    }
+    /// One of them.
+    pub fn container(&self, id: &ContainerId) -> Option<&Container> {
+        self.containers.get(id)
+    }
+    /// Containers that are over.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+    /// Who has how much.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+    /// Whether grants still wait for nodes to come back, for whom, and until when.
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
+    }
+    /// The requests that wait, in the order they are served.
+    pub fn waiting(&self) -> impl Iterator<Item = (&App, &RequestId)> {
+        self.queue.all().filter_map(|w| Some((self.apps.get(&w.app)?, w.request.as_ref()?)))
+    }
+    /// Updates of an application after `cursor`. `None` when some of them are no longer kept.
+    pub fn updates(&self, app: &AppId, cursor: u64) -> Option<Vec<Update>> {
+        let updates = &self.apps.get(app)?.updates;
+        (cursor >= updates.acked()).then(|| updates.after(cursor).cloned().collect())
+    }
+    /// Everything a node should have: what is not in it is not wanted there.
+    pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, Want)> {
+        let ids = self.nodes.get(node).map(|n| n.containers.iter()).into_iter().flatten();
+        ids.filter_map(|id| self.containers.get(id)).map(|c| (c.id.clone(), wanted(c))).collect()
+    }
+    /// The largest container that any member node could ever give.
+    pub fn largest(&self) -> Option<(&NodeId, &Resource)> {
+        let (_, node) = self.offers.last()?;
+        Some((node, &self.ledger.node(node)?.offers))
+    }
+    /// Containers of an application that are alive, its master's left out.
+    pub(crate) fn granted(&self, app: &App) -> Vec<Granted> {
+        let alive = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
+        alive.filter_map(|c| Some(granted(c, c.request.clone()?))).collect()
+    }
+}
+
+/// A container as its master is told.
+pub(crate) fn granted(c: &Container, request: RequestId) -> Granted {
+    Granted { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone() }
+}
+
+fn wanted(c: &Container) -> Want {
+    use crate::container::State;
+    match &c.state {
+        // a node that ends it on its own account knows best why
+        State::Allocated | State::Launching | State::Running | State::Stopping { asked: None } => Want::Run(Box::new(c.order())),
+        State::Stopping { asked: Some(cause) } => Want::Stop { cause: *cause },
+        // its report is still wanted, and if it runs after all, it must not
+        State::Exited { .. } | State::Done { .. } => Want::Stop { cause: headroom_types::StopCause::Asked },
+    }
+}

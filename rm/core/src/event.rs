@@ -1,0 +1,606 @@
+//! What goes into the core and what comes out: two closed enums and the values in them.
+//!
+//! Owned by nobody: plain data. These are the core's own types; the daemon converts from and to messages and records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource, StopCause,
+    UnixMillis,
+};
+
+use crate::ask::Ask;
+use crate::history::Finished;
+
+/// Names one call, so that its answer finds the way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// Everything that can happen to a cluster.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Somebody asks for something; exactly one [`Effect::Answer`] with the same `call` comes out.
+    Call {
+        /// Which call.
+        call: CallId,
+        /// What is asked.
+        what: Call,
+    },
+    /// Time has passed: deadlines that are due take effect.
+    Time,
+    /// The loop itself stood still for so long (a suspended machine, a slow disk). Silence in that time proves nothing.
+    Stalled(Duration),
+}
+
+/// Everything that can be asked.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// A new application.
+    Submit(Box<NewApp>),
+    /// End an application.
+    Kill {
+        /// Which.
+        app: AppId,
+        /// Why, for its diagnostics.
+        reason: Option<String>,
+    },
+    /// A master is there.
+    RegisterMaster {
+        /// Which run of it.
+        attempt: AttemptId,
+        /// Where it listens for executors.
+        url: Option<String>,
+    },
+    /// A master's heartbeat with all it has to say.
+    Sync(Box<Sync>),
+    /// One container request.
+    Ask {
+        /// Whose.
+        app: AppId,
+        /// The request.
+        ask: Box<Ask>,
+    },
+    /// A request is worth nothing any more.
+    Withdraw {
+        /// Whose.
+        app: AppId,
+        /// Which.
+        request: RequestId,
+    },
+    /// A master is done.
+    Finish {
+        /// Which run of it.
+        attempt: AttemptId,
+        /// How it went.
+        outcome: Outcome,
+        /// For people.
+        diagnostics: String,
+    },
+    /// Stop one container.
+    Stop {
+        /// Which.
+        container: ContainerId,
+    },
+    /// A node is there, with all it has.
+    RegisterNode {
+        /// Its name.
+        node: NodeId,
+        /// What it says of itself.
+        facts: Box<Registration>,
+    },
+    /// A node's sign of life.
+    Report {
+        /// Its name.
+        node: NodeId,
+        /// What it says.
+        report: Box<Report>,
+    },
+}
+
+/// An application as submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewApp {
+    /// The name people know it by.
+    pub name: Name,
+    /// Its queue.
+    pub queue: Name,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Who submitted it.
+    pub user: String,
+    /// Who runs its master.
+    pub master: Master,
+    /// The same key again means the same application.
+    pub key: Option<String>,
+}
+
+/// Who runs an application's master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Master {
+    /// The resource manager, in a container.
+    Managed {
+        /// Its size.
+        resource: Resource,
+        /// What to run.
+        launch: Arc<Launch>,
+        /// Runs that may fail by their own fault.
+        max_attempts: u32,
+    },
+    /// Somebody else.
+    Unmanaged,
+}
+
+/// What to run in a container. The core reads only `heap`; the rest travels through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment.
+    pub env: BTreeMap<String, String>,
+    /// Small files.
+    pub files: BTreeMap<String, String>,
+    /// Heap budget. Bytes.
+    pub heap: Option<Bytes>,
+    /// Exit codes that mean a full heap.
+    pub heap_exit_codes: Vec<i32>,
+    /// Time between SIGTERM and SIGKILL. Milliseconds.
+    pub stop_grace_ms: Option<u64>,
+    /// Most processes.
+    pub max_processes: Option<u32>,
+    /// The program makes cgroups for tasks.
+    pub task_groups: bool,
+}
+
+/// A master's heartbeat.
+#[derive(Clone, Debug)]
+pub struct Sync {
+    /// Which run of the master.
+    pub attempt: AttemptId,
+    /// The life of the resource manager it speaks to.
+    pub epoch: Epoch,
+    /// Every update up to here has been taken in.
+    pub ack: u64,
+    /// New or changed requests.
+    pub asks: Vec<Ask>,
+    /// Requests worth nothing any more.
+    pub withdraw: Vec<RequestId>,
+    /// Containers to stop.
+    pub release: Vec<ContainerId>,
+}
+
+/// How an application ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It did what it should.
+    Succeeded,
+    /// It did not.
+    Failed,
+    /// Somebody ended it.
+    Killed,
+}
+
+/// What a node says when it comes.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// What it offers.
+    pub offers: Resource,
+    /// What holds its containers to their limits.
+    pub enforcer: EnforcerKind,
+    /// Where its own interface listens.
+    pub url: String,
+    /// Version of its agent.
+    pub version: String,
+    /// Whether it can take work.
+    pub health: Health,
+    /// Every container it has.
+    pub seen: Vec<Seen>,
+    /// Ends that nobody has acknowledged.
+    pub exits: Vec<ExitReport>,
+}
+
+/// A node's sign of life.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The life of the resource manager it speaks to.
+    pub epoch: Epoch,
+    /// Containers, with their use.
+    pub seen: Vec<Seen>,
+    /// Ends that nobody has acknowledged.
+    pub exits: Vec<ExitReport>,
+    /// In use on the whole host. Bytes.
+    pub host_used: Bytes,
+    /// Whether it can take work.
+    pub health: Health,
+}
+
+/// Whether a node can take work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It can.
+    Healthy,
+    /// It cannot.
+    Unhealthy {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A container as its node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which.
+    pub container: ContainerId,
+    /// The request it was granted for; `None` for a master.
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Memory charged to it. Bytes.
+    pub used: Option<Bytes>,
+    /// When it was granted.
+    pub granted: UnixMillis,
+}
+
+/// Where a container is in its life on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Being made.
+    Preparing,
+    /// Being started.
+    Starting,
+    /// Its program runs.
+    Running,
+    /// It was told to end.
+    Stopping,
+    /// It ended.
+    Exited,
+}
+
+/// Everything that can follow from an event. The daemon carries them out in order, after all [`Effect::Save`]s of the batch are
+/// durable.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Must survive a crash before any later effect leaves.
+    Save(Save),
+    /// The answer to a call.
+    Answer {
+        /// Which call.
+        call: CallId,
+        /// What to say.
+        answer: Answered,
+    },
+    /// What a node should do about one container.
+    Tell {
+        /// The node.
+        node: NodeId,
+        /// The container.
+        container: ContainerId,
+        /// What is wanted.
+        want: Want,
+    },
+    /// One more update for a master.
+    Update {
+        /// Whose.
+        app: AppId,
+        /// The update.
+        update: Update,
+    },
+    /// No more updates will come for this application.
+    UpdatesEnd {
+        /// Whose.
+        app: AppId,
+    },
+    /// For the event log.
+    Log(LogLine),
+    /// A machine was given an event it has no answer to; nothing was changed.
+    Illegal {
+        /// What, where.
+        what: String,
+    },
+}
+
+/// The answer to a call.
+pub type Answered = Result<Answer, Refusal>;
+
+/// A call was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The application exists.
+    Submitted {
+        /// Its id.
+        app: AppId,
+        /// Its current attempt.
+        attempt: u32,
+    },
+    /// It is so, now or already.
+    Done,
+    /// The master is known.
+    Master {
+        /// The largest container any node could ever give.
+        largest: Resource,
+        /// Containers alive, the master's own left out.
+        containers: Vec<Granted>,
+        /// Updates after this one will come.
+        cursor: u64,
+    },
+    /// The sync was taken in.
+    Synced {
+        /// One for each ask.
+        verdicts: Vec<(RequestId, Verdict)>,
+        /// The application is to stop.
+        stop: bool,
+    },
+    /// The request was taken in.
+    Asked {
+        /// What becomes of it.
+        verdict: Verdict,
+    },
+    /// The node is known.
+    Node {
+        /// Ends the node may forget.
+        acked: Vec<ContainerId>,
+    },
+    /// The report was taken in.
+    Received {
+        /// Ends taken in.
+        received: Vec<ContainerId>,
+    },
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of it is granted.
+    Fits,
+    /// Some of it waits.
+    Waits {
+        /// Why.
+        sentence: String,
+    },
+    /// No node could ever give it; it was not taken in.
+    Never {
+        /// Why; names the largest node.
+        sentence: String,
+        /// The largest container any node could ever give.
+        largest: Resource,
+    },
+}
+
+/// A call was refused, and nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Unknown application.
+    #[error("there is no application {0}")]
+    NoSuchApp(AppId),
+    /// Unknown container.
+    #[error("there is no container {0}")]
+    NoSuchContainer(ContainerId),
+    /// Unknown request.
+    #[error("application {app} has no request {request}")]
+    NoSuchRequest {
+        /// Whose.
+        app: AppId,
+        /// Which.
+        request: RequestId,
+    },
+    /// The sender speaks to an earlier life of the resource manager.
+    #[error("the message is for life {given} of the resource manager; this is life {current}")]
+    StaleEpoch {
+        /// In the message.
+        given: Epoch,
+        /// Now.
+        current: Epoch,
+    },
+    /// The node was given up, or never came.
+    #[error("node {0} is not registered")]
+    NodeNotRegistered(NodeId),
+    /// The master has not registered in this life of the resource manager.
+    #[error("the master of {0} is not registered")]
+    MasterNotRegistered(AppId),
+    /// Another attempt has taken over.
+    #[error("{given} is not the current attempt; that is attempt {current}")]
+    StaleAttempt {
+        /// In the message.
+        given: AttemptId,
+        /// Now.
+        current: u32,
+    },
+    /// After a restart: which containers an application still has is not known yet.
+    #[error("{0}")]
+    Recovering(String),
+    /// That run of the master has not been launched.
+    #[error("{0} has not been launched")]
+    NotLaunched(AttemptId),
+    /// The application is over or about to be.
+    #[error("application {app} is {state}")]
+    AppEnding {
+        /// Which.
+        app: AppId,
+        /// Its state.
+        state: &'static str,
+    },
+    /// No node could ever give it.
+    #[error("{sentence}")]
+    NeverFits {
+        /// Names the largest node.
+        sentence: String,
+        /// The largest container any node could ever give.
+        largest: Resource,
+    },
+    /// A bound of the resource manager.
+    #[error("{what}: at most {most}")]
+    TooMany {
+        /// Of what.
+        what: String,
+        /// How many may be.
+        most: usize,
+    },
+}
+
+/// A container as its master is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Its id.
+    pub container: ContainerId,
+    /// The request.
+    pub request: RequestId,
+    /// Where.
+    pub node: NodeId,
+    /// Its size.
+    pub resource: Resource,
+}
+
+/// One numbered message to a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// Counts up without gaps from 1 within one application and epoch.
+    pub cursor: u64,
+    /// What happened.
+    pub what: UpdateKind,
+}
+
+/// What an update tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpdateKind {
+    /// Granted.
+    Allocated(Granted),
+    /// Its program runs.
+    Running {
+        /// Which.
+        container: ContainerId,
+    },
+    /// It ended.
+    Exited {
+        /// Its request.
+        request: RequestId,
+        /// The verdict.
+        report: Arc<ExitReport>,
+    },
+}
+
+/// What is wanted of a container on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// It should run.
+    Run(Box<RunOrder>),
+    /// It should end.
+    Stop {
+        /// Why.
+        cause: StopCause,
+    },
+    /// Its report may go.
+    Forget,
+}
+
+/// A grant with its launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOrder {
+    /// Whose.
+    pub app: AppId,
+    /// The request; `None` for a master.
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// What to run; empty for a container that was taken over from an earlier life of the resource manager.
+    pub launch: Arc<Launch>,
+    /// When it was granted.
+    pub granted: UnixMillis,
+}
+
+/// How much attention a line of the event log wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// As planned.
+    Normal,
+    /// Worth a look.
+    Warning,
+}
+
+/// A line for the event log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much attention it wants.
+    pub level: Level,
+    /// Closed word.
+    pub reason: &'static str,
+    /// An id.
+    pub object: String,
+    /// The application it belongs to.
+    pub app: Option<AppId>,
+    /// The node it happened on.
+    pub node: Option<NodeId>,
+    /// For people.
+    pub message: String,
+}
+
+/// What must survive a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Save {
+    /// A new application.
+    App {
+        /// Its id.
+        app: AppId,
+        /// As submitted.
+        spec: Arc<NewApp>,
+        /// When.
+        submitted: UnixMillis,
+    },
+    /// Where an application is now.
+    State {
+        /// Which.
+        app: AppId,
+        /// Its state.
+        state: SavedState,
+    },
+    /// An ended application leaves the history.
+    AppGone(AppId),
+    /// A container ended and its application knows.
+    Container(Finished),
+    /// A container leaves the history.
+    ContainerGone(ContainerId),
+    /// A node has come: wait for it after a restart.
+    Node(NodeId),
+    /// A node was given up: do not wait for it.
+    NodeGone(NodeId),
+}
+
+/// Where an application is, as far as it cannot be rebuilt from its nodes and its master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedState {
+    /// Its stage.
+    pub stage: SavedStage,
+    /// For people.
+    pub diagnostics: String,
+    /// Its current attempt.
+    pub attempt: u32,
+    /// Attempts that failed by their own fault.
+    pub charged: u32,
+    /// Attempts that were lost through no fault of theirs.
+    pub uncharged: u32,
+    /// The container of the current attempt.
+    pub master: Option<ContainerId>,
+    /// Where the latest attempt ran.
+    pub master_node: Option<NodeId>,
+    /// The master's size now; it grows when the master runs out of memory.
+    pub master_size: Option<Resource>,
+    /// The master's heap budget now. Bytes.
+    pub master_heap: Option<Bytes>,
+    /// When it ended.
+    pub ended: Option<UnixMillis>,
+}
+
+/// An application's stage as saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavedStage {
+    /// Its master has not registered.
+    Accepted,
+    /// Its master has registered.
+    Running,
+    /// Its containers are being stopped.
+    Finishing(Outcome),
+    /// Over.
+    Ended(Outcome),
+}

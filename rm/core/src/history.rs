@@ -1,0 +1,62 @@
+//! Containers that are over and known to be over: bounded, oldest first out.
+//!
+//! Owned by the cluster. A container in it is never granted, never counted and never reported again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use headroom_types::{ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
+
+/// A container that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Its id.
+    pub container: ContainerId,
+    /// Where it was.
+    pub node: NodeId,
+    /// Its request; `None` for a master.
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// When it was granted.
+    pub granted: UnixMillis,
+    /// When it ended.
+    pub ended: UnixMillis,
+    /// How it ended.
+    pub reason: ExitReason,
+}
+
+/// The latest of them.
+#[derive(Clone, Debug)]
+pub struct History {
+    most: usize,
+    order: VecDeque<ContainerId>,
+    by_id: BTreeMap<ContainerId, Finished>,
+}
+
+impl History {
+    /// Keeps at most `most`.
+    pub fn new(most: usize) -> Self {
+        History { most: most.max(1), order: VecDeque::new(), by_id: BTreeMap::new() }
+    }
+    /// Adds one; what has to leave for it comes back.
+    pub fn push(&mut self, finished: Finished) -> Option<ContainerId> {
+        let id = finished.container.clone();
+        if self.by_id.insert(id.clone(), finished).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() <= self.most {
+            return None;
+        }
+        let oldest = self.order.pop_front()?;
+        self.by_id.remove(&oldest);
+        Some(oldest)
+    }
+    /// One of them.
+    pub fn get(&self, id: &ContainerId) -> Option<&Finished> {
+        self.by_id.get(id)
+    }
+    /// All that are kept, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Finished> {
+        self.by_id.values()
+    }
+}

@@ -1,0 +1,313 @@
+//! Containers: granted, taken over from an earlier life, ended, acknowledged, forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_types::{
+    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, Tick,
+};
+
+use crate::ask::Life;
+use crate::attempt;
+use crate::cluster::{Cluster, Ctx, MAX_UNACKED, granted};
+use crate::container::{self, Act, Container, Event, State};
+use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Save, Seen, UpdateKind, Want};
+use crate::history::Finished;
+
+impl Cluster {
+    /// One container of a request, on a node that has the room.
+    pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut Ctx<'_>) {
+        let id = self.next_container_id(app_id);
+        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let Some(asked) = app.requests.get_mut(request) else { return };
+        asked.waiting = ctx.now;
+        let (resource, launch) = (asked.ask.resource.clone(), asked.ask.launch.clone());
+        let c = new_container(id, node, Some(request.clone()), resource, launch, ctx);
+        app.tallies.entry(request.clone()).or_default().took();
+        let told = UpdateKind::Allocated(granted(&c, request.clone()));
+        let order = Box::new(c.order());
+        ctx.tell(node, &c.id, Want::Run(order));
+        self.enter(c, ctx);
+        self.update(app_id, told, ctx);
+        self.requeue(app_id, request);
+    }
+
+    /// The container of a managed master.
+    pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut Ctx<'_>) {
+        let id = self.next_container_id(app_id);
+        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let (Some(size), Master::Managed { launch, .. }) = (app.master.clone(), &app.spec.master) else { return };
+        let mut launch = Launch::clone(launch);
+        launch.heap = size.heap;
+        launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
+        app.master_node = Some(node.clone());
+        let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
+        let c = new_container(id.clone(), node, None, size.resource, Arc::new(launch), ctx);
+        let order = Box::new(c.order());
+        self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None });
+        self.enter(c, ctx);
+        self.attempt_event(app_id, attempt::Event::Granted(id.clone()), ctx);
+        self.save_app(app_id, ctx);
+        ctx.log_app(Level::Normal, "MasterLaunched", app_id, message);
+        ctx.tell(node, &id, Want::Run(order));
+    }
+
+    fn enter(&mut self, c: Container, ctx: &mut Ctx<'_>) {
+        if !self.ledger.take(&c.node, &c.id.app, &c.resource, heap(&c)) {
+            ctx.illegal(format!("{}: its size {} cannot be added to {}", c.id, c.resource, c.node));
+        }
+        self.reindex(&c.node);
+        if let Some(node) = self.nodes.get_mut(&c.node) {
+            node.containers.insert(c.id.clone());
+        }
+        if let Some(app) = self.apps.get_mut(&c.id.app) {
+            app.containers.insert(c.id.clone());
+        }
+        self.containers.insert(c.id.clone(), c);
+    }
+
+    /// A container that only its node knows of, from an earlier life of the resource manager.
+    pub(crate) fn adopt(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
+        let mut c = new_container(seen.container.clone(), node, seen.request.clone(), seen.resource.clone(), Arc::default(), ctx);
+        c.granted = seen.granted;
+        c.used = seen.used;
+        c.seen = Some(ctx.now);
+        c.state = match seen.phase {
+            Phase::Preparing | Phase::Starting => State::Launching,
+            Phase::Running => State::Running,
+            Phase::Stopping | Phase::Exited => State::Stopping { asked: None },
+        };
+        let (running, id, app_id) = (c.state == State::Running, c.id.clone(), c.id.app.clone());
+        if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
+            app.tallies.entry(request.clone()).or_default().took();
+            self.update(&app_id, UpdateKind::Allocated(granted(&c, request.clone())), ctx);
+            if running {
+                self.update(&app_id, UpdateKind::Running { container: id.clone() }, ctx);
+            }
+        }
+        self.enter(c, ctx);
+        match &seen.request {
+            None => self.attempt_event(&app_id, attempt::Event::Found, ctx),
+            Some(request) => self.requeue(&app_id, request),
+        }
+        if self.apps.get(&app_id).is_some_and(|app| app.state.is_ending()) {
+            self.container_event(&id, Event::Stop(StopCause::Asked), ctx);
+        }
+    }
+
+    /// Lets something happen to a container, and carries out what follows.
+    pub(crate) fn container_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get_mut(id) else { return };
+        let mut acts = Vec::new();
+        match container::on(c.state.clone(), event, &mut acts) {
+            Ok(next) => c.state = next,
+            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
+        }
+        for act in acts {
+            match act {
+                Act::Started => self.container_started(id, ctx),
+                Act::TellStop(cause) => self.tell_stop(id, cause, ctx),
+                Act::Ended(report) => self.container_ended(id, &report, ctx),
+                Act::Forget => self.forget(id, ctx),
+            }
+        }
+    }
+
+    fn tell_stop(&mut self, id: &ContainerId, cause: StopCause, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get_mut(id) else { return };
+        c.stop_asked = Some(ctx.now);
+        ctx.tell(&c.node, id, Want::Stop { cause });
+    }
+
+    fn container_started(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get(id) else { return };
+        let what = format!("{} runs on {}", c.request.as_ref().map_or("master", RequestId::as_str), c.node);
+        ctx.log(container_line(Level::Normal, "ContainerStarted", id, &c.node, what));
+        let Some(app) = self.apps.get(&id.app) else { return };
+        if c.request.is_some() {
+            self.update(&id.app, UpdateKind::Running { container: id.clone() }, ctx);
+        } else if app.is_current_master(id) && !app.run.is_registered() {
+            self.expect_master(&id.app.clone(), ctx.now);
+        }
+    }
+
+    fn container_ended(&mut self, id: &ContainerId, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get(id) else { return };
+        let (node, request) = (c.node.clone(), c.request.clone());
+        if !self.ledger.give(&node, &id.app, &c.resource, heap(c)) {
+            ctx.illegal(format!("{id}: its size {} was not taken on {node}", c.resource));
+        }
+        self.room_changed = true;
+        self.reindex(&node);
+        ctx.log(exit_line(id, report));
+        let Some(app) = self.apps.get_mut(&id.app) else { return };
+        let ending = app.state.is_ending();
+        match request {
+            Some(request) => {
+                let tally = app.tallies.entry(request.clone()).or_default();
+                tally.ended();
+                if ending {
+                    tally.acked(life(id, self.epoch));
+                    self.container_event(id, Event::Acked, ctx);
+                } else {
+                    self.update(&id.app, UpdateKind::Exited { request, report: report.clone() }, ctx);
+                }
+            }
+            None => {
+                let current = app.is_current_master(id);
+                self.container_event(id, Event::Acked, ctx);
+                if current {
+                    self.attempt_event(&id.app, attempt::Event::Exited(report.reason), ctx);
+                }
+            }
+        }
+        self.maybe_over(&id.app, ctx);
+    }
+
+    fn forget(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.remove(id) else { return };
+        if let Some(node) = self.nodes.get_mut(&c.node) {
+            node.containers.remove(id);
+        }
+        if let Some(app) = self.apps.get_mut(&id.app) {
+            app.containers.remove(id);
+        }
+        if let State::Done { report } = &c.state {
+            let finished = finished(&c, report);
+            ctx.save(Save::Container(finished.clone()));
+            if let Some(oldest) = self.history.push(finished) {
+                ctx.save(Save::ContainerGone(oldest));
+            }
+        }
+        ctx.tell(&c.node, id, Want::Forget);
+    }
+
+    /// Tells a master something, unless nobody listens any more.
+    fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut Ctx<'_>) {
+        if let Some(app) = self.apps.get_mut(app_id).filter(|app| !app.state.is_ending()) {
+            ctx.update(app_id, app.updates.push(what));
+        }
+    }
+
+    /// A master has taken in every update up to `cursor`.
+    pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let was_held = app.updates.len() >= MAX_UNACKED;
+        for update in app.updates.ack(cursor) {
+            if let UpdateKind::Exited { request, report } = update.what {
+                if let Some(app) = self.apps.get_mut(app_id) {
+                    let life = life(&report.container, self.epoch);
+                    app.tallies.entry(request).or_default().acked(life);
+                }
+                self.container_event(&report.container, Event::Acked, ctx);
+            }
+        }
+        self.room_changed |= was_held;
+    }
+
+    /// Somebody wants one container to end.
+    pub(crate) fn stop_container(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        if !self.containers.contains_key(id) {
+            let over = self.history.get(id).is_some();
+            return if over { Ok(Answer::Done) } else { Err(Refusal::NoSuchContainer(id.clone())) };
+        }
+        self.container_event(id, Event::Stop(StopCause::Asked), ctx);
+        Ok(Answer::Done)
+    }
+
+    /// An end that no node reported: the node, or its memory of the container, is gone.
+    pub(crate) fn invent_exit(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get(id) else { return };
+        let Some(node) = self.nodes.get(&c.node) else { return };
+        let mut evidence = Evidence::empty(node.enforcer);
+        evidence.missing.push(why);
+        let report = ExitReport {
+            container: id.clone(),
+            node: c.node.clone(),
+            reason,
+            evidence,
+            diagnosis: Vec::new(),
+            started: None,
+            ended: ctx.wall,
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            tasks: Vec::new(),
+        };
+        self.container_event(id, Event::Exited(Arc::new(report)), ctx);
+    }
+
+    /// The scheduler's index follows the ledger and the node's state.
+    pub(crate) fn reindex(&mut self, id: &NodeId) {
+        let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
+        if node.state.takes_work() && !account.overdrawn {
+            self.index.put(id, account.free());
+        } else {
+            self.index.remove(id);
+        }
+    }
+
+    /// From now on the master has to speak within its time.
+    pub(crate) fn expect_master(&mut self, app: &AppId, now: Tick) {
+        self.timers.set(crate::timer::Key::Master(app.clone()), now.plus(self.settings.master_silence));
+    }
+}
+
+fn new_container(
+    id: ContainerId,
+    node: &NodeId,
+    request: Option<RequestId>,
+    resource: Resource,
+    launch: Arc<Launch>,
+    ctx: &Ctx<'_>,
+) -> Container {
+    let granted = ctx.wall;
+    let node = node.clone();
+    Container { id, node, request, resource, launch, granted, used: None, seen: None, stop_asked: None, state: State::Allocated }
+}
+
+fn life(id: &ContainerId, now: Epoch) -> Life {
+    if id.epoch == now { Life::This } else { Life::Earlier }
+}
+
+/// The heap budget that the ledger counts for a container. Bytes.
+pub(crate) fn heap(c: &Container) -> Bytes {
+    c.launch.heap.unwrap_or_default()
+}
+
+fn finished(c: &Container, report: &ExitReport) -> Finished {
+    Finished {
+        container: c.id.clone(),
+        node: c.node.clone(),
+        request: c.request.clone(),
+        resource: c.resource.clone(),
+        granted: c.granted,
+        ended: report.ended,
+        reason: report.reason,
+    }
+}
+
+fn container_line(level: Level, reason: &'static str, id: &ContainerId, node: &NodeId, message: String) -> LogLine {
+    LogLine { level, reason, object: id.to_string(), app: Some(id.app.clone()), node: Some(node.clone()), message }
+}
+
+fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
+    let (level, word) = match report.reason.charge() {
+        Charge::Memory => (Level::Warning, "OomKilled"),
+        Charge::Plain => (Level::Warning, "ContainerExited"),
+        Charge::Free if report.reason == ExitReason::Stopped => (Level::Normal, "ContainerExited"),
+        Charge::Free => (Level::Warning, "ContainerExited"),
+        Charge::Success => (Level::Normal, "ContainerExited"),
+    };
+    container_line(level, word, id, &report.node, report.reason.sentence())
+}
+
+/// How many containers of each request an application has alive; for the invariants.
+pub(crate) fn live_by_request<'a>(containers: impl Iterator<Item = &'a Container>) -> BTreeMap<RequestId, (u32, u32)> {
+    let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
+    for c in containers {
+        let Some(request) = &c.request else { continue };
+        let slot = counts.entry(request.clone()).or_default();
+        if c.state.is_alive() { slot.0 += 1 } else { slot.1 += 1 }
+    }
+    counts
+}

@@ -1,0 +1,174 @@
+//! What masters say: register, sync, ask, withdraw, finish.
+
+use headroom_types::{AppId, AttemptId, RequestId, StopCause};
+
+use crate::app::{self, App};
+use crate::ask::{Ask, Request, Told};
+use crate::attempt;
+use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
+use crate::container;
+use crate::event::{Answer, Level, Outcome, Refusal, Sync, Verdict};
+use crate::queue::Waiter;
+
+impl Cluster {
+    pub(crate) fn register_master(
+        &mut self,
+        attempt: &AttemptId,
+        url: Option<String>,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<Answer, Refusal> {
+        let app = self.live(&attempt.app)?;
+        current(app, attempt)?;
+        // the answer lists what is alive, and a master takes what is not in it for lost: so it has to be complete
+        if let Some(sentence) = self.recovery_sentence(app, ctx.now) {
+            return Err(Refusal::Recovering(sentence));
+        }
+        match app.run {
+            attempt::State::Scheduled | attempt::State::Over => return Err(Refusal::NotLaunched(attempt.clone())),
+            attempt::State::Launched { .. }
+            | attempt::State::Awaited
+            | attempt::State::Registered { .. }
+            | attempt::State::Recovering { .. } => {}
+        }
+        self.attempt_event(&attempt.app, attempt::Event::Registered, ctx);
+        self.expect_master(&attempt.app, ctx.now);
+        if let Some(app) = self.apps.get_mut(&attempt.app) {
+            app.master_url = url;
+        }
+        let largest = self.largest().map(|(_, largest)| largest.clone()).unwrap_or_default();
+        let app = self.live(&attempt.app)?;
+        Ok(Answer::Master { largest, containers: self.granted(app), cursor: app.updates.acked() })
+    }
+
+    /// A master's heartbeat. The acknowledgement is taken in first, so that the asks find the counts right.
+    pub(crate) fn sync(&mut self, sync: Sync, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+        let id = sync.attempt.app.clone();
+        let app = self.apps.get(&id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        if app.state.is_ending() {
+            let late = || Verdict::Waits { sentence: format!("{id} is {}", app.state.as_str()) };
+            let verdicts = sync.asks.into_iter().map(|ask| (ask.request, late())).collect();
+            return Ok(Reply::Ready(Answer::Synced { verdicts, stop: true }));
+        }
+        if sync.epoch != self.epoch {
+            return Err(Refusal::StaleEpoch { given: sync.epoch, current: self.epoch });
+        }
+        current(app, &sync.attempt)?;
+        if !app.run.is_registered() {
+            return Err(Refusal::MasterNotRegistered(id));
+        }
+        let fresh = sync.asks.iter().filter(|ask| !app.requests.contains_key(&ask.request)).count();
+        if app.requests.len() + fresh > MAX_REQUESTS {
+            return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
+        }
+        // a sync that was overtaken by a later one knows less than was acknowledged since
+        let told = if sync.ack >= app.updates.acked() { Told::Exactly } else { Told::AtLeast };
+        self.expect_master(&id, ctx.now);
+        self.ack_updates(&id, sync.ack, ctx);
+        for request in &sync.withdraw {
+            self.drop_request(&id, request);
+        }
+        for container in &sync.release {
+            if self.containers.get(container).is_some_and(|c| c.id.app == id && c.request.is_some()) {
+                self.container_event(container, container::Event::Stop(StopCause::Asked), ctx);
+            }
+        }
+        let mut verdicts = Vec::with_capacity(sync.asks.len());
+        for ask in sync.asks {
+            verdicts.push((ask.request.clone(), self.take_ask(&id, ask, told, ctx)?));
+        }
+        Ok(Reply::Verdicts(id, verdicts))
+    }
+
+    pub(crate) fn ask(&mut self, id: &AppId, ask: Ask, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+        let app = self.live(id)?;
+        if !app.run.is_registered() {
+            return Err(Refusal::MasterNotRegistered(id.clone()));
+        }
+        let request = ask.request.clone();
+        match self.take_ask(id, ask, Told::AtLeast, ctx)? {
+            Some(Verdict::Never { sentence, largest }) => Err(Refusal::NeverFits { sentence, largest }),
+            Some(Verdict::Fits | Verdict::Waits { .. }) | None => Ok(Reply::Verdict(id.clone(), request)),
+        }
+    }
+
+    pub(crate) fn withdraw(&mut self, id: &AppId, request: &RequestId) -> Result<Answer, Refusal> {
+        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        if !app.requests.contains_key(request) {
+            return Err(Refusal::NoSuchRequest { app: id.clone(), request: request.clone() });
+        }
+        self.drop_request(id, request);
+        Ok(Answer::Done)
+    }
+
+    pub(crate) fn finish(
+        &mut self,
+        attempt: &AttemptId,
+        outcome: Outcome,
+        diagnostics: String,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<Answer, Refusal> {
+        let id = &attempt.app;
+        let app = self.apps.get_mut(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        current(app, attempt)?;
+        if app.state.is_ending() {
+            return Ok(Answer::Done);
+        }
+        app.diagnostics = diagnostics;
+        self.app_event(id, app::Event::End(outcome), ctx);
+        self.maybe_over(id, ctx);
+        Ok(Answer::Done)
+    }
+
+    /// Takes a request in. `Never` means that it was not.
+    fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
+        if let Some((sentence, largest)) = self.never(&ask.resource, &ask.only) {
+            ctx.log_app(Level::Warning, "RequestRefused", id, format!("{}: {sentence}", ask.request));
+            return Ok(Some(Verdict::Never { sentence, largest }));
+        }
+        let arrival = self.arrivals;
+        let Some(app) = self.apps.get_mut(id) else { return Err(Refusal::NoSuchApp(id.clone())) };
+        if app.requests.len() >= MAX_REQUESTS && !app.requests.contains_key(&ask.request) {
+            return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
+        }
+        let request = ask.request.clone();
+        app.tallies.entry(request.clone()).or_default().told(ask.settled, told);
+        let idle = app.missing(&request) == 0;
+        match app.requests.get_mut(&request) {
+            Some(known) => {
+                known.ask = ask;
+                if idle {
+                    known.waiting = ctx.now;
+                }
+            }
+            None => {
+                self.arrivals += 1;
+                app.requests.insert(request.clone(), Request { ask, arrival, waiting: ctx.now });
+            }
+        }
+        self.queue.remove(&Waiter { app: id.clone(), request: Some(request.clone()) });
+        self.requeue(id, &request);
+        Ok(None)
+    }
+
+    fn drop_request(&mut self, id: &AppId, request: &RequestId) {
+        if let Some(app) = self.apps.get_mut(id) {
+            app.requests.remove(request);
+        }
+        self.requeue(id, request);
+    }
+
+    fn live(&self, id: &AppId) -> Result<&App, Refusal> {
+        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        if app.state.is_ending() {
+            return Err(Refusal::AppEnding { app: id.clone(), state: app.state.as_str() });
+        }
+        Ok(app)
+    }
+}
+
+fn current(app: &App, attempt: &AttemptId) -> Result<(), Refusal> {
+    if app.attempt != attempt.attempt {
+        return Err(Refusal::StaleAttempt { given: attempt.clone(), current: app.attempt });
+    }
+    Ok(())
+}

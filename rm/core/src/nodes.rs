@@ -1,0 +1,264 @@
+//! What nodes say, and what their silence means.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Resource, StopCause};
+
+use crate::attempt;
+use crate::cluster::{Cluster, Ctx};
+use crate::container::{self, Event, State};
+use crate::event::{Answer, Level, Refusal, Registration, Report, Save, Seen, Want};
+use crate::node::{self, Act, Node, Silence};
+use crate::timer::Key;
+
+/// A container that was asked to end and is not shown by its node for so long is gone.
+const STOP_UNSEEN: std::time::Duration = std::time::Duration::from_secs(10);
+
+impl Cluster {
+    pub(crate) fn register_node(&mut self, id: &NodeId, facts: Registration, ctx: &mut Ctx<'_>) -> Answer {
+        self.enter_node(id, &facts, ctx);
+        self.node_event(id, node::Event::Registered(facts.health), ctx);
+        for seen in &facts.seen {
+            self.seen(id, seen, ctx);
+        }
+        let acked = self.take_exits(id, facts.exits, ctx).over;
+        self.drop_unseen(id, &facts.seen, ctx);
+        self.node_is_back(id, ctx);
+        Answer::Node { acked }
+    }
+
+    pub(crate) fn report(&mut self, id: &NodeId, report: Report, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        if report.epoch != self.epoch {
+            return Err(Refusal::StaleEpoch { given: report.epoch, current: self.epoch });
+        }
+        let node = self.nodes.get_mut(id).filter(|n| n.state.is_member());
+        let node = node.ok_or_else(|| Refusal::NodeNotRegistered(id.clone()))?;
+        node.heard = ctx.now;
+        node.host_used = report.host_used;
+        self.node_event(id, node::Event::Heard(report.health), ctx);
+        for seen in &report.seen {
+            self.seen(id, seen, ctx);
+        }
+        let exits = self.take_exits(id, report.exits, ctx);
+        for container in &exits.over {
+            ctx.tell(id, container, Want::Forget);
+        }
+        self.drop_stopped_unseen(id, ctx);
+        Ok(Answer::Received { received: exits.all })
+    }
+
+    fn enter_node(&mut self, id: &NodeId, facts: &Registration, ctx: &mut Ctx<'_>) {
+        let fresh = !self.nodes.get(id).is_some_and(|n| n.state.is_member());
+        let before = self.ledger.node(id).map(|a| a.offers.memory);
+        if let Some(memory) = before {
+            self.offers.remove(&(memory, id.clone()));
+        }
+        self.offers.insert((facts.offers.memory, id.clone()));
+        self.ledger.offer(id, facts.offers.clone());
+        let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
+        let state = self.nodes.get(id).map_or(node::State::Lost, |n| n.state.clone());
+        let node = Node {
+            id: id.clone(),
+            state,
+            enforcer: facts.enforcer,
+            url: facts.url.clone(),
+            version: facts.version.clone(),
+            heard: ctx.now,
+            host_used: Default::default(),
+            containers,
+        };
+        self.nodes.insert(id.clone(), node);
+        if fresh {
+            ctx.save(Save::Node(id.clone()));
+            let message = format!("offers {}, enforcer {}", facts.offers, facts.enforcer);
+            ctx.log_node(Level::Normal, "NodeJoined", id, message);
+        }
+    }
+
+    /// Lets something happen to a node, and carries out what follows.
+    fn node_event(&mut self, id: &NodeId, event: node::Event, ctx: &mut Ctx<'_>) {
+        let heard = !matches!(event, node::Event::Silent(_));
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        let mut acts = Vec::new();
+        match node::on(node.state.clone(), event, &mut acts) {
+            Ok(next) => node.state = next,
+            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
+        }
+        if heard {
+            self.timers.set(Key::Node(id.clone()), ctx.now.plus(self.settings.suspect));
+        }
+        self.reindex(id);
+        for act in acts {
+            match act {
+                Act::Back => {
+                    self.room_changed = true;
+                    ctx.log_node(Level::Normal, "NodeReady", id, "takes work".into());
+                }
+                Act::Sick(reason) => ctx.log_node(Level::Warning, "NodeUnhealthy", id, reason),
+                Act::Suspected => ctx.log_node(Level::Warning, "NodeSuspect", id, "silent; gets no more work for now".into()),
+                Act::OutOfReach => ctx.log_node(Level::Warning, "NodeUnreachable", id, "still silent".into()),
+                Act::GivenUp => self.give_up(id, ctx),
+            }
+        }
+    }
+
+    pub(crate) fn node_silent(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let (heard, silent) = (node.heard, ctx.now.since(node.heard));
+        let (how, next) = if silent >= self.settings.lost {
+            (Silence::Lost, None)
+        } else if silent >= self.settings.unreachable {
+            (Silence::Unreachable, Some(self.settings.lost))
+        } else {
+            (Silence::Suspect, Some(self.settings.unreachable))
+        };
+        if let Some(after) = next {
+            self.timers.set(Key::Node(id.clone()), heard.plus(after).max(ctx.now));
+        }
+        self.node_event(id, node::Event::Silent(how), ctx);
+    }
+
+    fn give_up(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        let seconds = self.settings.lost.as_secs();
+        ctx.log_node(Level::Warning, "NodeLost", id, format!("silent for {seconds} s; its containers are given up"));
+        ctx.save(Save::NodeGone(id.clone()));
+        if let Some(account) = self.ledger.node(id) {
+            self.offers.remove(&(account.offers.memory, id.clone()));
+        }
+        self.ledger.close(id);
+        let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
+        for container in containers {
+            self.invent_exit(&container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
+        }
+        self.reindex(id);
+    }
+
+    /// What a node shows of one container.
+    fn seen(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
+        if let Some(c) = self.containers.get_mut(&seen.container) {
+            if c.node != *node {
+                return ctx.illegal(format!("{} is shown by {node} and was granted on {}", c.id, c.node));
+            }
+            c.used = seen.used.or(c.used);
+            c.seen = Some(ctx.now);
+            if let Some(event) = container::seen(seen.phase) {
+                self.container_event(&seen.container, event, ctx);
+            }
+        } else if self.may_adopt(seen) {
+            self.adopt(node, seen, ctx);
+        } else {
+            self.unwanted(node, seen, ctx);
+        }
+    }
+
+    /// A container that nobody here knows is taken over when it comes from an earlier life and somebody waits for it.
+    fn may_adopt(&self, seen: &Seen) -> bool {
+        let id = &seen.container;
+        let Some(app) = self.apps.get(&id.app).filter(|app| !app.state.is_over()) else { return false };
+        if id.epoch == self.epoch || self.history.get(id).is_some() {
+            return false;
+        }
+        let Some(request) = &seen.request else { return app.is_current_master(id) };
+        // whoever comes after everybody was waited for finds his place taken
+        let late = self.recovery.is_none();
+        !(late && app.requests.contains_key(request) && app.missing(request) == 0)
+    }
+
+    fn unwanted(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
+        match seen.phase {
+            crate::event::Phase::Exited => {} // its report decides
+            crate::event::Phase::Preparing
+            | crate::event::Phase::Starting
+            | crate::event::Phase::Running
+            | crate::event::Phase::Stopping => ctx.tell(node, &seen.container, Want::Stop { cause: StopCause::Asked }),
+        }
+    }
+
+    fn take_exits(&mut self, node: &NodeId, exits: Vec<ExitReport>, ctx: &mut Ctx<'_>) -> Exits {
+        let mut taken = Exits::default();
+        for report in exits {
+            let id = report.container.clone();
+            if self.containers.get(&id).is_some_and(|c| c.node == *node) {
+                self.container_event(&id, Event::Exited(Arc::new(report)), ctx);
+            }
+            // nobody waits for it, or nobody waits any more
+            if !self.containers.contains_key(&id) {
+                taken.over.push(id.clone());
+            }
+            taken.all.push(id);
+        }
+        taken
+    }
+
+    /// A node that registers shows all it has; what it was running and does not show is gone.
+    fn drop_unseen(&mut self, id: &NodeId, shown: &[Seen], ctx: &mut Ctx<'_>) {
+        let shown: BTreeSet<&ContainerId> = shown.iter().map(|s| &s.container).collect();
+        let mine = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
+        for container in mine.iter().filter(|c| !shown.contains(c)) {
+            let gone = self.containers.get(container).is_some_and(|c| match c.state {
+                State::Launching | State::Running | State::Stopping { .. } => true,
+                State::Allocated | State::Exited { .. } | State::Done { .. } => false,
+            });
+            if gone {
+                self.invent_exit(container, ExitReason::NodeLost, format!("{id} registered again without it"), ctx);
+            }
+        }
+    }
+
+    /// A container that was asked to end before its node ever began with it ends without a report.
+    fn drop_stopped_unseen(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let gone = |c: &&ContainerId| {
+            let Some(c) = self.containers.get(*c) else { return false };
+            let Some(asked) = c.stop_asked.filter(|_| c.state.is_alive()) else { return false };
+            ctx.now.since(asked) >= STOP_UNSEEN && c.seen.is_none_or(|seen| seen < asked)
+        };
+        let gone: Vec<ContainerId> = node.containers.iter().filter(gone).cloned().collect();
+        for container in gone {
+            self.invent_exit(&container, ExitReason::Stopped, "it was stopped before its node began with it".into(), ctx);
+        }
+    }
+
+    fn node_is_back(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        self.room_changed = true;
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.waiting.remove(id);
+        if recovery.waiting.is_empty() {
+            self.recovery_over(ctx);
+        }
+    }
+
+    /// All nodes that will come have come: grants go on, and what has not been found is lost.
+    pub(crate) fn recovery_over(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(recovery) = self.recovery.take() else { return };
+        self.timers.cancel(&Key::Recovery);
+        for node in recovery.waiting {
+            ctx.log_node(Level::Warning, "NodeMissing", &node, "did not come back after a restart".into());
+            ctx.save(Save::NodeGone(node));
+        }
+        self.room_changed = true;
+        let live: Vec<_> = self.apps.values().filter(|a| !a.state.is_over()).map(|a| a.id.clone()).collect();
+        for app in live {
+            if self.timers.of(&Key::Master(app.clone())).is_some() {
+                self.expect_master(&app, ctx.now); // it could not register before
+            }
+            self.attempt_event(&app, attempt::Event::NodesKnown, ctx);
+            self.maybe_over(&app, ctx);
+        }
+    }
+
+    /// What member nodes offer, largest memory first.
+    pub(crate) fn offers_down(&self) -> impl Iterator<Item = (&NodeId, &Resource)> {
+        self.offers.iter().rev().filter_map(|(_, id)| Some((id, &self.ledger.node(id)?.offers)))
+    }
+}
+
+/// Exits as taken in.
+#[derive(Default)]
+struct Exits {
+    /// All of them.
+    all: Vec<ContainerId>,
+    /// Those that nobody waits for: the node may forget them at once.
+    over: Vec<ContainerId>,
+}

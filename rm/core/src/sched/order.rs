@@ -1,0 +1,44 @@
+//! What a pass need not try: whatever is at least as large as something that has just found no room.
+
+use headroom_types::Resource;
+
+/// Sizes that found no room in this pass.
+#[derive(Debug, Default)]
+pub struct Hopeless {
+    sizes: Vec<Resource>,
+}
+
+/// How many sizes are remembered; more are tried again instead.
+const MOST: usize = 16;
+
+impl Hopeless {
+    /// Nothing this large can find room in this pass.
+    pub fn covers(&self, size: &Resource) -> bool {
+        self.sizes.iter().any(|known| known.fits(size))
+    }
+    /// This size, free to go anywhere, found no room.
+    pub fn add(&mut self, size: &Resource) {
+        self.sizes.retain(|known| !size.fits(known));
+        if self.sizes.len() < MOST {
+            self.sizes.push(size.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Bytes, Cpus};
+
+    #[test]
+    fn larger_is_hopeless_too_and_smaller_is_not() {
+        let size = |gib, cores| Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores));
+        let mut hopeless = Hopeless::default();
+        hopeless.add(&size(4, 2));
+        assert!(hopeless.covers(&size(4, 2)) && hopeless.covers(&size(5, 2)));
+        assert!(!hopeless.covers(&size(3, 2)) && !hopeless.covers(&size(8, 1)));
+        hopeless.add(&size(2, 1));
+        assert!(hopeless.covers(&size(3, 1)));
+        assert_eq!(hopeless.sizes.len(), 1, "the smaller size says all that the larger one said");
+    }
+}

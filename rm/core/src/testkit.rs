@@ -1,0 +1,521 @@
+//! A cluster with make-believe nodes and masters, for tests that read as stories.
+//!
+//! The nodes behave (they hold containers and unacknowledged ends, and forget when told), the store behaves (a restart sees what
+//! was saved and nothing else). Every step is followed by the invariants. A scenario that is dropped without
+//! [`Scenario::check`] panics, so that no story goes unchecked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, RequestId,
+    Resource, Tick, UnixMillis,
+};
+
+use crate::ask::Ask;
+use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
+use crate::event::{
+    Answer, Answered, Call, CallId, Effect, Event, Health, Launch, LogLine, Master, NewApp, Outcome, Phase, Refusal,
+    Registration, Report, Save, SavedState, Seen, Sync, Update, UpdateKind, Verdict, Want,
+};
+use crate::history::Finished;
+
+/// Parses any id; panics on nonsense.
+///
+/// # Panics
+/// When the text is no such id.
+pub fn id<T: std::str::FromStr>(text: &str) -> T
+where
+    T::Err: std::fmt::Debug,
+{
+    text.parse().expect("an id in a test")
+}
+
+/// A size in GiB and cores.
+pub fn size(gib: u64, cores: u32) -> Resource {
+    Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores))
+}
+
+/// A node that behaves.
+#[derive(Clone, Debug, Default)]
+pub struct FakeNode {
+    /// What it offers.
+    pub offers: Resource,
+    /// What it has, and where each is in its life.
+    pub has: BTreeMap<ContainerId, Held>,
+    /// Ends that are not acknowledged.
+    pub exits: BTreeMap<ContainerId, ExitReport>,
+    /// It hears what the resource manager tells.
+    pub connected: bool,
+    /// What it has to stop.
+    pub asked_to_stop: BTreeSet<ContainerId>,
+    /// Everything it ever had, and for which request.
+    pub ever: BTreeMap<ContainerId, Option<RequestId>>,
+}
+
+/// A container on a node.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Its request.
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// When it was granted.
+    pub granted: UnixMillis,
+}
+
+/// What a store would hold.
+#[derive(Clone, Debug, Default)]
+pub struct FakeStore {
+    apps: BTreeMap<AppId, (Arc<NewApp>, UnixMillis)>,
+    states: BTreeMap<AppId, SavedState>,
+    finished: Vec<Finished>,
+    nodes: BTreeSet<NodeId>,
+    last_app: u32,
+}
+
+impl FakeStore {
+    fn save(&mut self, save: &Save) {
+        match save.clone() {
+            Save::App { app, spec, submitted } => {
+                self.last_app = self.last_app.max(app.seq());
+                self.apps.insert(app, (spec, submitted));
+            }
+            Save::State { app, state } => {
+                self.states.insert(app, state);
+            }
+            Save::AppGone(app) => {
+                self.apps.remove(&app);
+                self.states.remove(&app);
+            }
+            Save::Container(finished) => self.finished.push(finished),
+            Save::ContainerGone(id) => self.finished.retain(|f| f.container != id),
+            Save::Node(node) => {
+                self.nodes.insert(node);
+            }
+            Save::NodeGone(node) => {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+    fn load(&self, epoch: Epoch) -> Restored {
+        let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
+            let state = self.states.get(id)?.clone();
+            Some(RestoredApp { id: id.clone(), spec: spec.clone(), submitted: *submitted, state })
+        });
+        Restored {
+            epoch,
+            last_app: self.last_app,
+            apps: apps.collect(),
+            finished: self.finished.clone(),
+            nodes: self.nodes.iter().cloned().collect(),
+        }
+    }
+}
+
+/// A story about a cluster.
+#[derive(Debug)]
+pub struct Scenario {
+    /// The cluster itself.
+    pub cluster: Cluster,
+    /// Make-believe nodes.
+    pub nodes: BTreeMap<NodeId, FakeNode>,
+    /// Every line of the event log.
+    pub log: Vec<LogLine>,
+    /// Every update ever told, by application, over all lives.
+    pub updates: BTreeMap<AppId, Vec<(Epoch, Update)>>,
+    /// Every container that a node was told to run.
+    pub ordered: BTreeSet<ContainerId>,
+    /// Now.
+    pub now: Tick,
+    settings: Settings,
+    store: FakeStore,
+    epoch: Epoch,
+    calls: u64,
+    checked: bool,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario::new()
+    }
+}
+
+impl Scenario {
+    /// An empty cluster with the usual settings.
+    pub fn new() -> Self {
+        Scenario::with(Settings { unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
+    }
+    /// An empty cluster.
+    pub fn with(settings: Settings) -> Self {
+        let epoch = Epoch(1);
+        let restored = Restored { epoch, ..Restored::default() };
+        Scenario {
+            cluster: Cluster::new(settings.clone(), restored, Tick(0)),
+            nodes: BTreeMap::new(),
+            log: Vec::new(),
+            updates: BTreeMap::new(),
+            ordered: BTreeSet::new(),
+            now: Tick(0),
+            settings,
+            store: FakeStore::default(),
+            epoch,
+            calls: 0,
+            checked: false,
+        }
+    }
+
+    /// The resource manager dies and starts again. Nodes keep what they have, and have to register.
+    pub fn restart(&mut self) -> &mut Self {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.cluster = Cluster::new(self.settings.clone(), self.store.load(self.epoch), self.now);
+        for node in self.nodes.values_mut() {
+            node.connected = false;
+        }
+        self.cluster.assert_invariants();
+        self
+    }
+
+    /// One event; what follows from it reaches store and nodes; the invariants hold.
+    ///
+    /// # Panics
+    /// When an invariant does not hold or an event was illegal.
+    pub fn step(&mut self, event: Event) -> Option<Answered> {
+        let mut out = Vec::new();
+        self.cluster.step(self.now, event, &mut out);
+        self.cluster.assert_invariants();
+        let mut answer = None;
+        for effect in out {
+            match effect {
+                Effect::Save(save) => self.store.save(&save),
+                Effect::Answer { answer: a, .. } => {
+                    assert!(answer.is_none(), "two answers to one call");
+                    answer = Some(a);
+                }
+                Effect::Tell { node, container, want } => self.tell(&node, container, want),
+                Effect::Update { app, update } => self.updates.entry(app).or_default().push((self.epoch, update)),
+                Effect::UpdatesEnd { .. } => {}
+                Effect::Log(line) => self.log.push(line),
+                Effect::Illegal { what } => panic!("illegal: {what}"),
+            }
+        }
+        answer
+    }
+
+    fn tell(&mut self, node: &NodeId, container: ContainerId, want: Want) {
+        if let Want::Run(_) = want {
+            assert!(self.ordered.insert(container.clone()), "{container} was granted twice");
+        }
+        let Some(fake) = self.nodes.get_mut(node).filter(|n| n.connected) else { return };
+        fake.obey(container, want);
+    }
+
+    /// One call.
+    ///
+    /// # Panics
+    /// When no answer comes.
+    pub fn call(&mut self, what: Call) -> Answered {
+        self.calls += 1;
+        self.step(Event::Call { call: CallId(self.calls), what }).expect("every call is answered")
+    }
+
+    /// Time passes; deadlines that fall into it take effect in their order. Nodes stay silent.
+    pub fn after(&mut self, by: Duration) -> &mut Self {
+        let until = self.now.plus(by);
+        while let Some(due) = self.cluster.next_deadline().filter(|due| *due <= until) {
+            self.now = self.now.max(due);
+            self.step(Event::Time);
+        }
+        self.now = until;
+        self.step(Event::Time);
+        self
+    }
+
+    /// Time passes while every connected node gives a sign of life each second.
+    pub fn alive_for(&mut self, by: Duration) -> &mut Self {
+        let until = self.now.plus(by);
+        while self.now < until {
+            let left = until.since(self.now).min(Duration::from_secs(1));
+            self.after(left);
+            self.report_all();
+        }
+        self
+    }
+
+    /// A node comes, or comes again, and hears what it should have.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn register(&mut self, node: &str) -> &mut Self {
+        let node: NodeId = id(node);
+        let facts = self.nodes.get(&node).expect("a node of this story").registration();
+        let answer = self.call(Call::RegisterNode { node: node.clone(), facts: Box::new(facts) });
+        let Ok(Answer::Node { acked }) = answer else { panic!("{node} was refused: {answer:?}") };
+        let full = self.cluster.desired(&node);
+        let fake = self.nodes.get_mut(&node).expect("a node of this story");
+        fake.connected = true;
+        for container in acked {
+            fake.forget(&container);
+        }
+        let wanted: BTreeSet<ContainerId> = full.iter().map(|(c, _)| c.clone()).collect();
+        fake.asked_to_stop.extend(fake.has.keys().filter(|c| !wanted.contains(c)).cloned());
+        for (container, want) in full {
+            fake.obey(container, want);
+        }
+        self
+    }
+    /// A new node that offers so much.
+    pub fn node(&mut self, node: &str, offers: Resource) -> &mut Self {
+        self.nodes.insert(id(node), FakeNode { offers, ..FakeNode::default() });
+        self.register(node)
+    }
+
+    /// A node reports all it has.
+    pub fn report(&mut self, node: &str) -> Answered {
+        let node: NodeId = id(node);
+        let fake = self.nodes.get(&node).expect("a node of this story");
+        let report = Report {
+            epoch: self.epoch,
+            seen: fake.seen(),
+            exits: fake.exits.values().cloned().collect(),
+            host_used: Bytes::ZERO,
+            health: Health::Healthy,
+        };
+        self.call(Call::Report { node, report: Box::new(report) })
+    }
+    /// Every connected node reports.
+    pub fn report_all(&mut self) -> &mut Self {
+        let names: Vec<String> = self.nodes.iter().filter(|(_, n)| n.connected).map(|(id, _)| id.to_string()).collect();
+        for node in names {
+            let _ = self.report(&node); // one that was given up is refused, and that is right
+        }
+        self
+    }
+    /// All containers on all nodes run, those that should stop have stopped, and the nodes report it.
+    pub fn settle(&mut self) -> &mut Self {
+        for _ in 0..3 {
+            let wall = UnixMillis(self.settings.unix_at_zero.0 + self.now.0);
+            for (name, node) in &mut self.nodes {
+                node.go_on(name, wall);
+            }
+            self.report_all();
+        }
+        self
+    }
+    /// A container's program ends, and its node reports it.
+    ///
+    /// # Panics
+    /// When no node has it.
+    pub fn exit(&mut self, container: &ContainerId, reason: ExitReason) -> &mut Self {
+        let wall = UnixMillis(self.settings.unix_at_zero.0 + self.now.0);
+        let (name, node) = self.nodes.iter_mut().find(|(_, n)| n.has.contains_key(container)).expect("a node has it");
+        node.end(name, container, reason, wall);
+        let name = name.to_string();
+        let _ = self.report(&name);
+        self
+    }
+
+    /// An unmanaged application whose master has registered.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn app(&mut self, name: &str) -> AppId {
+        let app = self.submit(name, 0, Master::Unmanaged);
+        let attempt = AttemptId { app: app.clone(), attempt: 1 };
+        self.call(Call::RegisterMaster { attempt, url: None }).expect("registers");
+        app
+    }
+    /// A managed application of this size.
+    pub fn managed(&mut self, name: &str, resource: Resource, max_attempts: u32) -> AppId {
+        let launch = Arc::new(Launch { command: vec!["appmaster".into()], ..Launch::default() });
+        self.submit(name, 0, Master::Managed { resource, launch, max_attempts })
+    }
+    /// Any application.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn submit(&mut self, name: &str, priority: i32, master: Master) -> AppId {
+        let spec = NewApp { name: id(name), queue: id("default"), priority, user: "test".into(), master, key: None };
+        match self.call(Call::Submit(Box::new(spec))) {
+            Ok(Answer::Submitted { app, .. }) => app,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+    /// The current attempt of an application.
+    ///
+    /// # Panics
+    /// When there is no such application.
+    pub fn attempt(&self, app: &AppId) -> AttemptId {
+        self.cluster.app(app).expect("an application of this story").attempt_id()
+    }
+    /// The current master registers, or registers again.
+    ///
+    /// # Errors
+    /// As the resource manager refuses it.
+    pub fn master(&mut self, app: &AppId) -> Answered {
+        let attempt = self.attempt(app);
+        self.call(Call::RegisterMaster { attempt, url: None })
+    }
+
+    /// Asks for containers.
+    pub fn ask(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> Answered {
+        self.call(Call::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)) })
+    }
+    /// Asks, and says why it has to wait.
+    ///
+    /// # Panics
+    /// When it does not have to.
+    pub fn ask_waits(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> String {
+        match self.ask(app, request, count, resource) {
+            Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) => sentence,
+            other => panic!("does not wait: {other:?}"),
+        }
+    }
+    /// A master's heartbeat that acknowledges everything up to `ack`.
+    pub fn sync(&mut self, app: &AppId, ack: u64, asks: Vec<Ask>) -> Answered {
+        let (attempt, epoch) = (self.attempt(app), self.epoch);
+        self.call(Call::Sync(Box::new(Sync { attempt, epoch, ack, asks, withdraw: vec![], release: vec![] })))
+    }
+    /// The master is done.
+    pub fn finish(&mut self, app: &AppId, outcome: Outcome) -> Answered {
+        let attempt = self.attempt(app);
+        self.call(Call::Finish { attempt, outcome, diagnostics: "done".into() })
+    }
+
+    /// Containers that are alive, of one application.
+    pub fn alive(&self, app: &AppId) -> Vec<ContainerId> {
+        self.cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive()).map(|c| c.id.clone()).collect()
+    }
+    /// Ends told to an application in this life and not acknowledged.
+    pub fn told_exits(&self, app: &AppId) -> Vec<ContainerId> {
+        let told = self.cluster.app(app).map(|a| a.updates.after(0)).into_iter().flatten();
+        let exits = told.filter_map(|u| match &u.what {
+            UpdateKind::Exited { report, .. } => Some(report.container.clone()),
+            UpdateKind::Allocated(_) | UpdateKind::Running { .. } => None,
+        });
+        exits.collect()
+    }
+    /// Where an application is in its life.
+    pub fn state(&self, app: &AppId) -> &'static str {
+        self.cluster.app(app).map_or("gone", |a| a.state.as_str())
+    }
+    /// How often a line with this reason was logged.
+    pub fn logged(&self, reason: &str) -> usize {
+        self.log.iter().filter(|l| l.reason == reason).count()
+    }
+    /// This life of the resource manager.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Ends the story.
+    pub fn check(mut self) {
+        self.cluster.assert_invariants();
+        self.checked = true;
+    }
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        assert!(self.checked || std::thread::panicking(), "this scenario was never checked");
+    }
+}
+
+/// An ask without particulars.
+pub fn ask(request: &str, count: u32, resource: Resource) -> Ask {
+    Ask {
+        request: id(request),
+        resource,
+        count,
+        settled: 0,
+        priority: 0,
+        avoid: vec![],
+        only: vec![],
+        launch: Arc::new(Launch { command: vec!["true".into()], ..Launch::default() }),
+    }
+}
+
+/// True when a call was refused because no node could ever give so much.
+pub fn is_never(answer: &Answered) -> bool {
+    matches!(answer, Err(Refusal::NeverFits { .. }))
+}
+
+impl FakeNode {
+    fn registration(&self) -> Registration {
+        Registration {
+            offers: self.offers.clone(),
+            enforcer: EnforcerKind::Cgroup2,
+            url: "http://127.0.0.1:1".into(),
+            version: "test".into(),
+            health: Health::Healthy,
+            seen: self.seen(),
+            exits: self.exits.values().cloned().collect(),
+        }
+    }
+    fn seen(&self) -> Vec<Seen> {
+        let seen = self.has.iter().map(|(id, held)| Seen {
+            container: id.clone(),
+            request: held.request.clone(),
+            resource: held.resource.clone(),
+            phase: held.phase,
+            used: None,
+            granted: held.granted,
+        });
+        seen.collect()
+    }
+    fn obey(&mut self, container: ContainerId, want: Want) {
+        match want {
+            Want::Run(order) => {
+                let (request, resource, granted) = (order.request, order.resource, order.granted);
+                self.ever.insert(container.clone(), request.clone());
+                let new = Held { request, resource, phase: Phase::Preparing, granted };
+                self.has.entry(container).or_insert(new);
+            }
+            Want::Stop { .. } => {
+                if self.has.contains_key(&container) {
+                    self.asked_to_stop.insert(container);
+                }
+            }
+            Want::Forget => self.forget(&container),
+        }
+    }
+    fn forget(&mut self, container: &ContainerId) {
+        self.has.remove(container);
+        self.exits.remove(container);
+        self.asked_to_stop.remove(container);
+    }
+    /// One moment of work: what is being made runs, what should stop has stopped.
+    pub fn go_on(&mut self, name: &NodeId, wall: UnixMillis) {
+        for held in self.has.values_mut() {
+            if held.phase == Phase::Preparing {
+                held.phase = Phase::Running;
+            }
+        }
+        for container in std::mem::take(&mut self.asked_to_stop) {
+            if self.has.get(&container).is_some_and(|held| held.phase != Phase::Exited) {
+                self.end(name, &container, ExitReason::Stopped, wall);
+            }
+        }
+    }
+    /// A container's program ends.
+    pub fn end(&mut self, name: &NodeId, container: &ContainerId, reason: ExitReason, ended: UnixMillis) {
+        let Some(held) = self.has.get_mut(container) else { return };
+        held.phase = Phase::Exited;
+        let report = ExitReport {
+            container: container.clone(),
+            node: name.clone(),
+            reason,
+            evidence: Evidence::empty(EnforcerKind::Cgroup2),
+            diagnosis: vec![],
+            started: Some(ended),
+            ended,
+            timeline: vec![],
+            log_tail: String::new(),
+            tasks: vec![],
+        };
+        self.exits.entry(container.clone()).or_insert(report);
+    }
+}

@@ -1,0 +1,301 @@
+//! Random sequences of events. What is protected, by name:
+//!
+//! - safety: the invariants after every event; no container is granted twice; no request is given more than it asked for, over all
+//!   lives of the resource manager.
+//! - liveness: once nodes and masters behave again, every end reaches its master, every node may forget it, and every request that
+//!   fits has all it asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headroom_rm_core::ask::Ask;
+use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::{Answer, Call, Outcome, UpdateKind};
+use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Node(u8),
+    Cut(u8),
+    Report(u8),
+    Work,
+    Exit(u8, u8),
+    Wait(u16),
+    Restart,
+    Submit(bool),
+    Ask { app: u8, request: u8, more: u8, gib: u8 },
+    Listen(u8),
+    Sync(u8),
+    Release(u8, u8),
+    Kill(u8),
+    Finish(u8),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0u8..4).prop_map(Op::Node),
+        1 => (0u8..4).prop_map(Op::Cut),
+        4 => (0u8..4).prop_map(Op::Report),
+        4 => Just(Op::Work),
+        6 => (any::<u8>(), any::<u8>()).prop_map(|(c, r)| Op::Exit(c, r)),
+        4 => (0u16..4000).prop_map(Op::Wait),
+        1 => Just(Op::Restart),
+        2 => any::<bool>().prop_map(Op::Submit),
+        6 => (any::<u8>(), 0u8..3, 0u8..4, 1u8..5).prop_map(|(app, request, more, gib)| Op::Ask { app, request, more, gib }),
+        4 => any::<u8>().prop_map(Op::Listen),
+        6 => any::<u8>().prop_map(Op::Sync),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(a, c)| Op::Release(a, c)),
+        1 => any::<u8>().prop_map(Op::Kill),
+        1 => any::<u8>().prop_map(Op::Finish),
+    ]
+}
+
+/// A master that journals: it survives everything.
+#[derive(Debug, Default)]
+struct Model {
+    asks: BTreeMap<RequestId, Ask>,
+    heard: u64,
+    ended: BTreeMap<RequestId, BTreeSet<ContainerId>>,
+    given: BTreeMap<RequestId, BTreeSet<ContainerId>>,
+}
+
+#[derive(Debug)]
+struct World {
+    s: Scenario,
+    masters: BTreeMap<AppId, Model>,
+    /// Nodes that were away for too long: what they had was given up or replaced.
+    gone: bool,
+}
+
+const REASONS: [ExitReason; 5] = [
+    ExitReason::Exit { code: 0 },
+    ExitReason::OverheadOom,
+    ExitReason::NodeOom,
+    ExitReason::LaunchFailed,
+    ExitReason::Signal { signal: 11 },
+];
+
+impl World {
+    fn pick<T: Clone>(from: &[T], n: u8) -> Option<T> {
+        if from.is_empty() { None } else { Some(from[usize::from(n) % from.len()].clone()) }
+    }
+    fn apps(&self) -> Vec<AppId> {
+        self.masters.keys().cloned().collect()
+    }
+    fn name(n: u8) -> String {
+        format!("n{n}")
+    }
+
+    /// The master registers; a new attempt takes over what the journal says.
+    fn master(&mut self, app: &AppId) {
+        let Ok(Answer::Master { cursor, containers, .. }) = self.s.master(app) else { return };
+        let Some(m) = self.masters.get_mut(app) else { return };
+        m.heard = cursor;
+        // what is not alive is over: a grant that died with the resource manager, or an end it is about to hear of
+        let alive: BTreeSet<&ContainerId> = containers.iter().map(|g| &g.container).collect();
+        for (request, given) in &m.given {
+            let over = given.iter().filter(|c| !alive.contains(c)).cloned();
+            m.ended.entry(request.clone()).or_default().extend(over);
+        }
+        for g in containers {
+            m.given.entry(g.request).or_default().insert(g.container);
+        }
+    }
+    fn listen(&mut self, app: &AppId) {
+        let Some(m) = self.masters.get_mut(app) else { return };
+        let Some(updates) = self.s.cluster.updates(app, m.heard) else { return };
+        for update in updates {
+            m.heard = update.cursor;
+            match update.what {
+                UpdateKind::Allocated(g) => {
+                    m.given.entry(g.request).or_default().insert(g.container);
+                }
+                UpdateKind::Running { .. } => {}
+                UpdateKind::Exited { request, report } => {
+                    m.ended.entry(request).or_default().insert(report.container.clone());
+                }
+            }
+        }
+    }
+    fn sync(&mut self, app: &AppId) {
+        let Some(m) = self.masters.get(app) else { return };
+        let asks = m.asks.values().cloned().map(|mut ask| {
+            ask.settled = m.ended.get(&ask.request).map_or(0, |e| u32::try_from(e.len()).expect("small"));
+            ask
+        });
+        let (heard, asks) = (m.heard, asks.collect());
+        let answer = self.s.sync(app, heard, asks);
+        if answer.is_err() {
+            self.master(app);
+        }
+    }
+    fn register_all(&mut self) {
+        let names: Vec<String> = self.s.nodes.iter().filter(|(_, n)| !n.connected).map(|(n, _)| n.to_string()).collect();
+        for name in names {
+            self.s.register(&name);
+        }
+    }
+
+    fn to_app(&mut self, n: u8, what: impl FnOnce(&mut World, &AppId)) {
+        if let Some(app) = World::pick(&self.apps(), n) {
+            what(self, &app);
+        }
+    }
+
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Node(n) => {
+                let name = World::name(n);
+                if self.s.nodes.contains_key(&id::<NodeId>(&name)) {
+                    self.s.register(&name);
+                } else {
+                    self.s.node(&name, size(4 + u64::from(n), 8));
+                }
+            }
+            Op::Cut(n) => {
+                if let Some(node) = self.s.nodes.get_mut(&id::<NodeId>(&World::name(n))) {
+                    node.connected = false;
+                }
+            }
+            Op::Report(n) => {
+                if self.s.nodes.contains_key(&id::<NodeId>(&World::name(n))) {
+                    let _ = self.s.report(&World::name(n));
+                }
+            }
+            Op::Work => {
+                self.s.settle();
+            }
+            Op::Exit(c, r) => {
+                let all: Vec<ContainerId> = self.s.nodes.values().flat_map(|n| n.has.keys().cloned()).collect();
+                if let (Some(c), Some(reason)) = (World::pick(&all, c), World::pick(&REASONS, r)) {
+                    self.s.exit(&c, reason);
+                }
+            }
+            Op::Wait(ms) => {
+                self.s.after(Duration::from_millis(u64::from(ms)));
+            }
+            Op::Restart => {
+                self.s.restart();
+                self.register_all();
+                for app in self.apps() {
+                    self.master(&app);
+                }
+            }
+            Op::Submit(managed) => self.submit(managed),
+            Op::Ask { app, request, more, gib } => self.ask(app, request, more, gib),
+            Op::Listen(a) => self.to_app(a, World::listen),
+            Op::Sync(a) => self.to_app(a, World::sync),
+            Op::Release(a, c) => self.to_app(a, |w, app| {
+                if let Some(container) = World::pick(&w.s.alive(app), c) {
+                    w.s.call(Call::Stop { container }).expect("it is there");
+                }
+            }),
+            Op::Kill(a) => self.to_app(a, |w, app| {
+                w.s.call(Call::Kill { app: app.clone(), reason: None }).expect("it is there");
+            }),
+            Op::Finish(a) => self.to_app(a, |w, app| {
+                w.s.finish(app, Outcome::Succeeded).expect("it is there");
+            }),
+        }
+        self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0;
+        self.no_more_than_asked();
+    }
+    fn submit(&mut self, managed: bool) {
+        if self.masters.len() >= 4 {
+            return;
+        }
+        let app = if managed && self.s.nodes.len() > 1 { self.s.managed("managed", size(1, 1), 3) } else { self.s.app("free") };
+        self.masters.insert(app, Model::default());
+    }
+    fn ask(&mut self, app: u8, request: u8, more: u8, gib: u8) {
+        let Some(app) = World::pick(&self.apps(), app) else { return };
+        let Some(m) = self.masters.get_mut(&app) else { return };
+        let request = format!("r{request}");
+        let slot = m.asks.entry(id(&request)).or_insert_with(|| ask(&request, 0, size(u64::from(gib), 1)));
+        slot.count += u32::from(more);
+        self.sync(&app);
+    }
+
+    fn no_more_than_asked(&self) {
+        for (app, model) in &self.masters {
+            let mut given: BTreeMap<&RequestId, BTreeSet<&ContainerId>> = BTreeMap::new();
+            for (container, request) in self.s.nodes.values().flat_map(|n| &n.ever).filter(|(c, _)| c.app == *app) {
+                if let Some(request) = request {
+                    given.entry(request).or_default().insert(container);
+                }
+            }
+            for (request, containers) in given {
+                let asked = model.asks.get(request).map_or(0, |a| a.count);
+                let count = u32::try_from(containers.len()).expect("small");
+                assert!(self.gone || count <= asked, "{app}/{request}: asked for {asked}, was given {containers:?}");
+            }
+        }
+    }
+
+    /// Everybody behaves until nothing changes any more.
+    fn heal(&mut self) {
+        for _ in 0..40 {
+            self.register_all();
+            let apps = self.apps();
+            for app in &apps {
+                let registered = self.s.cluster.app(app).is_some_and(|a| a.run.is_registered());
+                if !registered {
+                    self.master(app);
+                }
+                self.listen(app);
+                self.sync(app);
+            }
+            self.s.settle();
+            self.s.alive_for(Duration::from_secs(1));
+        }
+    }
+    fn has_master(&self, app: &AppId) -> bool {
+        self.s.cluster.app(app).is_none_or(|a| a.run.is_registered() || a.state.is_ending())
+    }
+    fn everything_is_told(&self) {
+        for (name, node) in &self.s.nodes {
+            let kept = node.exits.keys().filter(|c| self.has_master(&c.app)).collect::<Vec<_>>();
+            assert!(kept.is_empty(), "{name} still keeps {kept:?}");
+        }
+        for (app, model) in &self.masters {
+            let Some(record) = self.s.cluster.app(app).filter(|a| !a.state.is_ending()) else {
+                assert!(self.s.cluster.app(app).is_none_or(|a| a.state.is_over()), "{app} never ends");
+                continue;
+            };
+            if !self.has_master(app) {
+                continue; // its master waits for room; it will be told
+            }
+            assert!(record.updates.is_empty(), "{app} has not heard everything");
+            for (request, ask) in &model.asks {
+                if self.gone || !record.requests.contains_key(request) {
+                    continue; // refused, or counts that only a lost node knew
+                }
+                let (given, ended) = (model.given.get(request), model.ended.get(request));
+                let (given, ended) = (given.map_or(0, BTreeSet::len), ended.map_or(0, BTreeSet::len));
+                let live = record.tallies.get(request).map_or(0, |t| t.live);
+                assert_eq!(usize::try_from(live).expect("small") + ended, given, "{app}/{request}: an end was never told");
+                let waits = self.s.cluster.sentence(record, request, self.s.now);
+                let all = given == usize::try_from(ask.count).expect("small");
+                assert!(all || waits.is_some(), "{app}/{request}: {given} of {} given, and nothing waits", ask.count);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_and_nothing_is_granted_twice(ops in proptest::collection::vec(any_op(), 1..120)) {
+        let mut world = World { s: Scenario::new(), masters: BTreeMap::new(), gone: false };
+        world.s.node("n0", size(4, 8));
+        for op in ops {
+            world.run(op);
+        }
+        world.heal();
+        world.no_more_than_asked();
+        world.everything_is_told();
+        world.s.check();
+    }
+}

@@ -1,0 +1,468 @@
+//! Stories about a cluster. Each step is followed by the invariants; each story must end with `check`.
+
+use std::time::Duration;
+
+use headroom_rm_core::app::State;
+use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
+use headroom_rm_core::{Answer, Call, Launch, Master, NewApp, Outcome, Phase, Refusal, Sync, UpdateKind, Verdict};
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, NodeId};
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn exits(s: &Scenario, app: &AppId) -> usize {
+    let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
+    all.filter(|(_, u)| matches!(u.what, UpdateKind::Exited { .. })).count()
+}
+
+#[test]
+fn a_container_from_ask_to_forget() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.app("job");
+    let answer = s.ask(&app, "work", 2, size(1, 1));
+    assert_eq!(answer, Ok(Answer::Asked { verdict: Verdict::Fits }));
+    assert_eq!(s.alive(&app).len(), 2);
+    s.settle();
+    let first = s.alive(&app)[0].clone();
+    s.exit(&first, OK);
+    assert_eq!(s.told_exits(&app), [first.clone()]);
+    assert!(s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first), "the node keeps it until it may forget");
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![]).expect("syncs");
+    assert!(s.nodes[&id::<NodeId>("n1")].exits.is_empty());
+    assert!(s.cluster.history().get(&first).is_some());
+    assert_eq!(s.alive(&app).len(), 1, "an end is not replaced unless the count is raised");
+    s.ask(&app, "work", 3, size(1, 1)).expect("asks");
+    assert_eq!(s.alive(&app).len(), 2);
+    s.check();
+}
+
+#[test]
+fn the_same_ask_twice_is_one_ask() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.app("job");
+    for _ in 0..3 {
+        s.ask(&app, "work", 2, size(1, 1)).expect("asks");
+    }
+    assert_eq!(s.alive(&app).len(), 2);
+    s.check();
+}
+
+#[test]
+fn what_no_node_could_ever_give_is_refused_at_once() {
+    let mut s = Scenario::new();
+    let app = s.app("job");
+    let sentence = s.ask_waits(&app, "early", 1, size(100, 1));
+    assert_eq!(sentence, "no node has registered", "with no node known nothing is impossible");
+    s.node("small", size(2, 2)).node("big", size(6, 4));
+    let answer = s.ask(&app, "late", 1, size(8, 1));
+    assert!(is_never(&answer));
+    let Err(Refusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
+    assert_eq!(sentence, "needs 8 GiB, 1 cpus on one node; the largest node is big with 6 GiB, 4 cpus");
+    assert_eq!(largest, size(6, 4));
+    assert!(!s.cluster.app(&app).expect("app").requests.contains_key(&id("late")));
+    let Ok(Answer::Synced { verdicts, .. }) = s.sync(&app, 0, vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))])
+    else {
+        panic!("syncs")
+    };
+    assert!(matches!(verdicts[0].1, Verdict::Never { .. }) && verdicts[1].1 == Verdict::Fits);
+    s.check();
+}
+
+#[test]
+fn a_wait_is_explained_with_the_closest_node() {
+    let mut s = Scenario::new();
+    s.node("worker-1", size(4, 4)).node("worker-3", size(8, 2));
+    let app = s.app("job");
+    s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
+    s.ask(&app, "fill-2", 1, size(2, 1)).expect("asks");
+    let sentence = s.ask_waits(&app, "big", 1, size(7, 1));
+    assert_eq!(sentence, "needs 7 GiB on one node; best is worker-3 with 6 GiB free");
+    let sentence = s.ask_waits(&app, "wide", 1, size(2, 4));
+    assert_eq!(sentence, "needs 2 GiB, 4 cpus on one node; best is worker-3 with 6 GiB, 1 cpus free");
+    let why = s.cluster.why(&app, s.now).expect("app");
+    assert_eq!(why.len(), 2);
+    assert_eq!(why[0].nodes[0].node, id::<NodeId>("worker-3"));
+    assert_eq!(why[0].nodes[0].verdict, "1 GiB of memory short");
+    assert_eq!(why[0].nodes[1].verdict, "too small: offers 4 GiB, 4 cpus in all");
+    s.check();
+}
+
+#[test]
+fn best_fit_keeps_large_nodes_free_and_placement_is_kept() {
+    let mut s = Scenario::new();
+    s.node("big", size(16, 8)).node("small", size(4, 8));
+    let app = s.app("job");
+    s.ask(&app, "a", 2, size(2, 1)).expect("asks");
+    assert!(s.cluster.containers().all(|c| c.node == id("small")));
+    let mut elsewhere = ask("b", 1, size(1, 1));
+    elsewhere.avoid = vec![id("small")];
+    let mut pinned = ask("c", 1, size(1, 1));
+    pinned.only = vec![id("small")];
+    s.sync(&app, 0, vec![elsewhere, pinned]).expect("syncs");
+    let of = |s: &Scenario, r: &str| s.cluster.containers().find(|c| c.request == Some(id(r))).map(|c| c.node.clone());
+    assert_eq!(of(&s, "b"), Some(id("big")));
+    assert_eq!(of(&s, "c"), None, "its only node is full");
+    s.check();
+}
+
+#[test]
+fn priority_first_then_first_come() {
+    let mut s = Scenario::new();
+    let low = s.app("low");
+    let high = s.submit("high", 10, Master::Unmanaged);
+    s.master(&high).expect("registers");
+    s.ask_waits(&low, "work", 1, size(3, 1));
+    s.ask_waits(&high, "work", 1, size(3, 1));
+    s.node("n1", size(4, 4));
+    assert_eq!((s.alive(&low).len(), s.alive(&high).len()), (0, 1));
+    let why = s.cluster.why(&low, s.now).expect("app");
+    assert_eq!(why[0].sentence, "needs 3 GiB on one node; best is n1 with 1 GiB free");
+    s.check();
+}
+
+#[test]
+fn a_lost_node_ends_its_containers_and_gets_no_work_until_it_registers() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(3, 1)).expect("asks");
+    s.settle();
+    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    let beat = |s: &mut Scenario, n: u64| {
+        for _ in 0..n {
+            s.alive_for(secs(1));
+            let last = s.cluster.app(&app).expect("app").updates.acked();
+            s.sync(&app, last, vec![]).expect("syncs");
+        }
+    };
+    beat(&mut s, 4);
+    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "suspect");
+    beat(&mut s, 7);
+    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "unreachable");
+    beat(&mut s, 20);
+    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "lost");
+    assert_eq!((s.alive(&app).len(), exits(&s, &app)), (1, 1));
+    assert!(matches!(s.report("n1"), Err(Refusal::NodeNotRegistered(_))));
+    // it comes back with the container still running: that has to stop, and is not told a second time
+    s.register("n1").settle();
+    assert_eq!(exits(&s, &app), 1);
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![]).expect("syncs");
+    assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty(), "stopped and forgotten");
+    assert_eq!(s.logged("NodeSuspect") + s.logged("NodeUnreachable") + s.logged("NodeLost"), 3);
+    s.check();
+}
+
+#[test]
+fn a_loop_that_stood_still_blames_nobody() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    s.now = s.now.plus(secs(600));
+    s.step(headroom_rm_core::Event::Stalled(secs(600)));
+    s.step(headroom_rm_core::Event::Time);
+    assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "ready");
+    s.check();
+}
+
+#[test]
+fn a_managed_master_is_launched_and_grows_when_it_runs_out_of_memory() {
+    let mut s = Scenario::new();
+    s.node("n1", size(3, 4));
+    let app = s.managed("job", size(1, 1), 3);
+    let first = s.alive(&app)[0].clone();
+    let c = s.cluster.container(&first).expect("container");
+    assert_eq!(c.launch.env.get("HEADROOM_ATTEMPT").map(String::as_str), Some("1"));
+    s.settle();
+    s.master(&app).expect("registers");
+    assert_eq!(s.state(&app), "running");
+    s.exit(&first, ExitReason::OverheadOom);
+    let second = s.alive(&app)[0].clone();
+    let c = s.cluster.container(&second).expect("container");
+    assert_eq!((c.resource.memory, s.attempt(&app).attempt), (Bytes::from_gib(2), 2));
+    let stale = AttemptId { app: app.clone(), attempt: 1 };
+    let answer = s.call(Call::RegisterMaster { attempt: stale, url: None });
+    assert!(matches!(answer, Err(Refusal::StaleAttempt { .. })));
+    s.exit(&second, ExitReason::HeapOom);
+    let third = s.alive(&app)[0].clone();
+    let c = s.cluster.container(&third).expect("container");
+    assert_eq!(c.resource.memory, Bytes::from_gib(3), "no larger than the largest node");
+    s.exit(&third, OK);
+    assert_eq!(s.state(&app), "failed");
+    assert!(s.cluster.app(&app).expect("app").diagnostics.contains("without saying how"));
+    s.check();
+}
+
+#[test]
+fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.managed("job", size(1, 1), 1);
+    s.settle();
+    s.master(&app).expect("registers");
+    s.ask(&app, "work", 1, size(2, 1)).expect("asks");
+    s.settle();
+    let work = s.alive(&app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some())).expect("work");
+    for _ in 0..3 {
+        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("has one");
+        s.exit(&master, ExitReason::NodeOom);
+        s.settle();
+    }
+    assert_eq!((s.attempt(&app).attempt, s.state(&app)), (4, "running"));
+    assert!(s.alive(&app).contains(&work));
+    let Ok(Answer::Master { containers, .. }) = s.master(&app) else { panic!("registers") };
+    assert_eq!(containers.iter().map(|g| g.container.clone()).collect::<Vec<_>>(), [work]);
+    // the new attempt asks for what the old one already has
+    s.ask(&app, "work", 1, size(2, 1)).expect("asks");
+    assert_eq!(s.alive(&app).len(), 2);
+    s.check();
+}
+
+#[test]
+fn a_silent_master_is_replaced_or_ends_its_application() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 4));
+    let managed = s.managed("managed", size(1, 1), 2);
+    s.settle();
+    s.master(&managed).expect("registers");
+    let unmanaged = s.app("unmanaged");
+    let never = s.submit("never", 0, Master::Unmanaged);
+    s.ask(&unmanaged, "work", 1, size(1, 1)).expect("asks");
+    s.settle().alive_for(secs(31)).settle();
+    assert_eq!(s.attempt(&managed).attempt, 2);
+    assert_eq!((s.state(&unmanaged), s.state(&never)), ("failed", "failed"));
+    assert!(s.alive(&unmanaged).is_empty());
+    s.check();
+}
+
+#[test]
+fn finish_stops_everything_and_lets_the_master_leave() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 4));
+    let app = s.managed("job", size(1, 1), 2);
+    s.settle();
+    s.master(&app).expect("registers");
+    s.ask(&app, "work", 2, size(1, 1)).expect("asks");
+    s.settle();
+    let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("has one");
+    s.finish(&app, Outcome::Succeeded).expect("finishes");
+    s.finish(&app, Outcome::Succeeded).expect("saying it twice changes nothing");
+    s.settle();
+    assert_eq!(s.alive(&app), [master.clone()], "the master may leave by itself");
+    assert_eq!(s.state(&app), "finishing");
+    s.exit(&master, OK);
+    assert_eq!(s.state(&app), "finished");
+    assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty());
+    // one that lingers is stopped
+    let app = s.managed("slow", size(1, 1), 2);
+    s.settle();
+    s.master(&app).expect("registers");
+    s.finish(&app, Outcome::Failed).expect("finishes");
+    s.alive_for(secs(6)).settle();
+    assert_eq!(s.state(&app), "failed");
+    s.check();
+}
+
+#[test]
+fn kill_tells_the_master_to_stop_and_ends_every_container() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(1, 1)).expect("asks");
+    s.settle();
+    s.call(Call::Kill { app: app.clone(), reason: Some("enough".into()) }).expect("kills");
+    assert_eq!(s.state(&app), "finishing");
+    assert!(matches!(s.sync(&app, 0, vec![ask("more", 1, size(1, 1))]), Ok(Answer::Synced { stop: true, .. })));
+    assert!(matches!(s.ask(&app, "more", 1, size(1, 1)), Err(Refusal::AppEnding { .. })));
+    s.settle();
+    assert_eq!(s.cluster.app(&app).expect("app").state, State::Ended { outcome: Outcome::Killed });
+    assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "enough");
+    assert!(matches!(s.sync(&app, 0, vec![]), Ok(Answer::Synced { stop: true, .. })));
+    s.check();
+}
+
+#[test]
+fn a_container_stopped_before_its_node_began_goes_away() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 4));
+    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    let app = s.app("job");
+    s.ask(&app, "work", 1, size(1, 1)).expect("asks");
+    let c = s.alive(&app)[0].clone();
+    s.call(Call::Stop { container: c.clone() }).expect("stops");
+    // the node never heard of it; it only keeps giving signs of life
+    for _ in 0..11 {
+        s.after(secs(1));
+        s.report("n1").expect("reports");
+    }
+    assert_eq!(s.told_exits(&app), [c]);
+    s.check();
+}
+
+#[test]
+fn a_restart_grants_nothing_twice() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 4, size(1, 1)).expect("asks");
+    s.settle();
+    let all = s.alive(&app);
+    let (done, unacked) = (all[0].clone(), all[1].clone());
+    s.exit(&done, OK);
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![]).expect("syncs");
+    s.exit(&unacked, ExitReason::OverheadOom);
+    s.restart();
+    let stale = Sync { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
+    assert!(matches!(s.call(Call::Sync(Box::new(stale))), Err(Refusal::StaleEpoch { .. })));
+    let Err(Refusal::Recovering(sentence)) = s.master(&app) else { panic!("cannot know yet what is alive") };
+    assert!(sentence.starts_with("the resource manager has restarted and waits for n1, n2 to tell"), "{sentence}");
+    s.register("n1").register("n2").settle();
+    let Ok(Answer::Master { cursor, containers, .. }) = s.master(&app) else { panic!("registers") };
+    assert_eq!((cursor, containers.len()), (0, 2), "updates count from the start in each life");
+    let mut again = ask("work", 4, size(1, 1));
+    again.settled = 1;
+    s.sync(&app, 0, vec![again.clone()]).expect("syncs");
+    assert_eq!(s.alive(&app).len(), 2);
+    assert_eq!(s.told_exits(&app), [unacked], "an end nobody acknowledged is told again");
+    assert_eq!(s.ordered.len(), 4, "nothing new was granted");
+    again.count = 5;
+    again.settled = 2;
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![again]).expect("syncs");
+    assert_eq!((s.alive(&app).len(), s.ordered.len()), (3, 5));
+    s.check();
+}
+
+#[test]
+fn after_a_restart_a_node_that_stays_away_is_not_waited_for_longer_than_ten_seconds() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(3, 1)).expect("asks");
+    s.settle().restart().register("n1");
+    s.alive_for(secs(9));
+    assert!(matches!(s.master(&app), Err(Refusal::Recovering(_))));
+    s.alive_for(secs(2));
+    s.master(&app).expect("registers");
+    s.ask_waits(&app, "work", 2, size(3, 1));
+    assert_eq!(s.alive(&app).len(), 1, "n1 is full");
+    s.node("n3", size(4, 4));
+    assert_eq!(s.alive(&app).len(), 2);
+    // n2 comes late: its place was taken, so its container has to go
+    s.register("n2").settle();
+    assert_eq!(s.alive(&app).len(), 2);
+    assert!(s.nodes[&id::<NodeId>("n2")].has.values().all(|h| h.phase == Phase::Exited));
+    s.report_all();
+    assert!(s.nodes[&id::<NodeId>("n2")].has.is_empty());
+    s.check();
+}
+
+#[test]
+fn a_managed_master_survives_a_restart_or_is_replaced() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(8, 4));
+    let stays = s.managed("stays", size(2, 1), 2);
+    s.settle();
+    s.master(&stays).expect("registers");
+    let goes = s.managed("goes", size(5, 1), 2);
+    s.settle();
+    let (a, b) = (s.alive(&stays), s.alive(&goes));
+    s.restart().register("n1");
+    assert_eq!(s.alive(&stays), a);
+    s.alive_for(secs(11)).node("n3", size(8, 4));
+    s.master(&stays).expect("the same attempt registers again");
+    assert_eq!(s.attempt(&goes).attempt, 2, "its node did not come back");
+    assert_ne!(s.alive(&goes), b);
+    let new = s.alive(&goes);
+    s.register("n2").settle();
+    assert_eq!(s.alive(&goes), new, "the old master has to go");
+    assert_eq!(s.attempt(&stays).attempt, 1);
+    s.check();
+}
+
+#[test]
+fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let ended = s.app("ended");
+    s.finish(&ended, Outcome::Succeeded).expect("finishes");
+    let ending = s.app("ending");
+    s.ask(&ending, "work", 1, size(1, 1)).expect("asks");
+    s.settle();
+    s.call(Call::Kill { app: ending.clone(), reason: None }).expect("kills");
+    let waiting = s.managed("waiting", size(1, 1), 2);
+    s.restart();
+    assert_eq!((s.state(&ended), s.state(&ending), s.state(&waiting)), ("finished", "finishing", "accepted"));
+    s.register("n1").settle();
+    assert_eq!(s.state(&ending), "killed");
+    assert_eq!(s.alive(&waiting).len(), 1);
+    let next = s.app("next");
+    assert_eq!(next.seq(), 4);
+    s.check();
+}
+
+#[test]
+fn the_same_key_means_the_same_application() {
+    let mut s = Scenario::new();
+    let spec = NewApp {
+        name: id("job"),
+        queue: id("default"),
+        priority: 0,
+        user: "u".into(),
+        master: Master::Unmanaged,
+        key: Some("k".into()),
+    };
+    let first = s.call(Call::Submit(Box::new(spec.clone())));
+    s.restart();
+    s.after(secs(1));
+    assert_eq!(s.call(Call::Submit(Box::new(spec))), first);
+    assert_eq!(s.cluster.apps().count(), 1);
+    s.check();
+}
+
+#[test]
+fn a_master_too_large_for_any_node_is_refused() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let spec = NewApp {
+        name: id("job"),
+        queue: id("default"),
+        priority: 0,
+        user: "u".into(),
+        master: Master::Managed {
+            resource: size(5, 1),
+            launch: std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() }),
+            max_attempts: 2,
+        },
+        key: None,
+    };
+    assert!(is_never(&s.call(Call::Submit(Box::new(spec)))));
+    assert_eq!(s.cluster.apps().count(), 0);
+    s.check();
+}
+
+#[test]
+fn history_is_bounded() {
+    let settings = headroom_rm_core::Settings { keep_apps: 3, keep_containers: 4, ..headroom_rm_core::Settings::default() };
+    let mut s = Scenario::with(settings);
+    s.node("n1", size(4, 4));
+    for _ in 0..6 {
+        let app = s.app("job");
+        s.ask(&app, "work", 2, size(1, 1)).expect("asks");
+        s.settle();
+        s.finish(&app, Outcome::Succeeded).expect("finishes");
+        s.settle();
+    }
+    assert_eq!((s.cluster.apps().count(), s.cluster.history().iter().count()), (3, 4));
+    s.restart();
+    assert_eq!((s.cluster.apps().count(), s.cluster.history().iter().count()), (3, 4));
+    let none: Option<&ContainerId> = s.ordered.iter().find(|c| c.app.seq() > 6);
+    assert!(none.is_none());
+    s.check();
+}
