@@ -1,0 +1,295 @@
+//! The records as they lie on disk, and their conversion from and to the core's types.
+//!
+//! Versioned by their kind: a field may be added with a default; anything else is a new kind beside the old one. Never read by
+//! anything but `replay`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_rm_core::{Finished, Launch, Master, NewApp, Outcome, SavedStage, SavedState};
+use headroom_types::{AppId, Bytes, ContainerId, Epoch, ExitReason, Name, NodeId, RequestId, Resource, UnixMillis};
+use serde::{Deserialize, Serialize};
+
+/// Key of the one [`Meta`] record.
+pub const META: &str = "meta";
+/// Keys of documents begin so.
+pub const DOCUMENTS: &str = "job/";
+
+/// Key of an application's [`App`].
+pub fn app_key(app: &AppId) -> String {
+    format!("app/{:010}", app.seq())
+}
+/// Key of an application's [`State`].
+pub fn state_key(app: &AppId) -> String {
+    format!("state/{:010}", app.seq())
+}
+/// Key of an application's document.
+pub fn document_key(app: &AppId) -> String {
+    format!("{DOCUMENTS}{:010}", app.seq())
+}
+/// Key of an ended container's [`Ended`].
+pub fn container_key(container: &ContainerId) -> String {
+    format!("done/{container}")
+}
+/// Key of a [`Node`].
+pub fn node_key(node: &NodeId) -> String {
+    format!("node/{node}")
+}
+
+/// Numbers that must never be used twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The latest life.
+    pub epoch: Epoch,
+    /// The latest application.
+    pub last_app: u32,
+}
+
+/// An application as submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// Its id.
+    pub id: AppId,
+    /// When it was accepted.
+    pub submitted: UnixMillis,
+    /// Its queue.
+    pub queue: Name,
+    /// Higher goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Who submitted it.
+    #[serde(default)]
+    pub user: String,
+    /// The key under which it may be sent again.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Its master's container; `None` when somebody else runs it.
+    #[serde(default)]
+    pub master: Option<ManagedMaster>,
+}
+
+/// A master that the resource manager launches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedMaster {
+    /// Its size.
+    pub resource: Resource,
+    /// Runs that may fail.
+    pub max_attempts: u32,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Small files.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Heap budget. Bytes.
+    #[serde(default)]
+    pub heap: Option<Bytes>,
+    /// Exit codes that mean a full heap.
+    #[serde(default)]
+    pub heap_exit_codes: Vec<i32>,
+    /// Time between SIGTERM and SIGKILL. Milliseconds.
+    #[serde(default)]
+    pub stop_grace_ms: Option<u64>,
+    /// Most processes.
+    #[serde(default)]
+    pub max_processes: Option<u32>,
+    /// The program makes cgroups for tasks.
+    #[serde(default)]
+    pub task_groups: bool,
+}
+
+/// Where an application is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Its stage.
+    pub stage: Stage,
+    /// For people.
+    #[serde(default)]
+    pub diagnostics: String,
+    /// Its current attempt.
+    pub attempt: u32,
+    /// Attempts that failed by their own fault.
+    #[serde(default)]
+    pub charged: u32,
+    /// Attempts lost otherwise.
+    #[serde(default)]
+    pub uncharged: u32,
+    /// Container of the current attempt.
+    #[serde(default)]
+    pub master: Option<ContainerId>,
+    /// Where the latest attempt ran.
+    #[serde(default)]
+    pub master_node: Option<NodeId>,
+    /// The master's size now.
+    #[serde(default)]
+    pub master_size: Option<Resource>,
+    /// The master's heap budget now. Bytes.
+    #[serde(default)]
+    pub master_heap: Option<Bytes>,
+    /// When it ended.
+    #[serde(default)]
+    pub ended: Option<UnixMillis>,
+}
+
+/// The stage of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Its master has not registered.
+    Accepted,
+    /// Its master has registered.
+    Running,
+    /// On its way to success.
+    FinishingSucceeded,
+    /// On its way to failure.
+    FinishingFailed,
+    /// On its way out on request.
+    FinishingKilled,
+    /// Over, and well.
+    Succeeded,
+    /// Over, and not well.
+    Failed,
+    /// Over on request.
+    Killed,
+}
+
+/// A container that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Its id.
+    pub container: ContainerId,
+    /// Where it was.
+    pub node: NodeId,
+    /// Its request; `None` for a master.
+    #[serde(default)]
+    pub request: Option<RequestId>,
+    /// Its size.
+    pub resource: Resource,
+    /// When it was granted.
+    pub granted: UnixMillis,
+    /// When it ended.
+    pub ended: UnixMillis,
+    /// How.
+    pub reason: ExitReason,
+}
+
+/// A node to wait for after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub id: NodeId,
+}
+
+impl App {
+    /// For the disk.
+    pub fn of(id: &AppId, spec: &NewApp, submitted: UnixMillis) -> Self {
+        let master = match &spec.master {
+            Master::Unmanaged => None,
+            Master::Managed { resource, launch, max_attempts } => Some(ManagedMaster::of(resource, launch, *max_attempts)),
+        };
+        App {
+            id: id.clone(),
+            submitted,
+            queue: spec.queue.clone(),
+            priority: spec.priority,
+            user: spec.user.clone(),
+            key: spec.key.clone(),
+            master,
+        }
+    }
+    /// For the core.
+    pub fn spec(self) -> NewApp {
+        NewApp {
+            name: self.id.name().clone(),
+            queue: self.queue,
+            priority: self.priority,
+            user: self.user,
+            key: self.key,
+            master: self.master.map_or(Master::Unmanaged, ManagedMaster::master),
+        }
+    }
+}
+
+impl ManagedMaster {
+    fn of(resource: &Resource, launch: &Launch, max_attempts: u32) -> Self {
+        let Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch.clone();
+        ManagedMaster {
+            resource: resource.clone(),
+            max_attempts,
+            command,
+            env,
+            files,
+            heap,
+            heap_exit_codes,
+            stop_grace_ms,
+            max_processes,
+            task_groups,
+        }
+    }
+    fn master(self) -> Master {
+        let ManagedMaster { resource, max_attempts, command, env, files, heap, .. } = self;
+        let (heap_exit_codes, stop_grace_ms) = (self.heap_exit_codes, self.stop_grace_ms);
+        let (max_processes, task_groups) = (self.max_processes, self.task_groups);
+        let launch = Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
+        Master::Managed { resource, launch: Arc::new(launch), max_attempts }
+    }
+}
+
+impl State {
+    /// For the disk.
+    pub fn of(saved: &SavedState) -> Self {
+        let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended } =
+            saved.clone();
+        let stage = Stage::of(stage);
+        State { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended }
+    }
+    /// For the core.
+    pub fn saved(self) -> SavedState {
+        let State { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended } =
+            self;
+        let stage = stage.saved();
+        SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended }
+    }
+}
+
+impl Stage {
+    fn of(stage: SavedStage) -> Self {
+        match stage {
+            SavedStage::Accepted => Stage::Accepted,
+            SavedStage::Running => Stage::Running,
+            SavedStage::Finishing(Outcome::Succeeded) => Stage::FinishingSucceeded,
+            SavedStage::Finishing(Outcome::Failed) => Stage::FinishingFailed,
+            SavedStage::Finishing(Outcome::Killed) => Stage::FinishingKilled,
+            SavedStage::Ended(Outcome::Succeeded) => Stage::Succeeded,
+            SavedStage::Ended(Outcome::Failed) => Stage::Failed,
+            SavedStage::Ended(Outcome::Killed) => Stage::Killed,
+        }
+    }
+    fn saved(self) -> SavedStage {
+        match self {
+            Stage::Accepted => SavedStage::Accepted,
+            Stage::Running => SavedStage::Running,
+            Stage::FinishingSucceeded => SavedStage::Finishing(Outcome::Succeeded),
+            Stage::FinishingFailed => SavedStage::Finishing(Outcome::Failed),
+            Stage::FinishingKilled => SavedStage::Finishing(Outcome::Killed),
+            Stage::Succeeded => SavedStage::Ended(Outcome::Succeeded),
+            Stage::Failed => SavedStage::Ended(Outcome::Failed),
+            Stage::Killed => SavedStage::Ended(Outcome::Killed),
+        }
+    }
+}
+
+impl Ended {
+    /// For the disk.
+    pub fn of(finished: &Finished) -> Self {
+        let Finished { container, node, request, resource, granted, ended, reason } = finished.clone();
+        Ended { container, node, request, resource, granted, ended, reason }
+    }
+    /// For the core.
+    pub fn finished(self) -> Finished {
+        let Ended { container, node, request, resource, granted, ended, reason } = self;
+        Finished { container, node, request, resource, granted, ended, reason }
+    }
+}

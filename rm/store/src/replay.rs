@@ -1,0 +1,114 @@
+//! From records back to what the core is started with. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_rm_core::{Finished, Restored, RestoredApp};
+use headroom_types::{Epoch, NodeId};
+use serde::de::DeserializeOwned;
+
+use crate::record::{App, DOCUMENTS, Ended, META, Meta, Node, State};
+
+/// A record that cannot be what was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// Its text means nothing.
+    #[error("record {key} cannot be read: {source}")]
+    Text {
+        /// The record.
+        key: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// Of a kind that does not exist.
+    #[error("record {0} is of an unknown kind")]
+    Kind(String),
+    /// One half of an application is not there.
+    #[error("application number {0} has no {1} record")]
+    Half(String, &'static str),
+    /// The numbers are not there.
+    #[error("the record {META} is missing")]
+    NoMeta,
+}
+
+/// All records, parsed: the numbers of the life that wrote them, and the start of the next one.
+pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayError> {
+    let (mut meta, mut apps, mut states) = (None, BTreeMap::new(), BTreeMap::new());
+    let mut finished: Vec<Finished> = Vec::new();
+    let mut nodes: Vec<NodeId> = Vec::new();
+    for (key, value) in records {
+        match key.split_once('/') {
+            None if key == META => meta = Some(parse::<Meta>(key, value)?),
+            Some(("app", number)) => {
+                apps.insert(number.to_owned(), parse::<App>(key, value)?);
+            }
+            Some(("state", number)) => {
+                states.insert(number.to_owned(), parse::<State>(key, value)?);
+            }
+            Some(("done", _)) => finished.push(parse::<Ended>(key, value)?.finished()),
+            Some(("node", _)) => nodes.push(parse::<Node>(key, value)?.id),
+            Some(_) if key.starts_with(DOCUMENTS) => {}
+            Some(_) | None => return Err(ReplayError::Kind(key.clone())),
+        }
+    }
+    let meta = meta.ok_or(ReplayError::NoMeta)?;
+    finished.sort_by(|a, b| (a.ended, &a.container).cmp(&(b.ended, &b.container)));
+    let restored = Restored {
+        epoch: Epoch(meta.epoch.0.saturating_add(1)),
+        last_app: meta.last_app,
+        apps: pair(apps, states)?,
+        finished,
+        nodes,
+    };
+    Ok((meta, restored))
+}
+
+/// Applications in the order they ended, those that live last, as the core expects its history.
+fn pair(apps: BTreeMap<String, App>, mut states: BTreeMap<String, State>) -> Result<Vec<RestoredApp>, ReplayError> {
+    let mut whole = Vec::with_capacity(apps.len());
+    for (number, app) in apps {
+        let state = states.remove(&number).ok_or(ReplayError::Half(number, "state"))?.saved();
+        let (id, submitted) = (app.id.clone(), app.submitted);
+        whole.push(RestoredApp { id, spec: Arc::new(app.spec()), submitted, state });
+    }
+    if let Some((number, _)) = states.pop_first() {
+        return Err(ReplayError::Half(number, "app"));
+    }
+    whole.sort_by_key(|app| (app.state.ended.is_none(), app.state.ended, app.id.seq()));
+    Ok(whole)
+}
+
+fn parse<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, ReplayError> {
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &str, text: &str) -> (String, Vec<u8>) {
+        (key.to_owned(), text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn half_an_application_is_refused() {
+        let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
+        let state = record("state/0000000009", r#"{"stage":"running","attempt":1}"#);
+        let refused = replay(&[meta.clone(), state]).expect_err("half");
+        assert_eq!(refused.to_string(), "application number 0000000009 has no app record");
+        let app = record("app/0000000009", r#"{"id":"j.9","submitted":1,"queue":"default"}"#);
+        assert_eq!(replay(&[meta, app]).expect_err("half").to_string(), "application number 0000000009 has no state record");
+    }
+
+    #[test]
+    fn the_next_life_has_the_next_number() {
+        let (meta, restored) = replay(&[record(META, r#"{"epoch":3,"last_app":9}"#)]).expect("replays");
+        assert_eq!((meta.epoch, restored.epoch, restored.last_app), (Epoch(3), Epoch(4), 9));
+    }
+
+    #[test]
+    fn a_kind_from_the_future_is_refused() {
+        let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
+        assert!(replay(&[meta, record("lease/1", "{}")]).expect_err("unknown").to_string().contains("lease/1"));
+    }
+}

@@ -1,0 +1,162 @@
+//! What is saved comes back, whole, in the next life.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use headroom_rm_core::{Finished, Launch, Master, NewApp, Outcome, Save, SavedStage, SavedState};
+use headroom_rm_store::{MAX_VALUE, open};
+use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, UnixMillis};
+
+fn id(text: &str) -> AppId {
+    text.parse().expect("id")
+}
+
+fn managed() -> NewApp {
+    let launch = Launch {
+        command: vec!["appmaster".into(), "--job".into()],
+        env: BTreeMap::from([("A".into(), "b".into())]),
+        files: BTreeMap::from([("job.toml".into(), "x".repeat(200_000))]),
+        heap: Some(Bytes::from_mib(64)),
+        heap_exit_codes: vec![3],
+        stop_grace_ms: Some(500),
+        max_processes: Some(9),
+        task_groups: true,
+    };
+    NewApp {
+        name: "job".parse().expect("name"),
+        queue: "default".parse().expect("name"),
+        priority: -3,
+        user: "ann".into(),
+        master: Master::Managed {
+            resource: Resource::new(Bytes::from_mib(128), Cpus::from_milli(500)),
+            launch: Arc::new(launch),
+            max_attempts: 4,
+        },
+        key: Some("once".into()),
+    }
+}
+
+fn state(stage: SavedStage) -> SavedState {
+    SavedState {
+        stage,
+        diagnostics: "so far".into(),
+        attempt: 2,
+        charged: 1,
+        uncharged: 3,
+        master: Some("job.7.e1.c4".parse().expect("id")),
+        master_node: Some("n1".parse().expect("id")),
+        master_size: Some(Resource::new(Bytes::from_mib(256), Cpus::from_cores(1))),
+        master_heap: Some(Bytes::from_mib(128)),
+        ended: matches!(stage, SavedStage::Ended(_)).then_some(UnixMillis(77)),
+    }
+}
+
+fn finished(container: &str, ended: u64) -> Finished {
+    Finished {
+        container: container.parse().expect("id"),
+        node: "n1".parse().expect("id"),
+        request: Some("main".parse().expect("id")),
+        resource: Resource::new(Bytes::from_mib(32), Cpus::from_cores(1)),
+        granted: UnixMillis(1),
+        ended: UnixMillis(ended),
+        reason: ExitReason::Exit { code: 3 },
+    }
+}
+
+#[test]
+fn an_application_comes_back_as_it_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let spec = Arc::new(managed());
+    {
+        let mut journal = open(dir.path()).expect("opens").journal;
+        journal.append(&Save::App { app: id("job.7"), spec: spec.clone(), submitted: UnixMillis(5) }).expect("appends");
+        journal.append(&Save::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
+        journal.append(&Save::Container(finished("job.7.e1.c9", 30))).expect("appends");
+        journal.append(&Save::Container(finished("job.7.e1.c10", 20))).expect("appends");
+        journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
+        journal.commit().expect("commits");
+    }
+    let restored = open(dir.path()).expect("opens").restored;
+    assert_eq!((restored.epoch, restored.last_app), (Epoch(2), 7));
+    assert_eq!(restored.apps.len(), 1);
+    let app = &restored.apps[0];
+    assert_eq!((&app.id, &*app.spec, app.submitted), (&id("job.7"), &*spec, UnixMillis(5)));
+    assert_eq!(app.state, state(SavedStage::Running));
+    assert_eq!(restored.finished, [finished("job.7.e1.c10", 20), finished("job.7.e1.c9", 30)], "the oldest first");
+    assert_eq!(restored.nodes, ["n1".parse().expect("id")]);
+}
+
+#[test]
+fn every_stage_comes_back() {
+    let outcomes = [Outcome::Succeeded, Outcome::Failed, Outcome::Killed];
+    let mut stages = vec![SavedStage::Accepted, SavedStage::Running];
+    stages.extend(outcomes.map(SavedStage::Finishing));
+    stages.extend(outcomes.map(SavedStage::Ended));
+    let dir = tempfile::tempdir().expect("a directory");
+    let spec = Arc::new(NewApp { master: Master::Unmanaged, key: None, ..managed() });
+    {
+        let mut journal = open(dir.path()).expect("opens").journal;
+        for (n, stage) in (1..).zip(&stages) {
+            let app = AppId::new("job".parse().expect("name"), n);
+            journal.append(&Save::App { app: app.clone(), spec: spec.clone(), submitted: UnixMillis(1) }).expect("appends");
+            journal.append(&Save::State { app, state: state(*stage) }).expect("appends");
+        }
+        journal.commit().expect("commits");
+    }
+    let mut apps = open(dir.path()).expect("opens").restored.apps;
+    apps.sort_by_key(|a| a.id.seq());
+    assert_eq!(apps.iter().map(|a| a.state.stage).collect::<Vec<_>>(), stages);
+    assert!(apps.iter().all(|a| *a.spec == *spec));
+}
+
+#[test]
+fn what_has_gone_stays_gone_and_its_number_is_not_given_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let container: ContainerId = "job.7.e1.c9".parse().expect("id");
+    {
+        let mut opened = open(dir.path()).expect("opens");
+        let journal = &mut opened.journal;
+        journal.append(&Save::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) }).expect("appends");
+        journal.append(&Save::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
+        journal.append_document(&id("job.7"), vec![b'1'; 100_000]).expect("appends");
+        journal.append(&Save::Container(finished("job.7.e1.c9", 30))).expect("appends");
+        journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
+        journal.commit().expect("commits");
+        journal.append(&Save::AppGone(id("job.7"))).expect("appends");
+        journal.append(&Save::ContainerGone(container)).expect("appends");
+        journal.append(&Save::NodeGone("n1".parse().expect("id"))).expect("appends");
+        journal.commit().expect("commits");
+        assert_eq!(opened.documents.get(&id("job.7")).expect("reads"), None);
+    }
+    let restored = open(dir.path()).expect("opens").restored;
+    assert!(restored.apps.is_empty() && restored.finished.is_empty() && restored.nodes.is_empty());
+    assert_eq!(restored.last_app, 7);
+}
+
+#[test]
+fn documents_shrink_and_grow_and_stay_out_of_files_that_are_never_synced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let app = id("job.7");
+    let mut opened = open(dir.path()).expect("opens");
+    for length in [10, MAX_VALUE, 0, 70_000, 6 << 10, (6 << 10) + 1] {
+        let document: Vec<u8> = (0..length).map(|i| u8::try_from(i % 253).expect("small")).collect();
+        opened.journal.append_document(&app, document.clone()).expect("appends");
+        opened.journal.commit().expect("commits");
+        assert_eq!(opened.documents.get(&app).expect("reads"), Some(document));
+        assert_eq!(fs::read_dir(dir.path().join("store/blobs")).expect("reads").count(), 0, "at {length} bytes");
+    }
+    drop(opened);
+    let documents = open(dir.path()).expect("opens").documents;
+    assert_eq!(documents.get(&app).expect("reads").map(|d| d.len()), Some((6 << 10) + 1));
+}
+
+#[test]
+fn each_life_has_its_own_number() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for life in 1..=4 {
+        assert_eq!(open(dir.path()).expect("opens").restored.epoch, Epoch(life));
+    }
+}
