@@ -100,7 +100,7 @@ impl Environment {
             .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MOST_SLOTS).contains(n)));
         let app = vars_of.parsed("HEADROOM_APP", "an application id such as word-count.7", |t| t.parse().ok());
         let container = vars_of.parsed("HEADROOM_CONTAINER", "a container id such as word-count.7.e3.c12", |t| t.parse().ok());
-        let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "a directory, from / on", |t| absolute(t));
+        let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "a directory, from / on", absolute);
         let enforcer = vars_of.parsed("HEADROOM_ENFORCER", "cgroup2, cgroup1 or poll", enforcer);
         let cgroup = match enforcer {
             Some(EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2) => {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use headroom_executor::environment::Environment;
@@ -20,6 +21,9 @@ struct Args {
     /// Check the environment and end: exit code 0 when it is complete, 2 when not.
     #[arg(long)]
     check_config: bool,
+    /// Stop the tasks and end after so many seconds without a master.
+    #[arg(long, value_name = "N", default_value_t = 120)]
+    give_up_after_s: u64,
 }
 
 fn main() -> ExitCode {
@@ -36,10 +40,10 @@ fn main() -> ExitCode {
     if args.check_config {
         return ExitCode::SUCCESS;
     }
-    match start(environment) {
+    match start(environment, Duration::from_secs(args.give_up_after_s)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::NoMaster) => {
-            tracing::error!("there was no master for 120 s; the tasks were stopped");
+            tracing::error!("there was no master for {} s; the tasks were stopped", args.give_up_after_s);
             ExitCode::FAILURE
         }
         Err(e) => {
@@ -49,14 +53,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(environment: Environment) -> anyhow::Result<Outcome> {
+fn start(environment: Environment, without_master: Duration) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(32)
         .thread_stack_size(512 << 10)
         .build()?;
-    let outcome = runtime.block_on(run(environment));
+    let outcome = runtime.block_on(run(environment, without_master));
     // A cgroup that does not go must not keep the executor: the node agent removes it with the container.
-    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    runtime.shutdown_timeout(Duration::from_millis(200));
     outcome
 }

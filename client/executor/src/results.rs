@@ -105,9 +105,10 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         /// Safety: what is told is exactly what ended and was not acknowledged, however often and in whatever order.
         #[test]
-        fn told_is_ended_minus_acknowledged(steps in proptest::collection::vec((0u32..8, any::<bool>()), 0..80)) {
+        fn told_is_ended_minus_acknowledged(steps in proptest::collection::vec((0u32..8, any::<bool>()), 0..40)) {
             let (mut results, mut ended, mut acked) = (Results::default(), std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
             for (index, end) in steps {
                 let attempt = report(index).attempt;

@@ -5,7 +5,7 @@
 //!  Working ───────────────► Draining ──────────────────────────────────────────► exit 0
 //!     │  │                     │
 //!     │  └── SIGTERM, the application has ended ──► Stopping ── idle ──► exit 0
-//!     └───── no master for 120 s ─────────────────► Stopping ── idle ──► exit 1
+//!     └───── no master for too long ──────────────► Stopping ── idle ──► exit 1
 //! ```
 //!
 //! A result leaves in the very turn of the loop in which its task hands it over.
@@ -36,8 +36,6 @@ use crate::verdict::not_started;
 pub const GRACE: Duration = Duration::from_secs(2);
 /// The same when the executor itself was told to end: the node agent grants it little more.
 const GRACE_AT_END: Duration = Duration::from_millis(1200);
-/// How long it works on without a master.
-const WITHOUT_MASTER: Duration = Duration::from_secs(120);
 /// How long a draining executor waits for the last acknowledgements.
 const LAST_ACKS: Duration = Duration::from_secs(10);
 /// How long last words and last cgroups may take.
@@ -52,7 +50,7 @@ const FRAME: usize = 192 << 10;
 pub enum Outcome {
     /// It was told to.
     Done,
-    /// There was no master for two minutes.
+    /// There was no master for too long.
     NoMaster,
 }
 
@@ -64,11 +62,11 @@ enum Phase {
     Stopping { outcome: Outcome },
 }
 
-/// Runs until it is told to end.
-pub async fn run(environment: Environment) -> anyhow::Result<Outcome> {
+/// Runs until it is told to end, or has been without a master for so long.
+pub async fn run(environment: Environment, without_master: Duration) -> anyhow::Result<Outcome> {
     let target = Target { master: environment.master.clone(), rm: environment.rm.clone(), app: environment.app.clone() };
     let (link_events, link) = mpsc::channel(256);
-    let mut executor = Executor::new(Site::new(environment)?);
+    let mut executor = Executor::new(Site::new(environment)?, without_master);
     let linked = tokio::spawn(link::keep(target, link_events));
     let outcome = executor.turn(link).await?;
     executor.last_words(linked).await;
@@ -96,11 +94,13 @@ struct Executor {
     writer: Option<Writer>,
     /// Since when no master has said anything or kept a connection for a while. Counts only while there is no connection.
     alone_since: Option<Instant>,
+    /// How long it works on without one.
+    without_master: Duration,
     phase: Phase,
 }
 
 impl Executor {
-    fn new(site: Site) -> Executor {
+    fn new(site: Site, without_master: Duration) -> Executor {
         let (news, heard) = mpsc::channel(1024);
         Executor {
             slots: Slots::new(site.environment.slots),
@@ -114,6 +114,7 @@ impl Executor {
             removals: TaskTracker::new(),
             writer: None,
             alone_since: Some(Instant::now()),
+            without_master,
             phase: Phase::Working,
         }
     }
@@ -286,9 +287,9 @@ impl Executor {
         } else {
             self.tell_usage()
         }
-        let alone = self.writer.is_none() && self.alone_since.is_some_and(|since| since.elapsed() >= WITHOUT_MASTER);
+        let alone = self.writer.is_none() && self.alone_since.is_some_and(|since| since.elapsed() >= self.without_master);
         if alone {
-            self.stop_all(Outcome::NoMaster, "no master for 120 s");
+            self.stop_all(Outcome::NoMaster, "no master for too long");
         }
     }
 

@@ -1,0 +1,161 @@
+//! The connection to the master: lost, made again, moved elsewhere, gone for good.
+
+mod world;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use headroom_node_exec::Ended;
+use headroom_types::ExitReason;
+use headroom_wire::v1::task::ToExecutor;
+use world::{Master, Setup, World, task, until};
+
+#[test]
+fn a_result_is_repeated_until_it_is_acknowledged() {
+    let world = World::new("repeat");
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sh", "-c", "exit 4"]));
+    let first = master.unacked_result("a/0@1");
+    drop(master);
+    let (master, hello) = world.accept();
+    assert_eq!(hello.unacked, std::slice::from_ref(&first));
+    drop(master);
+    let (mut master, hello) = world.accept();
+    assert_eq!(hello.unacked, std::slice::from_ref(&first));
+    master.ack(&first.attempt);
+    master.start(task("b/0@1", &["true"])); // answered after the acknowledgement was taken in
+    master.result("b/0@1");
+    master.start(task("c/0@1", &["true"]));
+    master.result("c/0@1");
+    drop(master);
+    let (_master, hello) = world.accept();
+    assert!(hello.unacked.iter().all(|r| r.attempt != first.attempt), "{:?}", hello.unacked);
+}
+
+#[test]
+fn tasks_run_on_while_there_is_no_master() {
+    let world = World::new("gone");
+    let (mut master, _) = world.accept();
+    master.start(task("short/0@1", &["true"]));
+    master.start(task("long/0@1", &["sh", "-c", "sleep 2; exit 9"]));
+    master.started("long/0@1");
+    master.unacked_result("short/0@1");
+    drop(master);
+    let (mut master, hello) = world.accept();
+    assert_eq!(hello.running.iter().map(ToString::to_string).collect::<Vec<_>>(), ["long/0@1"]);
+    assert_eq!(hello.unacked.len(), 1);
+    assert_eq!(master.result("long/0@1").reason, ExitReason::Exit { code: 9 });
+}
+
+#[test]
+fn a_line_that_is_not_understood_or_too_long_harms_nothing() {
+    let world = World::new("noise");
+    let (mut master, _) = world.accept();
+    master.raw(b"{\"kind\":\"of-the-future\"}\nnot json at all\n\n");
+    master.start(task("a/0@1", &["true"]));
+    assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
+    master.raw_lossy(&vec![b'x'; 3 << 20]);
+    drop(master);
+    let (mut master, _) = world.accept();
+    master.start(task("b/0@1", &["true"]));
+    assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
+}
+
+/// A resource manager that knows one thing: where the master of `job.1` is, or that the application has ended.
+fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 4096];
+            let n = stream.read(&mut request).unwrap_or(0);
+            assert!(request[..n].starts_with(b"GET /v1/apps/job.1 "), "{}", String::from_utf8_lossy(&request[..n]));
+            let state = if ended.load(Ordering::SeqCst) { "finished" } else { "running" };
+            let body = serde_json::json!({
+                "id": "job.1", "queue": "default", "priority": 0, "user": "me", "state": state, "diagnostics": "",
+                "master_url": master_url, "attempt": 2, "managed": true, "submitted": 1, "ended": null, "containers": 1,
+                "memory": 1, "pending": 0
+            })
+            .to_string();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    url
+}
+
+#[test]
+fn a_restarted_master_is_found_where_it_listens_now() {
+    let second = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let ended = Arc::new(AtomicBool::new(false));
+    let rm = resource_manager(format!("tcp://{}", second.local_addr().expect("an address")), ended.clone());
+    let mut world = World::with("moved", &Setup { rm: Some(rm), ..Setup::default() });
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sh", "-c", "exit 5"]));
+    let told = master.unacked_result("a/0@1");
+    drop(master);
+    let (mut master, hello) = Master::accept(&second);
+    assert_eq!(hello.unacked, [told]);
+    master.start(task("b/0@1", &["sleep", "1000"]));
+    master.started("b/0@1");
+    ended.store(true, Ordering::SeqCst);
+    drop(master);
+    assert_eq!(world.ended(), Ended::Code(0), "the application is over: nobody will ask for results any more");
+    assert!(world.groups().is_empty(), "{:?}", world.groups());
+}
+
+#[test]
+fn without_a_master_for_too_long_it_stops_its_tasks_and_ends() {
+    let args = vec!["--give-up-after-s".into(), "1".into()];
+    let mut world = World::with("lonely", &Setup { args, ..Setup::default() });
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sleep", "1000"]));
+    master.started("a/0@1");
+    master.send(&ToExecutor::Alive);
+    drop(master);
+    world.close_listener();
+    assert_eq!(world.ended(), Ended::Code(1));
+    until("its tasks are gone", || world.groups().is_empty());
+}
+
+#[test]
+fn a_master_that_hangs_up_again_and_again_is_no_master() {
+    let args = vec!["--give-up-after-s".into(), "2".into()];
+    let mut world = World::with("rejecting", &Setup { args, ..Setup::default() });
+    let (master, _) = world.accept();
+    drop(master);
+    world.hang_up_on_everybody();
+    assert_eq!(world.ended(), Ended::Code(1));
+}
+
+#[test]
+fn what_is_missing_or_wrong_at_the_start_is_one_sentence_each() {
+    let run = |vars: &[(&str, &str)]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_executor"));
+        let output = command.env_clear().envs(vars.iter().copied()).output().expect("runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, told) = run(&[("HEADROOM_SLOTS", "many")]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("HEADROOM_SLOTS: \"many\" is not a number from 1 to 1024"), "{told}");
+    assert!(told.contains("HEADROOM_MASTER_URL: not set; it is an address such as"), "{told}");
+    let vars = [
+        ("HEADROOM_MASTER_URL", "tcp://127.0.0.1:1"),
+        ("HEADROOM_APP_TOKEN", "t"),
+        ("HEADROOM_SLOTS", "1"),
+        ("HEADROOM_APP", "job.1"),
+        ("HEADROOM_CONTAINER", "job.1.e1.c1"),
+        ("HEADROOM_CONTAINER_DIR", "/tmp"),
+        ("HEADROOM_ENFORCER", "cgroup2"),
+        ("HEADROOM_CGROUP", "/no/such/cgroup"),
+    ];
+    let (code, told) = run(&vars);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("/no/such/cgroup"), "{told}");
+}

@@ -1,0 +1,50 @@
+//! How long the way from a task's end to its report is. The bounds are far above what is measured on an idle machine: they tell
+//! a wait for a timer from no wait.
+
+mod world;
+
+use std::time::{Duration, Instant};
+
+use headroom_types::ExitReason;
+use world::{World, task};
+
+#[test]
+fn a_result_waits_for_no_timer() {
+    let world = World::new("speed");
+    let (mut master, _) = world.accept();
+    let mut took: Vec<Duration> = (0..40)
+        .map(|index| {
+            let id = format!("quick/{index}@1");
+            let sent = Instant::now();
+            master.start(task(&id, &["true"]));
+            let report = master.result(&id);
+            assert_eq!(report.reason, ExitReason::Exit { code: 0 });
+            sent.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
+    println!("start to result: median {median:?}, slowest {slowest:?}");
+    // The fastest one: others may have waited for a processor.
+    assert!(took[0] < Duration::from_millis(45), "as if each waited for the first sample: {took:?}");
+}
+
+#[test]
+fn many_short_tasks_one_after_another_leave_nothing_behind() {
+    let world = World::new("many");
+    let (mut master, _) = world.accept();
+    let began = Instant::now();
+    let (mut sent, mut done) = (0u32, 0u32);
+    const ALL: u32 = 200;
+    while done < ALL {
+        while sent < ALL && sent < done + 4 {
+            master.start(task(&format!("many/{sent}@1"), &["true"]));
+            sent += 1;
+        }
+        let report = master.result(&format!("many/{done}@1"));
+        assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:?}");
+        done += 1;
+    }
+    println!("{ALL} tasks in {:?}", began.elapsed());
+    world::until("no cgroup is left", || world.groups().is_empty());
+}

@@ -1,0 +1,278 @@
+//! Real tasks in real cgroups: how each kind of end is told. The enforcer is the best one of the machine it runs on.
+
+mod world;
+
+use std::time::{Duration, Instant};
+
+use headroom_node_exec::Ended;
+use headroom_types::exit::Victim;
+use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
+use headroom_wire::v1::task::{FromExecutor, ToExecutor};
+use world::{Setup, World, task, until};
+
+/// Takes 128 MiB at once.
+const LARGE: [&str; 4] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=128M"];
+/// A pipe whose last process takes 100 MB and holds it.
+const HOLDS_100_MB: &str = "{ head -c 100000000 /dev/zero; sleep 60; } | tail";
+
+fn kill_9(pid: i32) {
+    let done = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
+    assert!(done.success());
+}
+
+#[test]
+fn exit_codes_and_output_come_back() {
+    let world = World::new("codes");
+    let (mut master, hello) = world.accept();
+    assert_eq!((hello.slots, hello.task_groups, hello.running.len(), hello.unacked.len()), (4, true, 0, 0));
+    master.start(task("a/0@1", &["true"]));
+    let report = master.result("a/0@1");
+    assert_eq!((report.reason, report.dimension), (ExitReason::Exit { code: 0 }, None));
+    assert!(report.started.is_some_and(|at| at <= report.ended));
+    assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(64)));
+    assert!(report.evidence.missing.is_empty(), "{:?}", report.evidence.missing);
+    master.start(task("a/1@1", &["sh", "-c", "echo $HEADROOM_TASK; echo oh no >&2; exit 3"]));
+    let report = master.result("a/1@1");
+    assert_eq!(report.reason, ExitReason::Exit { code: 3 });
+    assert_eq!(report.log_tail, "oh no\n");
+    assert_eq!(std::fs::read_to_string(world.log_of("a/1@1", "out")).expect("a log"), "a/1\n");
+    until("no cgroup is left", || world.groups().is_empty());
+}
+
+#[test]
+fn a_declared_exit_code_or_marker_is_a_full_heap() {
+    let world = World::new("declared");
+    let (mut master, _) = world.accept();
+    let mut start = task("a/0@1", &["sh", "-c", "exit 52"]);
+    start.heap_exit_codes = vec![3, 52];
+    start.heap = Some(Bytes::from_mib(32));
+    master.start(start);
+    let report = master.result("a/0@1");
+    assert_eq!((report.reason, report.dimension), (ExitReason::HeapOom, Some(Dimension::Heap)));
+    assert_eq!(report.evidence.exit_code, Some(52));
+    let mut start = task("a/1@1", &["sh", "-c", "echo full > $HEADROOM_OOM_MARKER; exit 1"]);
+    start.heap = Some(Bytes::from_mib(32));
+    master.start(start);
+    let report = master.result("a/1@1");
+    assert_eq!((report.reason, report.evidence.heap_marker.as_deref()), (ExitReason::HeapOom, Some("full")));
+}
+
+#[test]
+fn a_task_beyond_its_limit_dies_alone() {
+    let world = World::new("alone");
+    let (mut master, _) = world.accept();
+    master.start(task("good/0@1", &["sh", "-c", "sleep 2; echo still here"]));
+    master.started("good/0@1");
+    master.start(task("bad/0@1", &LARGE));
+    let report = master.result("bad/0@1");
+    assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)), "{:?}", report.evidence);
+    assert_eq!(report.evidence.signal, Some(9));
+    assert!(report.evidence.own.peak.is_some_and(|peak| peak >= Bytes::from_mib(62)), "{:?}", report.evidence.own);
+    assert!(report.evidence.own.events.oom_kill > 0);
+    assert!(report.timeline.last().is_some_and(|s| s.current >= Bytes::from_mib(62)), "{:?}", report.timeline);
+    assert!(world.is_alive(), "the executor lives");
+    let neighbour = master.result("good/0@1");
+    assert_eq!(neighbour.reason, ExitReason::Exit { code: 0 });
+    assert_eq!(neighbour.evidence.own.events.oom_kill, 0);
+    assert!(std::fs::read_to_string(world.log_of("good/0@1", "out")).expect("a log").contains("still here"));
+}
+
+#[test]
+fn when_a_child_is_killed_for_memory_the_whole_task_goes() {
+    let world = World::new("child");
+    let (mut master, _) = world.accept();
+    // The shell would wait for ever: its child's end does not end it.
+    master.start(task("a/0@1", &["sh", "-c", "dd if=/dev/zero of=/dev/null bs=128M; sleep 1000"]));
+    let report = master.result("a/0@1");
+    assert_eq!(report.reason, ExitReason::TaskOom, "{:?}", report.evidence);
+    until("no cgroup is left", || world.groups().is_empty());
+}
+
+#[test]
+fn a_kill_from_outside_is_not_the_tasks_fault() {
+    let world = World::new("outside");
+    let (mut master, _) = world.accept();
+    let start = task("a/0@1", &["sleep", "1000"]);
+    let attempt = start.attempt.clone();
+    master.start(start);
+    master.started("a/0@1");
+    let pids = world.pids(&attempt);
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    kill_9(pids[0]);
+    let report = master.result("a/0@1");
+    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::KilledExternally, None));
+    master.start(task("a/1@1", &["sh", "-c", "kill -SEGV $$"]));
+    assert_eq!(master.result("a/1@1").reason, ExitReason::Signal { signal: 11 });
+}
+
+#[test]
+fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
+    // Each keeps far within its own 200 MiB; together they pass the container's 128 MiB.
+    let world = World::with("bystander", &Setup { memory: Bytes::from_mib(128), ..Setup::default() });
+    let (mut master, _) = world.accept();
+    for id in ["a/0@1", "a/1@1"] {
+        let mut start = task(id, &["sh", "-c", "{ head -c 70000000 /dev/zero; sleep 60; } | tail"]);
+        start.limit = Some(Bytes::from_mib(200));
+        master.start(start);
+        master.started(id);
+    }
+    let report = master.wait("one of them", |line| match line {
+        FromExecutor::Ended { report } => Some((**report).clone()),
+        FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Alive => None,
+    });
+    assert_eq!(report.reason, ExitReason::AncestorOom, "{:?}", report.evidence);
+    let container = report.evidence.outer.iter().find(|o| o.level == "container").expect("the container's counters");
+    assert!(container.local.max > 0, "{container:?}");
+    assert!(world.is_alive());
+}
+
+#[test]
+fn stop_is_gentle_first_and_firm_after_two_seconds() {
+    let world = World::new("stop");
+    let (mut master, _) = world.accept();
+    master.start(task("gentle/0@1", &["sh", "-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"]));
+    master.started("gentle/0@1");
+    master.send(&ToExecutor::Stop { attempt: "gentle/0@1".parse().expect("id") });
+    let report = master.result("gentle/0@1");
+    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::Stopped, Some(StopCause::Asked)));
+
+    master.start(task("firm/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
+    master.started("firm/0@1");
+    until("it runs its loop", || world.pids(&"firm/0@1".parse().expect("id")).len() == 2);
+    let asked = Instant::now();
+    master.send(&ToExecutor::Stop { attempt: "firm/0@1".parse().expect("id") });
+    let report = master.result("firm/0@1");
+    assert_eq!((report.reason, report.evidence.signal), (ExitReason::Stopped, Some(9)));
+    assert!(asked.elapsed() >= Duration::from_millis(1900), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_task_has_its_time_and_no_more() {
+    let world = World::new("timeout");
+    let (mut master, _) = world.accept();
+    let mut start = task("a/0@1", &["sleep", "1000"]);
+    start.timeout_ms = Some(300);
+    let began = Instant::now();
+    master.start(start);
+    let report = master.result("a/0@1");
+    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::Timeout, Some(StopCause::Timeout)));
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(report.ran_for() >= Duration::from_millis(290), "{:?}", report.ran_for());
+}
+
+#[test]
+fn what_cannot_run_is_refused_by_name() {
+    let world = World::new("refused");
+    let (mut master, _) = world.accept();
+    let mut wide = task("wide/0@1", &["true"]);
+    wide.slots = 5;
+    let mut nowhere = task("nowhere/0@1", &["true"]);
+    nowhere.cwd = Some("/no/such/directory".into());
+    let cases = [
+        (wide, "slots"),
+        (nowhere, "/no/such/directory"),
+        (task("none/0@1", &[]), "command"),
+        (task("absent/0@1", &["no-such-program-anywhere"]), "no-such-program-anywhere"),
+    ];
+    for (start, named) in cases {
+        let id = start.attempt.to_string();
+        master.start(start);
+        let report = master.result(&id);
+        assert_eq!(report.reason, ExitReason::LaunchFailed);
+        assert!(report.evidence.missing.join(" ").contains(named) && report.started.is_none(), "{:?}", report.evidence.missing);
+    }
+    assert!(world.groups().is_empty(), "nothing is left of them: {:?}", world.groups());
+    master.start(task("fine/0@1", &["true"]));
+    assert_eq!(master.result("fine/0@1").reason, ExitReason::Exit { code: 0 });
+}
+
+#[test]
+fn a_start_that_is_known_runs_once() {
+    let world = World::new("once");
+    let (mut master, _) = world.accept();
+    let start = task("a/0@1", &["sh", "-c", "echo ran; sleep 0.3"]);
+    master.start(start.clone());
+    master.start(start.clone());
+    let first = master.unacked_result("a/0@1");
+    master.start(start.clone()); // known and not acknowledged: told again
+    assert_eq!(master.result("a/0@1"), first);
+    master.start(start); // acknowledged: nothing to say
+    master.start(task("b/0@1", &["true"]));
+    assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
+    assert_eq!(std::fs::read_to_string(world.log_of("a/0@1", "out")).expect("a log"), "ran\n");
+}
+
+#[test]
+fn what_a_task_leaves_behind_is_ended() {
+    let world = World::new("daemon");
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sh", "-c", "setsid sleep 1000 & exit 0"]));
+    assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
+    until("its cgroup is gone, and so its daemon", || world.groups().is_empty());
+}
+
+#[test]
+fn use_is_told_every_second_and_at_once_near_the_limit() {
+    let world = World::new("usage");
+    let (mut master, _) = world.accept();
+    let mut start = task("a/0@1", &["sh", "-c", HOLDS_100_MB]);
+    start.limit = Some(Bytes::from_mib(104));
+    master.start(start);
+    master.started("a/0@1");
+    let usage = master.wait("use near the limit", |line| match line {
+        FromExecutor::Usage { tasks } => tasks.iter().find(|t| t.current >= Bytes::from_mib(94)).cloned(),
+        FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Ended { .. } | FromExecutor::Alive => None,
+    });
+    assert!(usage.peak >= usage.current && usage.heap.is_none(), "{usage:?}");
+    master.send(&ToExecutor::Stop { attempt: "a/0@1".parse().expect("id") });
+    let report = master.result("a/0@1");
+    assert_eq!(report.reason, ExitReason::Stopped);
+    let named: Vec<&Victim> = report.evidence.victims.iter().filter(|v| v.name == "tail").collect();
+    assert!(named.first().is_some_and(|v| v.rss >= Bytes::from_mib(90)), "{:?}", report.evidence.victims);
+}
+
+#[test]
+fn without_a_kernel_limit_the_executor_measures_and_kills() {
+    let world = World::with("poll", &Setup { poll: true, ..Setup::default() });
+    let (mut master, hello) = world.accept();
+    assert!(!hello.task_groups);
+    let mut within = task("small/0@1", &["sh", "-c", "sleep 1"]);
+    within.limit = Some(Bytes::from_mib(16));
+    master.start(within);
+    master.start(task("large/0@1", &["sh", "-c", HOLDS_100_MB]));
+    let report = master.result("large/0@1");
+    assert_eq!((report.evidence.enforcer, report.evidence.stop_asked), (EnforcerKind::Poll, Some(StopCause::OverLimit)));
+    assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)));
+    assert!(report.evidence.own.peak.is_some_and(|peak| peak > Bytes::from_mib(64)), "{:?}", report.evidence.own);
+    assert_eq!(master.result("small/0@1").reason, ExitReason::Exit { code: 0 });
+}
+
+#[test]
+fn told_to_end_it_stops_its_tasks_first() {
+    let mut world = World::new("sigterm");
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sleep", "1000"]));
+    master.start(task("b/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
+    master.started("b/0@1");
+    until("it ignores SIGTERM by now", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
+    world.signal(15);
+    assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
+    assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
+    assert_eq!(world.ended(), Ended::Code(0));
+    assert!(world.groups().is_empty(), "{:?}", world.groups());
+}
+
+#[test]
+fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
+    let mut world = World::new("shutdown");
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sleep", "0.5"]));
+    master.started("a/0@1");
+    master.send(&ToExecutor::Shutdown);
+    master.start(task("late/0@1", &["true"]));
+    let late = master.result("late/0@1");
+    assert_eq!(late.reason, ExitReason::LaunchFailed);
+    assert!(late.log_tail.contains("ending"), "{}", late.log_tail);
+    assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
+    assert_eq!(world.ended(), Ended::Code(0));
+}
