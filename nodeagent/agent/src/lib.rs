@@ -1,1 +1,29 @@
-//! Stub.
+//! The node agent: launches containers, holds them to their limits, and explains how they ended.
+//!
+//! One task, in [`run`], owns all state; everything else does one thing for it and sends back what came of it. The rules are in
+//! `headroom-node-core`, the kernel's files in `headroom-node-cgroup`, processes in `headroom-node-exec`.
+//!
+//! *Architecture Invariant*: the agent may be killed at any moment. What must survive is in a file before it is acted upon, and
+//! no container notices.
+
+#![forbid(unsafe_code)]
+
+mod adopt;
+mod clock;
+mod collect;
+mod disk;
+mod doctor;
+mod host;
+mod http;
+mod jobs;
+mod launch;
+mod logs;
+mod notify;
+mod rm_link;
+mod run;
+mod sample;
+mod site;
+mod start;
+mod stop;
+
+pub use start::{Containers, Options, Running, start};

@@ -1,2 +1,123 @@
-//! Stub.
-fn main() {}
+//! `nodeagent`: the node agent as a daemon. Arguments, configuration, logs, signals; the rest is the library.
+
+#![forbid(unsafe_code)]
+// A program that has nothing to log to yet speaks on standard error.
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use headroom_config::NodeAgentConfig;
+use headroom_nodeagent::{Containers, Options, start};
+use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// The node agent of Headroom: launches containers, holds them to their limits, explains how they ended.
+#[derive(Debug, Parser)]
+#[command(name = "nodeagent", version)]
+struct Args {
+    /// Configuration file; arguments go before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the configuration and end
+    #[arg(long)]
+    check_config: bool,
+    /// The resource manager
+    #[arg(long, value_name = "URL")]
+    rm: Option<String>,
+    /// Name of this node; the host's by default
+    #[arg(long, value_name = "NODE")]
+    name: Option<NodeId>,
+    /// Where containers and their logs are kept
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Where it answers; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Memory to offer; all but the reserve by default
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
+    /// Processors to offer; all by default
+    #[arg(long, value_name = "N")]
+    cpus: Option<Cpus>,
+    /// Memory kept for the host when --memory is not given
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<Bytes>,
+    /// What must hold the limits: cgroup2, cgroup1 or poll; the best that works by default
+    #[arg(long, value_name = "KIND", value_parser = enforcer)]
+    enforcer: Option<EnforcerKind>,
+    /// The cgroup directory to work in; found by default
+    #[arg(long, value_name = "PATH")]
+    cgroup_root: Option<PathBuf>,
+    /// Where the sibling programs are; beside this one by default
+    #[arg(long, value_name = "DIR")]
+    bin_dir: Option<PathBuf>,
+}
+
+fn enforcer(text: &str) -> Result<EnforcerKind, String> {
+    let kinds = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
+    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "there are cgroup2, cgroup1 and poll".to_owned())
+}
+
+impl Args {
+    fn over(self, c: NodeAgentConfig) -> Options {
+        Options {
+            rm: self.rm.unwrap_or(c.rm),
+            name: self.name.or(c.name),
+            state: self.state.unwrap_or(c.state),
+            listen: self.listen.unwrap_or(c.listen),
+            memory: self.memory.or(c.memory),
+            cpus: self.cpus.or(c.cpus),
+            reserve: self.reserve.unwrap_or(c.reserve),
+            enforcer: self.enforcer.or(c.enforcer),
+            cgroup_root: self.cgroup_root.or(c.cgroup_root),
+            cgroup_name: None,
+            bin_dir: self.bin_dir.or(c.bin_dir),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = match &args.config {
+        None => NodeAgentConfig::default(),
+        Some(path) => match headroom_config::load_nodeagent(path) {
+            Ok(config) => config,
+            Err(problems) => {
+                eprint!("{}", headroom_config::render(&problems));
+                return ExitCode::from(2);
+            }
+        },
+    };
+    if args.check_config {
+        println!("nodeagent: the configuration is good");
+        return ExitCode::SUCCESS;
+    }
+    let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(args.over(config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nodeagent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn run(options: Options) -> anyhow::Result<()> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut agent = start(options).await?;
+    tracing::info!(url = agent.url, node = %agent.node, "ready");
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        () = agent.ended() => anyhow::bail!("the agent's loop ended; its log says why"),
+    }
+    tracing::info!("ending; containers run on and are adopted by the next agent");
+    agent.shutdown(Containers::Keep).await;
+    Ok(())
+}

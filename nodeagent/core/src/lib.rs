@@ -11,6 +11,7 @@ pub mod container;
 pub mod diagnose;
 pub mod hsperf;
 pub mod marker;
+pub mod stall;
 pub mod sync;
 pub mod timeline;
 

@@ -1,0 +1,133 @@
+//! What an earlier agent left behind is taken up again: running containers, finished records, reports nobody has.
+//!
+//! Runs once, before the loop. It launches nothing and loses nothing; what belongs to nobody any more is ended.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use headroom_container_shim::record::{self, Identity};
+use headroom_node_cgroup::Group;
+use headroom_node_core::agent::Found;
+use headroom_node_exec::Watched;
+use headroom_types::ContainerId;
+use headroom_wire::v1::nodes::RunOrder;
+
+use crate::site::Site;
+
+/// One container that was found.
+#[derive(Debug)]
+pub(crate) struct Adopted {
+    /// Which one.
+    pub(crate) id: ContainerId,
+    /// What was ordered; `None` where only a report is left.
+    pub(crate) order: Option<RunOrder>,
+    /// What is there.
+    pub(crate) found: Found,
+    /// Its group, if the kernel still has it.
+    pub(crate) group: Option<Arc<Group>>,
+    /// Its shim, if it lives.
+    pub(crate) shim: Option<Watched>,
+    /// Its program's pid, if it was started.
+    pub(crate) program: Option<i32>,
+}
+
+/// Looks through the state directory and the kernel's groups.
+pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
+    let mut adopted = Vec::new();
+    for id in site.layout.list()? {
+        if !site.layout.is_forgotten(&id)
+            && let Some(found) = look_at(site, id)
+        {
+            adopted.push(found);
+        }
+    }
+    end_strangers(site, &adopted);
+    Ok(adopted)
+}
+
+fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
+    let order = site.layout.order(&id).map(|r| r.order);
+    let group = open_group(site, &id);
+    if let Some(report) = site.layout.report(&id) {
+        return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group, shim: None, program: None });
+    }
+    if order.is_none() {
+        // The agent was killed before the order was durable: nobody was told that this container is here.
+        tracing::warn!(container_id = %id, "a directory without an order, ignoring");
+        return None;
+    }
+    let asked = site.layout.stop(&id).map(|s| s.cause);
+    let program = identity(site, &id, record::file::PID);
+    let shim = shim(site, &id);
+    let has_record = site.layout.container(&id).join(record::file::EXIT).exists();
+    let found = match (&shim, has_record) {
+        (Some(_), false) => Found::Alive { asked },
+        (Some(_) | None, true) => Found::Ended { asked },
+        (None, false) if program.is_some() => Found::Ended { asked },
+        (None, false) => Found::Unstarted,
+    };
+    if let (Some(group), Some(program)) = (&group, program) {
+        group.set_root_pid(program.pid);
+    }
+    Some(Adopted { id, order, found, group, shim, program: program.map(|p| p.pid) })
+}
+
+fn open_group(site: &Site, id: &ContainerId) -> Option<Arc<Group>> {
+    match site.enforcer.open(&id.to_string()) {
+        Ok(group) => group.map(Arc::new),
+        Err(error) => {
+            tracing::warn!(container_id = %id, %error, "its cgroup cannot be opened");
+            None
+        }
+    }
+}
+
+fn identity(site: &Site, id: &ContainerId, name: &str) -> Option<Identity> {
+    Identity::decode(&fs::read_to_string(site.layout.container(id).join(name)).ok()?)
+}
+
+/// The shim by its recorded identity or, when the agent was killed between its start and the record, by its command line.
+fn shim(site: &Site, id: &ContainerId) -> Option<Watched> {
+    let known = identity(site, id, record::file::SHIM_PID).or_else(|| by_command_line(site, id))?;
+    Watched::open(known.pid, known.starttime).ok()?.filter(Watched::is_alive)
+}
+
+fn by_command_line(site: &Site, id: &ContainerId) -> Option<Identity> {
+    let dir = site.layout.container(id).into_os_string().into_encoded_bytes();
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let mut words = line.split(|b| *b == 0);
+        let is_shim = words.next().is_some_and(|program| program.ends_with(b"container-shim"));
+        if is_shim && words.next() == Some(dir.as_slice()) {
+            let starttime = headroom_node_exec::pidfd::starttime_of(pid).ok()??;
+            return Some(Identity { pid, starttime });
+        }
+    }
+    None
+}
+
+/// Groups below our root without a container that we know of: nobody will ever ask for them.
+fn end_strangers(site: &Site, adopted: &[Adopted]) {
+    let names = match site.enforcer.list() {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::warn!(%error, "the groups of an earlier agent cannot be listed");
+            return;
+        }
+    };
+    for name in names {
+        if adopted.iter().any(|a| a.id.to_string() == name) {
+            continue;
+        }
+        tracing::warn!(group = name, "a group without a container is ended and removed");
+        let gone = site.enforcer.open(&name).and_then(|group| match group {
+            Some(group) => group.kill().and_then(|()| group.remove(std::time::Duration::from_secs(5))),
+            None => Ok(()),
+        });
+        if let Err(error) = gone {
+            tracing::warn!(group = name, %error, "it stays behind, ignoring");
+        }
+    }
+}

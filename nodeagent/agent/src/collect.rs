@@ -1,0 +1,278 @@
+//! From what is left of a container to its exit report. Blocking; called as a job of the loop.
+//!
+//! Order matters: counters first, then whatever still lives in the group is ended, then logs are read, then the report is made
+//! durable, then the group is removed. A step that fails is named in `missing` and the rest goes on: there is always a report.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_container_shim::record::{self, ExitRecord, How};
+use headroom_node_cgroup::Group;
+use headroom_node_core::container::End;
+use headroom_node_core::{Scope, Verdict, classify, diagnose};
+use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, TaskGroupFacts, Victim};
+use headroom_types::{
+    Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, UnixMillis,
+};
+use headroom_wire::v1::nodes::RunOrder;
+
+use crate::clock;
+use crate::disk::{Baselines, file};
+use crate::launch;
+use crate::logs;
+use crate::sample::{self, Measured, SharedMeter};
+use crate::site::Site;
+
+/// How long a group may take to become empty and go.
+const REMOVAL: Duration = Duration::from_secs(5);
+
+/// What is left of a container.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    /// Which one.
+    pub(crate) id: ContainerId,
+    /// How its life on this node ended.
+    pub(crate) end: End,
+    /// Its group, where it is known.
+    pub(crate) group: Option<Arc<Group>>,
+    /// What was measured.
+    pub(crate) meter: Option<SharedMeter>,
+}
+
+/// Reads everything, decides, and makes the report durable.
+pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
+    let id = remains.id.clone();
+    let group = remains.group.clone().or_else(|| site.enforcer.open(&id.to_string()).ok().flatten().map(Arc::new));
+    let report = Box::new(match &remains.end {
+        End::Ended { asked } => ended(site, &remains, group.as_ref(), *asked),
+        End::Failed { why } => failed(site, &id, group.as_ref(), why),
+        End::Never { cause } => never(site, &id, *cause),
+    });
+    if let Some(group) = &group {
+        end_the_rest(&id, group);
+    }
+    if let Err(error) = site.layout.write_report(&report) {
+        tracing::error!(container_id = %id, %error, "the exit report cannot be written; it is told, but would not survive the agent");
+    }
+    if let Some(group) = &group
+        && let Err(error) = group.remove(REMOVAL)
+    {
+        tracing::warn!(container_id = %id, %error, "its cgroup stays behind, ignoring");
+    }
+    report
+}
+
+fn end_the_rest(id: &ContainerId, group: &Group) {
+    let alive = group.populated().unwrap_or(true);
+    if alive && let Err(error) = group.kill() {
+        tracing::warn!(container_id = %id, %error, "some of its processes may still live");
+    }
+}
+
+fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Option<StopCause>) -> ExitReport {
+    let id = &remains.id;
+    let dir = site.layout.container(id);
+    let mut missing = Vec::new();
+    let record = exit_record(site, id, &mut missing);
+    if let Some(ExitRecord { how: How::Failed { step, errno, what }, .. }) = &record {
+        return failed(site, id, group, &refusal(step, *errno, what));
+    }
+    if record.is_none() && !dir.join(record::file::PID).exists() {
+        return failed(site, id, group, "the shim ended before it had started the program");
+    }
+    let ordered = site.layout.order(id);
+    let (order, baselines) = match &ordered {
+        Some(r) => (Some(&r.order), r.baselines),
+        None => (None, Baselines::default()),
+    };
+    // Before the rest is ended: the counters and the tasks' groups as the program left them.
+    let own = own_facts(site, group, record.as_ref(), &mut missing);
+    let tasks = task_facts(group);
+    if let Some(group) = group {
+        end_the_rest(id, group);
+    }
+    let measured = remains.meter.as_ref().map(sample::finish).unwrap_or_default();
+    let mut e = Evidence::empty(site.kind());
+    e.stop_asked = asked.filter(|_| !site.layout.stop(id).is_some_and(|stop| stop.too_late));
+    e.own = own;
+    e.outer = outer(site, &baselines, &mut missing);
+    add_end(&mut e, record.as_ref());
+    add_order(&mut e, order, &measured, &mut missing);
+    add_measured(&mut e, &measured, record.as_ref(), order);
+    e.heap_marker = logs::heap_marker(&dir);
+    e.missing = missing;
+    let codes = order.map(|o| o.launch.heap_exit_codes.clone()).unwrap_or_default();
+    let verdict = classify(&e, Scope::Container, &codes);
+    finish(site, id, e, &verdict, record.as_ref(), measured, tasks)
+}
+
+fn finish(
+    site: &Site,
+    id: &ContainerId,
+    evidence: Evidence,
+    verdict: &Verdict,
+    record: Option<&ExitRecord>,
+    measured: Measured,
+    tasks: Vec<TaskGroupFacts>,
+) -> ExitReport {
+    ExitReport {
+        container: id.clone(),
+        node: site.node.clone(),
+        reason: verdict.reason,
+        diagnosis: diagnose(&evidence, verdict),
+        evidence,
+        started: record.and_then(|r| r.started_ms).map(UnixMillis),
+        ended: record.map_or_else(clock::unix_now, |r| UnixMillis(r.ended_ms)),
+        timeline: measured.timeline,
+        log_tail: log_tail(site, id),
+        tasks,
+    }
+}
+
+fn exit_record(site: &Site, id: &ContainerId, missing: &mut Vec<String>) -> Option<ExitRecord> {
+    let path = site.layout.container(id).join(record::file::EXIT);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            missing.push(format!("exit code and signal: the shim was lost before it wrote its record ({error})"));
+            return None;
+        }
+    };
+    ExitRecord::decode(&bytes)
+        .map_err(|error| missing.push(format!("exit code and signal: the shim's record is damaged ({error})")))
+        .ok()
+}
+
+/// The group's counters now or, when the group cannot be read, as the shim read them right after the end.
+fn own_facts(site: &Site, group: Option<&Arc<Group>>, record: Option<&ExitRecord>, missing: &mut Vec<String>) -> GroupFacts {
+    let why = match group.map(|g| g.facts()) {
+        Some(Ok(facts)) => return facts,
+        Some(Err(error)) => error.to_string(),
+        None => "its cgroup is gone".to_owned(),
+    };
+    let texts: Vec<_> = record
+        .map(|r| r.counters.iter().filter_map(|(path, text)| Some((path.clone(), text.clone()?))).collect())
+        .unwrap_or_default();
+    Group::facts_from_texts(site.kind(), &texts).unwrap_or_else(|| {
+        missing.push(format!("memory counters: {why}"));
+        GroupFacts::default()
+    })
+}
+
+fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupFacts> {
+    let tasks = group.and_then(|g| g.tasks().ok()).unwrap_or_default();
+    tasks.into_iter().filter_map(|(name, task)| Some(TaskGroupFacts { name, facts: task.facts().ok()? })).collect()
+}
+
+/// Growth of the enclosing levels' counters since the launch.
+fn outer(site: &Site, baselines: &Baselines, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+    let mut levels = Vec::new();
+    if site.kind() != EnforcerKind::Poll {
+        match (site.enforcer.fence_facts(), baselines.fence) {
+            (Ok(now), Some(then)) => {
+                levels.push(OuterLevel { level: "containers".into(), limit: now.limit, local: now.local.since(&then) });
+            }
+            (Ok(_), None) => missing.push("counters of the fence at launch".into()),
+            (Err(error), _) => missing.push(format!("counters of the fence: {error}")),
+        }
+    }
+    if let (Some(now), Some(then)) = (site.enforcer.host_oom_kills(), baselines.host_oom_kills) {
+        let local = MemoryEvents { oom_kill: now.saturating_sub(then), ..MemoryEvents::default() };
+        levels.push(OuterLevel { level: "host".into(), limit: None, local });
+    } else {
+        missing.push("kills on the host".into());
+    }
+    levels
+}
+
+fn add_end(e: &mut Evidence, record: Option<&ExitRecord>) {
+    match record.map(|r| &r.how) {
+        Some(How::Code(code)) => e.exit_code = Some(*code),
+        Some(How::Signal { signal, .. }) => e.signal = Some(*signal),
+        Some(How::Failed { .. }) | None => {}
+    }
+}
+
+fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &Measured, missing: &mut Vec<String>) {
+    let Some(order) = order else {
+        missing.push("what was ordered".into());
+        return;
+    };
+    e.own.limit = e.own.limit.or(Some(order.resource.memory));
+    e.heap_budget = order.launch.heap;
+    e.heap = measured.heap;
+    if order.launch.heap.is_some() && measured.heap.is_none() {
+        missing.push("heap: its runtime shared no counters, or ended before they were found".into());
+    }
+}
+
+/// After the end a group is empty; what it held is known from when it was fullest.
+fn add_measured(e: &mut Evidence, measured: &Measured, record: Option<&ExitRecord>, order: Option<&RunOrder>) {
+    let refaults = e.own.stat.workingset_refault_file;
+    if let Some(fullest) = measured.fullest {
+        e.own.stat = fullest;
+        e.own.stat.workingset_refault_file = refaults.max(fullest.workingset_refault_file);
+    }
+    if let Some(last) = measured.last {
+        e.own.current = e.own.current.max(last.current);
+    }
+    if e.own.peak.is_none() {
+        e.own.peak = measured.timeline.iter().map(|s| s.current).max();
+    }
+    e.victims.clone_from(&measured.victims);
+    let killed = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
+    if e.victims.is_empty() && killed {
+        e.victims.extend(main_as_victim(record, order));
+    }
+}
+
+/// It grew too fast to be seen; its parent knows how large it was.
+fn main_as_victim(record: Option<&ExitRecord>, order: Option<&RunOrder>) -> Option<Victim> {
+    let program = order?.launch.command.first()?;
+    let name = program.rsplit('/').next().unwrap_or(program);
+    Some(Victim { pid: 0, name: name.chars().take(15).collect(), rss: Bytes::new(record?.max_rss) })
+}
+
+fn log_tail(site: &Site, id: &ContainerId) -> String {
+    logs::tail(&site.layout.container(id).join(file::STDERR), logs::REPORTED).unwrap_or_default()
+}
+
+/// The shim's words on a program that did not start, as one sentence.
+pub(crate) fn refusal(step: &str, errno: i32, what: &str) -> String {
+    let why = std::io::Error::from_raw_os_error(errno);
+    let about = if what.is_empty() { String::new() } else { format!(" {what}") };
+    format!("the program could not be started: {step}{about}: {why}")
+}
+
+fn without_program(site: &Site, id: &ContainerId, reason: ExitReason) -> ExitReport {
+    let verdict = Verdict { reason, dimension: None::<Dimension> };
+    let mut report = finish(site, id, Evidence::empty(site.kind()), &verdict, None, Measured::default(), Vec::new());
+    report.evidence.missing.push("everything: the program never ran".into());
+    report
+}
+
+fn failed(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, why: &str) -> ExitReport {
+    if let Some(group) = group {
+        end_the_rest(id, group);
+    }
+    let mut report = without_program(site, id, ExitReason::LaunchFailed);
+    report.diagnosis.push(Diagnosis {
+        cause: why.to_owned(),
+        fix: launch::advice(why).to_owned(),
+        trade_off: "none".into(),
+        certainty: Certainty::Certain,
+    });
+    report
+}
+
+fn never(site: &Site, id: &ContainerId, cause: StopCause) -> ExitReport {
+    let reason = match cause {
+        StopCause::Asked | StopCause::OverLimit | StopCause::Stalled => ExitReason::Stopped,
+        StopCause::Preempted => ExitReason::Preempted,
+        StopCause::Timeout => ExitReason::Timeout,
+    };
+    let mut report = without_program(site, id, reason);
+    report.evidence.stop_asked = Some(cause);
+    report
+}

@@ -1,0 +1,52 @@
+//! What this machine has: memory, processors, its name.
+
+use std::fs;
+
+use headroom_types::{Bytes, Cpus, NodeId};
+
+/// Memory of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostMemory {
+    /// All of it. Bytes.
+    pub(crate) total: Bytes,
+    /// In use and not to be given back at once. Bytes.
+    pub(crate) used: Bytes,
+}
+
+/// Reads the memory of the host; zero where the kernel does not tell.
+pub(crate) fn memory() -> HostMemory {
+    fs::read_to_string("/proc/meminfo").map(|text| parse(&text)).unwrap_or_default()
+}
+
+fn parse(text: &str) -> HostMemory {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
+    };
+    let total = field("MemTotal:").unwrap_or_default();
+    HostMemory { total, used: field("MemAvailable:").map(|free| total.saturating_sub(free)).unwrap_or_default() }
+}
+
+/// Processors that this process may use.
+pub(crate) fn cpus() -> Cpus {
+    let n = std::thread::available_parallelism().map_or(1, usize::from);
+    Cpus::from_cores(u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// The name of the host, if it can be the name of a node.
+pub(crate) fn name() -> Option<NodeId> {
+    nix::unistd::gethostname().ok()?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_kernel_writes() {
+        let text = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    4096 kB\n";
+        assert_eq!(parse(text), HostMemory { total: Bytes::from_mib(16), used: Bytes::from_mib(12) });
+        assert_eq!(parse("nonsense"), HostMemory::default());
+        assert!(memory().total > Bytes::from_mib(16) && memory().used < memory().total);
+    }
+}

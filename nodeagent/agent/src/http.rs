@@ -1,0 +1,140 @@
+//! The node's own HTTP interface: logs, what it has, whether it lives. Parses, asks the loop, answers; no logic.
+
+use std::path::PathBuf;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use headroom_types::exit::Sample;
+use headroom_types::{ContainerId, ExitReport};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::nodes::{Health, Observed};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::disk::Layout;
+use crate::logs;
+use crate::run::Input;
+
+/// What a handler asks the loop.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// All containers.
+    Containers(oneshot::Sender<Vec<Observed>>),
+    /// One container.
+    Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
+    /// The enforcer and how it was chosen.
+    Doctor(oneshot::Sender<Diagnosis>),
+}
+
+/// `GET /v1/containers/{id}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Detail {
+    #[serde(flatten)]
+    pub(crate) observed: Observed,
+    /// Memory so far.
+    pub(crate) timeline: Vec<Sample>,
+    /// The verdict, when it ended.
+    pub(crate) report: Option<ExitReport>,
+}
+
+/// `GET /v1/doctor`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Diagnosis {
+    /// What holds the limits.
+    pub(crate) enforcer: String,
+    /// Where its groups are.
+    pub(crate) root: Option<PathBuf>,
+    /// Whether it proved itself.
+    pub(crate) health: Health,
+    /// Why this one, and what the better ones lacked.
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Shared {
+    layout: Layout,
+    inputs: mpsc::Sender<Input>,
+}
+
+/// The interface.
+pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>) -> Router {
+    Router::new()
+        .route("/livez", get(alive))
+        .route("/v1/doctor", get(doctor))
+        .route("/v1/containers", get(containers))
+        .route("/v1/containers/{id}", get(container))
+        .route("/v1/containers/{id}/logs/{file}", get(log))
+        .with_state(Shared { layout, inputs })
+}
+
+struct Refused(Problem);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self.0)).into_response()
+    }
+}
+
+fn refuse(code: Code, detail: impl Into<String>) -> Refused {
+    Refused(Problem::new(code, detail))
+}
+
+async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Refused> {
+    let gone = || refuse(Code::HR0503, "the node agent is shutting down");
+    let (reply, answer) = oneshot::channel();
+    shared.inputs.send(Input::Question(question(reply))).await.map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())
+}
+
+/// Through the loop, so that a loop that hangs is not called alive.
+async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
+    ask(&shared, Question::Doctor).await.map(|_| "ok\n")
+}
+
+async fn doctor(State(shared): State<Shared>) -> Result<Json<Diagnosis>, Refused> {
+    ask(&shared, Question::Doctor).await.map(Json)
+}
+
+async fn containers(State(shared): State<Shared>) -> Result<Json<Vec<Observed>>, Refused> {
+    ask(&shared, Question::Containers).await.map(Json)
+}
+
+async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Box<Detail>>, Refused> {
+    let id = parse(&id)?;
+    let detail = ask(&shared, |reply| Question::Container(id.clone(), reply)).await?;
+    detail.map(Json).ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))
+}
+
+#[derive(Debug, Deserialize)]
+struct Tail {
+    tail: Option<u64>,
+}
+
+async fn log(
+    State(shared): State<Shared>,
+    Path((id, file)): Path<(String, String)>,
+    Query(Tail { tail }): Query<Tail>,
+) -> Result<Response, Refused> {
+    let id = parse(&id)?;
+    let Some(path) = logs::path_of(&shared.layout.container(&id), &file) else {
+        return Err(refuse(Code::HR0400, format!("{file:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
+    };
+    let most = tail.unwrap_or(logs::SERVED).min(logs::MOST);
+    let read = tokio::task::spawn_blocking(move || logs::tail(&path, most)).await;
+    match read {
+        Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(refuse(Code::HR0404, format!("container {id} has no log {file} on this node")))
+        }
+        Ok(Err(error)) => Err(refuse(Code::HR0500, format!("the log {file} of {id} cannot be read: {error}"))),
+        Err(_) => Err(refuse(Code::HR0500, format!("the log {file} of {id} cannot be read"))),
+    }
+}
+
+fn parse(id: &str) -> Result<ContainerId, Refused> {
+    id.parse().map_err(|error: headroom_types::ids::ParseIdError| refuse(Code::HR0400, error.to_string()))
+}

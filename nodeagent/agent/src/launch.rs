@@ -1,0 +1,261 @@
+//! From an order to a shim that runs: files, cgroup, specification, process. Blocking; called as a job of the loop.
+//!
+//! The order is durable before anything else is made, so that a later agent knows what every trace belongs to. A directory that
+//! is already there means that this container was here before: it is not launched a second time.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use headroom_container_shim::record::{self, Spec};
+use headroom_node_cgroup::{Group, Limits, OomGroup};
+use headroom_node_exec::{Child, Command, spawn};
+use headroom_types::{Bytes, ContainerId, Cpus};
+use headroom_wire::v1::convert::check_launch;
+use headroom_wire::v1::nodes::RunOrder;
+
+use crate::disk::{self, Baselines, OrderRecord, file};
+use crate::site::Site;
+
+/// Most processes and threads of a container that names no number.
+const PROCESSES: u32 = 4096;
+/// Containers are offered to the host's out-of-memory killer before daemons are.
+const OOM_SCORE: i32 = 200;
+/// Where programs are looked for when the agent itself has no PATH.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Makes everything that the program needs. What was made before an error is removed with the container.
+pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow::Result<Arc<Group>> {
+    check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
+    let dir = site.layout.container(id);
+    match fs::create_dir(&dir) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => bail!("container {id} was on this node before; not launched again"),
+        Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
+    }
+    let record = OrderRecord::new(id.clone(), order.clone(), baselines(site));
+    disk::write_json(&dir.join(file::ORDER), &record).with_context(|| format!("cannot write {}", file::ORDER))?;
+    let work = files(site, order, &dir)?;
+    let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot make the cgroup")?;
+    let spec = specification(site, id, order, &group, &work)?;
+    fs::write(dir.join(record::file::SPEC), spec.encode()).context("cannot write the launch specification")?;
+    Ok(Arc::new(group))
+}
+
+/// Starts the shim of a prepared container; what it says comes through the pipe.
+pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<(Child, OwnedFd)> {
+    let dir = site.layout.container(id);
+    let shim = site.bin_dir.join("container-shim");
+    let (reader, writer) = io::pipe().context("cannot make a pipe")?;
+    let words = File::create(dir.join("shim.err")).context("cannot make shim.err")?;
+    let (args, procs) = ([dir.clone().into_os_string()], site.enforcer.shim_procs_files());
+    let said = File::from(OwnedFd::from(writer));
+    let command = Command {
+        args: &args,
+        stdout: Some(&said),
+        stderr: Some(&words),
+        procs_files: &procs,
+        new_session: true,
+        ..Command::new(&shim, Path::new("/"))
+    };
+    let child = spawn(&command).with_context(|| format!("cannot start {}", shim.display()))?;
+    Ok((child, reader.into()))
+}
+
+/// The next step for somebody whose container could not be started.
+pub(crate) fn advice(why: &str) -> &'static str {
+    let why = why.to_ascii_lowercase();
+    let known = [
+        (
+            "no such file",
+            "check the program's name: an absolute path, a file of the launch as ./NAME, or a name on the node's PATH",
+        ),
+        ("permission denied", "make the program executable for the user of the node agent"),
+        ("exec format", "the program is not one this machine can run; a script needs a first line such as #!/bin/sh"),
+        ("no space", "make room on the disk of the node's state directory"),
+        ("was on this node before", "nothing: the same container is never run twice"),
+        ("cgroup", "see `GET /v1/doctor` of the node for what its enforcer lacks"),
+    ];
+    known.iter().find(|(words, _)| why.contains(words)).map_or("see the log of the node agent at that time", |(_, fix)| fix)
+}
+
+fn baselines(site: &Site) -> Baselines {
+    Baselines { fence: site.enforcer.fence_facts().ok().map(|facts| facts.local), host_oom_kills: site.enforcer.host_oom_kills() }
+}
+
+fn limits(order: &RunOrder) -> Limits {
+    Limits {
+        memory: Some(order.resource.memory),
+        processes: Some(order.launch.max_processes.unwrap_or(PROCESSES)),
+        cpu_weight: Some(weight(order.resource.cpus)),
+        oom_group: OomGroup::Yes,
+    }
+}
+
+/// The kernel's default weight of 100 for each core.
+fn weight(cpus: Cpus) -> u32 {
+    (cpus.milli() / 10).clamp(1, 10_000)
+}
+
+fn files(site: &Site, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
+    let work = dir.join(file::WORK);
+    for made in [work.clone(), dir.join(file::TASKS), site.layout.app(&order.app)] {
+        fs::create_dir_all(&made).with_context(|| format!("cannot make {}", made.display()))?;
+    }
+    for (name, text) in &order.launch.files {
+        let path = work.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        if text.starts_with("#!") {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    for name in [file::STDOUT, file::STDERR] {
+        File::create(dir.join(name)).with_context(|| format!("cannot make {name}"))?;
+    }
+    Ok(work)
+}
+
+fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, work: &Path) -> anyhow::Result<Spec> {
+    let dir = site.layout.container(id);
+    let words = Words::new(site, id, order);
+    let env = environment(site, id, order, group, &words);
+    let mut argv: Vec<OsString> = order.launch.command.iter().map(|w| words.fill(w).into()).collect();
+    if let Some(program) = argv.first_mut()
+        && let Some(path) = beside_or_on_path(site, Path::new(&program), work)
+    {
+        *program = path.into_os_string();
+    }
+    Ok(Spec {
+        argv,
+        env,
+        cwd: work.to_owned(),
+        stdout: dir.join(file::STDOUT),
+        stderr: dir.join(file::STDERR),
+        procs_files: group.procs_files(),
+        counters: group.counter_files(),
+        oom_score_adj: Some(OOM_SCORE),
+        ..Spec::default()
+    })
+}
+
+/// A program named without a slash: beside the agent, then on the agent's PATH. `None` leaves it to the launch's own PATH.
+fn beside_or_on_path(site: &Site, program: &Path, work: &Path) -> Option<PathBuf> {
+    if program.is_absolute() {
+        return None;
+    }
+    if program.components().count() > 1 {
+        return Some(work.join(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    let dirs = std::iter::once(site.bin_dir.clone()).chain(std::env::split_paths(&path));
+    dirs.map(|dir| dir.join(program)).find(|candidate| is_program(candidate))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, words: &Words) -> Vec<(OsString, OsString)> {
+    let dir = site.layout.container(id);
+    let inherited = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    let mut path = site.bin_dir.clone().into_os_string();
+    path.push(":");
+    path.push(inherited);
+    let mut env: Vec<(OsString, OsString)> =
+        vec![("PATH".into(), path), ("HOME".into(), dir.join(file::WORK).into()), ("LANG".into(), "C.UTF-8".into())];
+    // The agent's own facts come last and win; a launch cannot give itself another identity or limit.
+    for (name, value) in &order.launch.env {
+        set(&mut env, name, words.fill(value).into());
+    }
+    let mut own = |name: &str, value: OsString| set(&mut env, name, value);
+    own("HEADROOM_APP", order.app.to_string().into());
+    own("HEADROOM_CONTAINER", id.to_string().into());
+    own("HEADROOM_NODE", site.node.to_string().into());
+    own("HEADROOM_RM", site.rm.clone().into());
+    own("HEADROOM_CONTAINER_DIR", dir.clone().into());
+    own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());
+    own("HEADROOM_MEMORY_BYTES", order.resource.memory.get().to_string().into());
+    own("HEADROOM_CPUS", order.resource.cpus.to_string().into());
+    own("HEADROOM_ENFORCER", site.kind().as_str().into());
+    own("HEADROOM_OOM_MARKER", dir.join(file::MARKER).into());
+    match order.launch.heap {
+        Some(heap) => own("HEADROOM_HEAP_BYTES", heap.get().to_string().into()),
+        None => env.retain(|(name, _)| name != "HEADROOM_HEAP_BYTES"),
+    }
+    match group.path() {
+        Some(path) => set(&mut env, "HEADROOM_CGROUP", path.into()),
+        None => env.retain(|(name, _)| name != "HEADROOM_CGROUP"),
+    }
+    env
+}
+
+fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+    match env.iter_mut().find(|(known, _)| known == name) {
+        Some(pair) => pair.1 = value,
+        None => env.push((name.into(), value)),
+    }
+}
+
+/// The words that stand for a fact in arguments and values.
+struct Words([(&'static str, String); 4]);
+
+impl Words {
+    fn new(site: &Site, id: &ContainerId, order: &RunOrder) -> Self {
+        Words([
+            ("{memory}", order.resource.memory.get().to_string()),
+            ("{heap}", jvm_size(order.launch.heap.unwrap_or(order.resource.memory))),
+            ("{container}", id.to_string()),
+            ("{node}", site.node.to_string()),
+        ])
+    }
+    fn fill(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
+    }
+}
+
+/// As `-Xmx` takes it, exact: `64m`, `1000k`, or bytes.
+fn jvm_size(size: Bytes) -> String {
+    let n = size.get();
+    match n {
+        n if n.is_multiple_of(1 << 20) => format!("{}m", n >> 20),
+        n if n.is_multiple_of(1 << 10) => format!("{}k", n >> 10),
+        n => n.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_exactly() {
+        assert_eq!(jvm_size(Bytes::from_mib(64)), "64m");
+        assert_eq!(jvm_size(Bytes::from_kib(1000)), "1000k");
+        assert_eq!(jvm_size(Bytes::new(1001)), "1001");
+    }
+
+    #[test]
+    fn words_are_filled_in() {
+        let words =
+            Words([("{memory}", "9".into()), ("{heap}", "8m".into()), ("{container}", "c".into()), ("{node}", "n".into())]);
+        assert_eq!(words.fill("-Xmx{heap} {memory}{memory} {other}"), "-Xmx8m 99 {other}");
+    }
+
+    #[test]
+    fn a_core_weighs_a_hundred() {
+        assert_eq!((weight(Cpus::from_cores(2)), weight(Cpus::from_milli(1)), weight(Cpus::from_cores(500))), (200, 1, 10_000));
+    }
+
+    #[test]
+    fn a_variable_is_set_once() {
+        let mut env = vec![("A".into(), "1".into())];
+        set(&mut env, "A", "2".into());
+        set(&mut env, "B", "3".into());
+        assert_eq!(env, [("A".into(), OsString::from("2")), ("B".into(), "3".into())]);
+    }
+}

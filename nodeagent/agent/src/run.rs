@@ -1,0 +1,504 @@
+//! The loop: one task owns everything the agent knows, takes one input at a time, and lets jobs do what it decided.
+//!
+//! Inputs are facts (a shim ended, a job is done, a line came down, time passed); the core turns them into actions; an action
+//! becomes a job; the job's result is an input again. The loop itself never waits for anything but the next input.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_container_shim::record::Answer;
+use headroom_node_cgroup::Group;
+use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
+use headroom_node_core::container::{self, Effect, Order, State};
+use headroom_node_core::sync::Scope;
+use headroom_node_exec::Child;
+use headroom_types::{ContainerId, Epoch, ExitReport, Resource, StopCause, Tick};
+use headroom_wire::v1::nodes::{self, Desired, Health, NodeReport, Observed, Phase, RegisterNode, RunOrder};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+
+use crate::adopt::Adopted;
+use crate::clock::Clock;
+use crate::http::{Detail, Diagnosis, Question};
+use crate::jobs::Jobs;
+use crate::notify::{self, Watchdog};
+use crate::rm_link::{self, Link, News};
+use crate::sample::{self, Finding, Meter, SharedMeter, Subject};
+use crate::site::Site;
+use crate::start::Containers;
+use crate::{host, stop};
+
+/// Between SIGTERM and SIGKILL when the launch names no time.
+const USUAL_GRACE: Duration = Duration::from_secs(2);
+/// Longest grace a launch can ask for.
+const LONGEST_GRACE: Duration = Duration::from_secs(600);
+/// How long a closing node waits for its containers beyond their grace.
+const CLOSING: Duration = Duration::from_secs(15);
+/// How long a closing node tries to tell the last ends.
+const TELLING: Duration = Duration::from_secs(1);
+
+/// Everything the loop can learn.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A container's files and cgroup are there, or not.
+    Prepared(ContainerId, Result<Arc<Group>, String>),
+    /// Its shim was started, or not.
+    ShimStarted(ContainerId, Result<Child, String>),
+    /// The shim's one line.
+    Answered(ContainerId, Answer),
+    /// The shim did not say in time whether its program runs.
+    Silent(ContainerId),
+    /// The shim is gone.
+    ShimEnded(ContainerId),
+    /// Its report is written.
+    Collected(Box<ExitReport>),
+    /// All containers were measured.
+    Sampled(Vec<(ContainerId, Finding)>),
+    /// From the line to the resource manager.
+    Link(rm_link::Event),
+    /// From a handler.
+    Question(Question),
+    /// The agent is to end.
+    Shutdown(Containers, oneshot::Sender<()>),
+}
+
+/// What the loop knows about one container beside the core's state.
+#[derive(Debug, Default)]
+struct Live {
+    order: Option<RunOrder>,
+    group: Option<Arc<Group>>,
+    meter: Option<SharedMeter>,
+}
+
+/// What does not change while the loop runs.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) site: Arc<Site>,
+    pub(crate) offers: Resource,
+    pub(crate) url: String,
+    pub(crate) health: Health,
+    pub(crate) notes: Vec<String>,
+}
+
+/// The agent.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    facts: Facts,
+    clock: Clock,
+    agent: Agent,
+    live: BTreeMap<ContainerId, Live>,
+    link: Link,
+    jobs: Jobs,
+    watchdog: Watchdog,
+    sampling: bool,
+    closing: Option<Closing>,
+}
+
+/// A shutdown under way.
+#[derive(Debug)]
+struct Closing {
+    give_up_at: Tick,
+    told_by: Option<Tick>,
+    done: oneshot::Sender<()>,
+}
+
+impl Loop {
+    /// A loop that knows of nothing yet.
+    pub(crate) fn new(facts: Facts, clock: Clock, link: Link, inputs: mpsc::Sender<Input>) -> Self {
+        let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
+        Loop {
+            facts,
+            clock,
+            agent: Agent::default(),
+            live: BTreeMap::new(),
+            link,
+            jobs,
+            watchdog: Watchdog::from_environment(),
+            sampling: false,
+            closing: None,
+        }
+    }
+
+    /// Takes up what an earlier agent left behind.
+    pub(crate) fn adopt(&mut self, found: Vec<Adopted>) {
+        for a in found {
+            info!(container_id = %a.id, found = ?a.found, "adopted a container of an earlier agent");
+            let order = a.order.as_ref().map_or_else(Order::unknown, to_core);
+            let live = self.live.entry(a.id.clone()).or_default();
+            *live = Live { order: a.order, group: a.group, meter: None };
+            if let Some(shim) = a.shim {
+                self.jobs.watch_foreign_shim(a.id.clone(), shim);
+            }
+            if a.program.is_some() {
+                self.start_meter(&a.id);
+            }
+            self.step(agent::Event::Adopted { id: a.id, order, found: a.found });
+        }
+    }
+
+    /// Runs until it is told to end.
+    pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
+        let mut sampler = tokio::time::interval(sample::EVERY);
+        sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            let wake = self.clock.instant(self.tend());
+            if self.is_closed() {
+                break;
+            }
+            tokio::select! {
+                input = inputs.recv() => match input {
+                    Some(input) => self.take(input),
+                    None => break,
+                },
+                _ = sampler.tick() => self.sample(),
+                () = tokio::time::sleep_until(wake) => {
+                    self.step(agent::Event::Time);
+                }
+            }
+            self.watchdog.feed(self.clock.now());
+        }
+        if let Some(closing) = self.closing {
+            closing.done.send(()).ok();
+        }
+    }
+
+    /// Sends what is due to the resource manager; answers when to look again.
+    fn tend(&mut self) -> Tick {
+        let now = self.clock.now();
+        let mut wake = now.plus(Duration::from_secs(1));
+        loop {
+            match self.link.due(now) {
+                rm_link::Want::Registration => self.link.register(self.registration()),
+                rm_link::Want::Report(epoch, scope) => self.link.report(self.report(epoch, &scope)),
+                rm_link::Want::Nothing(at) => {
+                    wake = at.map_or(wake, |at| at.min(wake));
+                    break;
+                }
+            }
+        }
+        self.agent.deadline().map_or(wake, |at| at.min(wake))
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Prepared(id, Ok(group)) => {
+                self.live.entry(id.clone()).or_default().group = Some(group);
+                self.feed(id, container::Event::Prepared);
+            }
+            Input::Prepared(id, Err(why)) | Input::ShimStarted(id, Err(why)) => {
+                warn!(container_id = %id, why, "the container could not be launched");
+                self.feed(id, container::Event::Failed { why });
+            }
+            Input::ShimStarted(id, Ok(shim)) => self.jobs.watch_own_shim(id, shim),
+            Input::Answered(id, answer) => self.answered(id, answer),
+            Input::Silent(id) => {
+                self.jobs.abort_launch(id.clone(), self.group(&id));
+                self.feed(id, container::Event::Failed { why: "the shim said nothing about the program".into() });
+            }
+            Input::ShimEnded(id) => self.feed(id, container::Event::Ended),
+            Input::Collected(report) => self.collected(report),
+            Input::Sampled(findings) => self.sampled(findings),
+            Input::Link(event) => self.linked(event),
+            Input::Question(question) => self.reply(question),
+            Input::Shutdown(containers, done) => self.shut_down(containers, done),
+        }
+    }
+
+    fn answered(&mut self, id: ContainerId, answer: Answer) {
+        match answer {
+            Answer::Started { pid } => {
+                info!(container_id = %id, pid, "the container runs");
+                if let Some(group) = self.live.get(&id).and_then(|live| live.group.as_ref()) {
+                    group.set_root_pid(pid);
+                }
+                self.start_meter(&id);
+                let now = self.clock.now();
+                self.feed(id, container::Event::Started { now });
+            }
+            // The record of a shim that could not start its program says more than its line; its end is on the way.
+            Answer::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
+        }
+    }
+
+    fn collected(&mut self, report: Box<ExitReport>) {
+        info!(
+            container_id = %report.container, reason = %report.reason,
+            code = report.evidence.exit_code, signal = report.evidence.signal,
+            peak = report.evidence.own.peak.map(headroom_types::Bytes::get), "the container ended"
+        );
+        let id = report.container.clone();
+        if let Some(live) = self.live.get_mut(&id) {
+            live.group = None;
+            live.meter = None;
+        }
+        self.feed(id, container::Event::Reported(report));
+    }
+
+    fn start_meter(&mut self, id: &ContainerId) {
+        let now = self.clock.now();
+        let Some(live) = self.live.get_mut(id) else { return };
+        if let (Some(group), Some(order)) = (&live.group, &live.order) {
+            let subject = Subject {
+                group: Arc::clone(group),
+                limit: order.resource.memory,
+                has_heap: order.launch.heap.is_some(),
+                task_groups: order.launch.task_groups,
+            };
+            live.meter = Some(Meter::new(subject, now));
+        }
+    }
+
+    fn sample(&mut self) {
+        let meters: Vec<(ContainerId, SharedMeter)> =
+            self.live.iter().filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?)))).collect();
+        if meters.is_empty() || self.sampling {
+            return;
+        }
+        self.sampling = true;
+        self.jobs.sample(meters);
+    }
+
+    fn sampled(&mut self, findings: Vec<(ContainerId, Finding)>) {
+        self.sampling = false;
+        let now = self.clock.now();
+        for (id, finding) in findings {
+            match finding {
+                Finding::Stop(cause) => {
+                    info!(container_id = %id, ?cause, "the agent ends it");
+                    self.feed(id, container::Event::Stop { cause, now });
+                }
+                Finding::FinishOff => self.jobs.kill(id.clone(), self.group(&id)),
+            }
+        }
+    }
+
+    fn linked(&mut self, event: rm_link::Event) {
+        let now = self.clock.now();
+        match self.link.take(now, event) {
+            News::Peer(answer) => self.step(agent::Event::NewPeer { acked: answer.acked }),
+            News::Desired(desired) => self.desired(desired),
+            News::Received(ids) => self.step(agent::Event::Received(ids)),
+            News::Nothing => {}
+        }
+    }
+
+    fn desired(&mut self, desired: Desired) {
+        // A node that is being closed takes no work and has told all of its containers to end.
+        if self.closing.is_some() {
+            return;
+        }
+        let extent = if desired.full { Extent::Full } else { Extent::Changes };
+        let mut wants = Vec::new();
+        for d in desired.containers {
+            let want = match d.want {
+                nodes::Want::Run(order) => {
+                    let wanted = Want::Run(to_core(&order));
+                    if self.agent.get(&d.container).is_none() {
+                        self.live.insert(d.container.clone(), Live { order: Some(*order), ..Live::default() });
+                    }
+                    wanted
+                }
+                nodes::Want::Stop { cause } => Want::Stop(cause),
+                nodes::Want::Forget => Want::Forget,
+            };
+            wants.push((d.container, want));
+        }
+        self.step(agent::Event::Desired { extent, wants });
+        // An order that the core did not take (it was here before) leaves nothing behind.
+        self.live.retain(|id, _| self.agent.get(id).is_some());
+    }
+
+    fn feed(&mut self, id: ContainerId, event: container::Event) {
+        self.step(agent::Event::Container { id, event });
+    }
+
+    fn step(&mut self, event: agent::Event) {
+        let Outcome { actions, refused } = self.agent.step(self.clock.now(), event);
+        for (id, illegal) in refused {
+            error!(container_id = %id, %illegal, "an event came at the wrong time, ignoring");
+        }
+        let mut actions = actions.into_iter().peekable();
+        while let Some(action) = actions.next() {
+            // Steps of one stop are one job: what is recorded first is durable first.
+            let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
+            while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some()) {
+                steps.extend(stop_step(&next.what));
+            }
+            if steps.is_empty() {
+                self.act(action.id, action.what);
+            } else {
+                let task_groups = self.live.get(&action.id).and_then(|l| l.order.as_ref()).is_some_and(|o| o.launch.task_groups);
+                self.jobs.stop(action.id.clone(), self.group(&action.id), task_groups, steps);
+            }
+        }
+    }
+
+    fn act(&mut self, id: ContainerId, what: Effect) {
+        match what {
+            Effect::Prepare => match self.live.get(&id).and_then(|l| l.order.clone()) {
+                Some(order) => self.jobs.prepare(id, order),
+                None => error!(container_id = %id, "an order without a launch, ignoring"),
+            },
+            Effect::Spawn => self.jobs.start_shim(id),
+            Effect::Collect(end) => {
+                let (group, meter) = self.live.get(&id).map(|l| (l.group.clone(), l.meter.clone())).unwrap_or_default();
+                self.jobs.collect(crate::collect::Remains { id, end, group, meter });
+            }
+            Effect::Changed => self.link.changed(&id),
+            Effect::Tell => self.link.ended(&id),
+            Effect::Forget => {
+                self.live.remove(&id);
+                self.jobs.forget(id);
+            }
+            // Gathered by `step`.
+            Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
+        }
+    }
+
+    fn group(&self, id: &ContainerId) -> Option<Arc<Group>> {
+        self.live.get(id)?.group.clone()
+    }
+
+    fn observed(&self, id: &ContainerId, c: &agent::Container) -> Option<Observed> {
+        let last = self.live.get(id).and_then(|l| l.meter.as_ref()).and_then(|m| sample::locked(m).last());
+        Some(Observed {
+            container: id.clone(),
+            request: c.order.request.clone(),
+            resource: c.order.resource.clone(),
+            phase: phase(&c.state)?,
+            used: last.map(|s| s.current),
+            anon: last.and_then(|s| s.anon),
+            granted: c.order.granted,
+        })
+    }
+
+    fn all_observed(&self) -> Vec<Observed> {
+        self.agent.containers().filter_map(|(id, c)| self.observed(id, c)).collect()
+    }
+
+    fn registration(&self) -> RegisterNode {
+        RegisterNode {
+            offers: self.facts.offers.clone(),
+            enforcer: self.facts.site.kind(),
+            url: self.facts.url.clone(),
+            health: self.health(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            containers: self.all_observed(),
+            exits: self.exits(),
+        }
+    }
+
+    fn report(&self, epoch: Epoch, scope: &Scope) -> NodeReport {
+        let containers = match scope {
+            Scope::All => self.all_observed(),
+            Scope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
+        };
+        NodeReport { epoch, containers, exits: self.unreceived(), host_used: host::memory().used, health: self.health() }
+    }
+
+    /// A node that is being closed takes no work.
+    fn health(&self) -> Health {
+        match self.closing {
+            Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
+            None => self.facts.health.clone(),
+        }
+    }
+
+    fn unreceived(&self) -> Vec<ExitReport> {
+        self.agent.unreceived().cloned().collect()
+    }
+
+    /// A peer that may know nothing is told of everything that nobody has forgotten.
+    fn exits(&self) -> Vec<ExitReport> {
+        self.agent.containers().filter_map(|(_, c)| report_of(&c.state)).cloned().collect()
+    }
+
+    fn reply(&self, question: Question) {
+        match question {
+            Question::Containers(reply) => drop(reply.send(self.all_observed())),
+            Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
+            Question::Doctor(reply) => drop(reply.send(Diagnosis {
+                enforcer: self.facts.site.kind().to_string(),
+                root: self.facts.site.enforcer.root(),
+                health: self.health(),
+                notes: self.facts.notes.clone(),
+            })),
+        }
+    }
+
+    fn detail(&self, id: &ContainerId) -> Option<Box<Detail>> {
+        let c = self.agent.get(id)?;
+        let report = report_of(&c.state).cloned();
+        let meter = self.live.get(id).and_then(|l| l.meter.as_ref());
+        let timeline = match &report {
+            Some(report) => report.timeline.clone(),
+            None => meter.map(|m| sample::locked(m).timeline()).unwrap_or_default(),
+        };
+        Some(Box::new(Detail { observed: self.observed(id, c)?, timeline, report }))
+    }
+
+    fn shut_down(&mut self, containers: Containers, done: oneshot::Sender<()>) {
+        notify::stopping();
+        let now = self.clock.now();
+        let grace = self.agent.containers().map(|(_, c)| c.order.grace).max().unwrap_or_default();
+        let give_up_at = match containers {
+            Containers::Keep => now,
+            Containers::Kill => now.plus(grace).plus(CLOSING),
+        };
+        self.closing = Some(Closing { give_up_at, told_by: None, done });
+        match containers {
+            Containers::Keep => {}
+            Containers::Kill => self.step(agent::Event::StopAll(StopCause::Asked)),
+        }
+    }
+
+    /// True when nothing is left to wait for.
+    fn is_closed(&mut self) -> bool {
+        let now = self.clock.now();
+        let quiet = self.agent.is_quiet();
+        let told = self.agent.unreceived().next().is_none();
+        let Some(closing) = &mut self.closing else { return false };
+        if closing.give_up_at <= now {
+            return true;
+        }
+        if !quiet {
+            return false;
+        }
+        let told_by = *closing.told_by.get_or_insert(now.plus(TELLING));
+        told || told_by <= now
+    }
+}
+
+fn stop_step(effect: &Effect) -> Option<stop::Step> {
+    match effect {
+        Effect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
+        Effect::Terminate => Some(stop::Step::Terminate),
+        Effect::Kill => Some(stop::Step::Kill),
+        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Changed | Effect::Tell | Effect::Forget => None,
+    }
+}
+
+fn report_of(state: &State) -> Option<&ExitReport> {
+    match state {
+        State::Exited { report, .. } => Some(report),
+        State::New | State::Preparing { .. } | State::Starting { .. } | State::Running => None,
+        State::Stopping { .. } | State::Acked => None,
+    }
+}
+
+fn phase(state: &State) -> Option<Phase> {
+    Some(match state {
+        State::New | State::Preparing { .. } => Phase::Preparing,
+        State::Starting { .. } => Phase::Starting,
+        State::Running => Phase::Running,
+        State::Stopping { .. } => Phase::Stopping,
+        State::Exited { .. } => Phase::Exited,
+        State::Acked => return None,
+    })
+}
+
+fn to_core(order: &RunOrder) -> Order {
+    let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis).min(LONGEST_GRACE);
+    Order { request: order.request.clone(), resource: order.resource.clone(), granted: order.granted, grace }
+}

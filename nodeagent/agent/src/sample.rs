@@ -1,0 +1,197 @@
+//! Looks at running containers four times a second: memory by kind, heap, the largest processes.
+//!
+//! Owned by the loop; one job at a time looks at all of them. What it finds goes into the timeline of the exit report, into the
+//! signs of life, and, where the kernel does not end a container by itself, into a decision to end it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use headroom_node_cgroup::Group;
+use headroom_node_cgroup::hsperf::HeapFile;
+use headroom_node_core::stall::Stall;
+use headroom_node_core::{Timeline, hsperf};
+use headroom_types::exit::{HeapFacts, MemoryStat, Sample, Victim};
+use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
+
+/// How often.
+pub(crate) const EVERY: Duration = Duration::from_millis(250);
+/// Most processes that are looked at for being a JVM.
+const MOST_PROCESSES: usize = 32;
+/// How many of the largest processes are kept as possible victims.
+const VICTIMS: usize = 5;
+/// In use, of the limit, from which on the largest processes are noted. Per cent.
+const CLOSE: u64 = 75;
+/// How often they are noted at most.
+const VICTIMS_EVERY: Duration = Duration::from_secs(1);
+
+/// What is known about a container before it is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// Its group.
+    pub(crate) group: Arc<Group>,
+    /// What it is held to.
+    pub(crate) limit: Bytes,
+    /// Whether a runtime with a heap of its own was declared.
+    pub(crate) has_heap: bool,
+    /// Whether it makes cgroups for tasks: then a kill inside is the executor's matter.
+    pub(crate) task_groups: bool,
+}
+
+/// The measurements of one container.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    subject: Subject,
+    started: Tick,
+    timeline: Timeline,
+    last: Option<Sample>,
+    /// By kind, at the moment of the largest use that was seen.
+    fullest: Option<(Bytes, MemoryStat)>,
+    heap_file: Option<HeapFile>,
+    heap: Option<HeapFacts>,
+    victims: Vec<Victim>,
+    victims_at: Option<Tick>,
+    stall: Stall,
+}
+
+/// A meter that the loop and its jobs look at. Never locked across a wait.
+pub(crate) type SharedMeter = Arc<Mutex<Meter>>;
+
+/// What has to be done about a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// End it for this cause.
+    Stop(StopCause),
+    /// The kernel killed a part of it: end the rest, the counters tell why.
+    FinishOff,
+}
+
+/// All measurements of a container when it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// Memory from birth to death.
+    pub(crate) timeline: Vec<Sample>,
+    /// The last sample.
+    pub(crate) last: Option<Sample>,
+    /// By kind, at its fullest.
+    pub(crate) fullest: Option<MemoryStat>,
+    /// The last thing its runtime told.
+    pub(crate) heap: Option<HeapFacts>,
+    /// The largest processes, when it was close to its limit.
+    pub(crate) victims: Vec<Victim>,
+}
+
+impl Meter {
+    /// Nothing measured yet.
+    pub(crate) fn new(subject: Subject, started: Tick) -> SharedMeter {
+        Arc::new(Mutex::new(Meter {
+            subject,
+            started,
+            timeline: Timeline::default(),
+            last: None,
+            fullest: None,
+            heap_file: None,
+            heap: None,
+            victims: Vec::new(),
+            victims_at: None,
+            stall: Stall::default(),
+        }))
+    }
+
+    /// The last sample.
+    pub(crate) fn last(&self) -> Option<Sample> {
+        self.last
+    }
+
+    /// The timeline so far.
+    pub(crate) fn timeline(&self) -> Vec<Sample> {
+        self.timeline.points().to_vec()
+    }
+
+    /// Measures now.
+    fn look(&mut self, now: Tick) -> Option<Finding> {
+        let (current, stat) = match self.subject.group.sample() {
+            Ok(sample) => sample,
+            Err(error) => {
+                tracing::debug!(group = self.subject.group.name(), %error, "cannot be measured now");
+                return None;
+            }
+        };
+        self.read_heap();
+        let limit = self.subject.limit;
+        let sample = Sample {
+            at_ms: u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX),
+            current,
+            anon: stat.anon,
+            file: stat.file,
+            heap: self.heap.map(|h| h.used),
+            limit: Some(limit),
+        };
+        self.timeline.push(sample);
+        self.last = Some(sample);
+        if self.fullest.is_none_or(|(most, _)| current >= most) {
+            self.fullest = Some((current, stat));
+        }
+        self.note_victims(now, current);
+        self.judge(now, current, &stat)
+    }
+
+    fn judge(&mut self, now: Tick, current: Bytes, stat: &MemoryStat) -> Option<Finding> {
+        let limit = self.subject.limit;
+        let kind = self.subject.group.kind();
+        if kind == EnforcerKind::Poll && current > limit {
+            return Some(Finding::Stop(StopCause::OverLimit));
+        }
+        if self.stall.is_stuck(now, current, limit, stat) {
+            return Some(Finding::Stop(StopCause::Stalled));
+        }
+        let killed = || self.subject.group.facts().is_ok_and(|f| f.events.oom_kill > 0);
+        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && killed()).then_some(Finding::FinishOff)
+    }
+
+    fn note_victims(&mut self, now: Tick, current: Bytes) {
+        let due = self.victims_at.is_none_or(|at| now.since(at) >= VICTIMS_EVERY);
+        if due && current >= self.subject.limit.mul_ratio(CLOSE, 100) {
+            self.victims_at = Some(now);
+            self.victims = self.subject.group.largest(VICTIMS);
+        }
+    }
+
+    /// The counters of a JVM stay readable after its death, so the last words count.
+    fn read_heap(&mut self) {
+        if !self.subject.has_heap {
+            return;
+        }
+        if self.heap_file.is_none() {
+            let pids = self.subject.group.pids().unwrap_or_default();
+            self.heap_file = pids.into_iter().take(MOST_PROCESSES).find_map(|pid| HeapFile::locate(pid).ok());
+        }
+        let facts = self.heap_file.as_ref().and_then(|f| f.read().ok()).and_then(|bytes| hsperf::parse(&bytes).ok());
+        self.heap = facts.or(self.heap);
+    }
+
+    fn finish(&mut self) -> Measured {
+        self.read_heap();
+        Measured {
+            timeline: std::mem::take(&mut self.timeline).into_vec(),
+            last: self.last,
+            fullest: self.fullest.map(|(_, stat)| stat),
+            heap: self.heap,
+            victims: std::mem::take(&mut self.victims),
+        }
+    }
+}
+
+/// Measures all of them. Blocking; called as a job of the loop.
+pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedMeter)]) -> Vec<(ContainerId, Finding)> {
+    meters.iter().filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now)?))).collect()
+}
+
+/// Everything that was measured. Blocking; called when the container has ended.
+pub(crate) fn finish(meter: &SharedMeter) -> Measured {
+    locked(meter).finish()
+}
+
+/// A meter whose job panicked still holds what it measured before.
+pub(crate) fn locked(meter: &SharedMeter) -> std::sync::MutexGuard<'_, Meter> {
+    meter.lock().unwrap_or_else(PoisonError::into_inner)
+}

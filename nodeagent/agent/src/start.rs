@@ -1,0 +1,267 @@
+//! Brings an agent up and takes it down: checks, lock, enforcer, adoption, proof, then the loop. Embedded by `rmctl dev` too.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use headroom_client::Client;
+use headroom_node_cgroup::{Wanted, detect};
+use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
+use headroom_wire::v1::nodes::Health;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::clock::Clock;
+use crate::disk::{self, Layout};
+use crate::rm_link::Link;
+use crate::run::{Facts, Input, Loop};
+use crate::site::Site;
+use crate::{adopt, doctor, host, http, notify};
+
+/// Inputs that may wait for the loop.
+const QUEUE: usize = 1024;
+/// Least memory a node offers: below that nothing useful fits.
+const LEAST: Bytes = Bytes::from_mib(16);
+/// How long a shutdown may take beyond what the containers are given.
+const SHUTDOWN: Duration = Duration::from_secs(660);
+
+/// How an agent is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The resource manager: `http://127.0.0.1:7070`.
+    pub rm: String,
+    /// Its name; the host's when left out.
+    pub name: Option<NodeId>,
+    /// Where it keeps containers and their logs.
+    pub state: PathBuf,
+    /// Where it answers; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Memory to offer; all but the reserve when left out. Bytes.
+    pub memory: Option<Bytes>,
+    /// Processors to offer; all when left out.
+    pub cpus: Option<Cpus>,
+    /// Memory kept for the host when `memory` is left out. Bytes.
+    pub reserve: Bytes,
+    /// What must hold the limits; the best that works when left out.
+    pub enforcer: Option<EnforcerKind>,
+    /// The cgroup directory to work in; found when left out.
+    pub cgroup_root: Option<PathBuf>,
+    /// Name of the cgroup directory that is made where none was given; `headroom-NODE` when left out.
+    pub cgroup_name: Option<String>,
+    /// Where the sibling programs are; `HEADROOM_BIN_DIR` or beside this one when left out.
+    pub bin_dir: Option<PathBuf>,
+}
+
+impl Options {
+    /// Everything found by itself.
+    pub fn new(rm: impl Into<String>, state: impl Into<PathBuf>) -> Self {
+        Options {
+            rm: rm.into(),
+            name: None,
+            state: state.into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            memory: None,
+            cpus: None,
+            reserve: Bytes::from_mib(512),
+            enforcer: None,
+            cgroup_root: None,
+            cgroup_name: None,
+            bin_dir: None,
+        }
+    }
+}
+
+/// What becomes of the containers of an agent that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Containers {
+    /// They run on; the next agent adopts them.
+    Keep,
+    /// They are ended, and the cgroups are removed.
+    Kill,
+}
+
+/// An agent that runs. Dropping it ends the agent and keeps the containers.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it answers.
+    pub url: String,
+    /// Its name.
+    pub node: NodeId,
+    /// What holds its containers to their limits.
+    pub enforcer: EnforcerKind,
+    /// Whether its enforcer proved itself.
+    pub health: Health,
+    /// Why this enforcer, and what better ones lacked.
+    pub notes: Vec<String>,
+    /// What it offers.
+    pub offers: Resource,
+    site: Arc<Site>,
+    inputs: mpsc::Sender<Input>,
+    end: CancellationToken,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+/// Starts an agent. Returns when it answers; registration with the resource manager goes on in the background, for as long as
+/// it takes.
+pub async fn start(options: Options) -> anyhow::Result<Running> {
+    let client = Client::new(&options.rm)?;
+    let node = options.name.clone().or_else(host::name).context("the host's name cannot name a node; give one with --name")?;
+    let bin_dir = bin_dir(options.bin_dir.as_deref())?;
+    let layout = Layout::open(&options.state)?;
+    let lock = layout.lock()?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}; choose another --listen", options.listen))?;
+    let url = format!("http://{}", listener.local_addr().context("its own address")?);
+    let offers = offers(&options)?;
+    let (site, notes) = enforce(&options, &node, bin_dir, layout.clone(), &offers).await?;
+    let blocking = Arc::clone(&site);
+    let (found, health) = tokio::task::spawn_blocking(move || (adopt::adopt(&blocking), doctor::examine(&blocking)))
+        .await
+        .context("looking at what is there")?;
+    let found = found.context("the containers of an earlier agent cannot be listed")?;
+    remember(&layout, &node, &url, &site);
+    announce(&health, &site, &notes, &offers);
+
+    let (inputs, queue) = mpsc::channel(QUEUE);
+    let facts =
+        Facts { site: Arc::clone(&site), offers: offers.clone(), url: url.clone(), health: health.clone(), notes: notes.clone() };
+    let link = Link::new(client, node.clone(), inputs.clone());
+    let mut agent = Loop::new(facts, Clock::start(), link, inputs.clone());
+    agent.adopt(found);
+    let end = CancellationToken::new();
+    let task = tokio::spawn(serve(agent, queue, listener, http::router(layout, inputs.clone()), end.clone(), lock));
+    let enforcer = site.kind();
+    notify::ready(&format!("{node}: {offers} by {enforcer}"));
+    Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, end, task: Some(task) })
+}
+
+/// Runs until the loop ends or is abandoned. The lock lives as long as this does.
+async fn serve(
+    agent: Loop,
+    queue: mpsc::Receiver<Input>,
+    listener: TcpListener,
+    router: axum::Router,
+    end: CancellationToken,
+    _lock: File,
+) {
+    let server = axum::serve(listener, router);
+    tokio::select! {
+        () = agent.run(queue) => {}
+        () = end.cancelled() => {}
+        result = server => if let Err(error) = result { warn!(%error, "the HTTP interface ended") },
+    }
+}
+
+impl Running {
+    /// Waits until the agent has ended by itself, which it never should.
+    pub async fn ended(&mut self) {
+        if let Some(task) = self.task.as_mut() {
+            task.await.ok();
+        }
+    }
+
+    /// Ends the agent, and its containers if they are to be ended.
+    pub async fn shutdown(mut self, containers: Containers) {
+        let (done, ended) = oneshot::channel();
+        if self.inputs.send(Input::Shutdown(containers, done)).await.is_ok()
+            && tokio::time::timeout(SHUTDOWN, ended).await.is_err()
+        {
+            warn!("the agent did not end in time");
+        }
+        self.end.cancel();
+        if let Some(task) = self.task.take() {
+            task.await.ok();
+        }
+        if containers == Containers::Kill {
+            let site = Arc::clone(&self.site);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || site.enforcer.remove_root()).await {
+                warn!(%error, "the cgroups of this node stay behind, ignoring");
+            }
+        }
+    }
+}
+
+fn bin_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let dir = match (wanted, std::env::var_os("HEADROOM_BIN_DIR")) {
+        (Some(dir), _) => dir.to_owned(),
+        (None, Some(dir)) => PathBuf::from(dir),
+        (None, None) => {
+            let own = std::env::current_exe().context("cannot find where this program is; give --bin-dir")?;
+            own.parent().context("cannot find where this program is; give --bin-dir")?.to_owned()
+        }
+    };
+    let dir = dir.canonicalize().with_context(|| format!("there is no directory {}; give another --bin-dir", dir.display()))?;
+    if !dir.join("container-shim").is_file() {
+        bail!("container-shim is not in {}; give the directory that has it with --bin-dir or HEADROOM_BIN_DIR", dir.display());
+    }
+    Ok(dir)
+}
+
+fn offers(options: &Options) -> anyhow::Result<Resource> {
+    let memory = options.memory.unwrap_or_else(|| host::memory().total.saturating_sub(options.reserve));
+    if memory < LEAST {
+        bail!("this node would offer {memory}, less than {LEAST}; lower --reserve or give --memory");
+    }
+    Ok(Resource::new(memory, options.cpus.unwrap_or_else(host::cpus)))
+}
+
+async fn enforce(
+    options: &Options,
+    node: &NodeId,
+    bin_dir: PathBuf,
+    layout: Layout,
+    offers: &Resource,
+) -> anyhow::Result<(Arc<Site>, Vec<String>)> {
+    let wanted = Wanted {
+        kind: options.enforcer,
+        root: options.cgroup_root.clone(),
+        name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
+    };
+    let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
+    let job = move || -> anyhow::Result<(Arc<Site>, Vec<String>)> {
+        let found = detect(&wanted)?;
+        found.enforcer.set_fence(memory).context("the limit around all containers cannot be set")?;
+        Ok((Arc::new(Site { node, layout, enforcer: found.enforcer, bin_dir, rm }), found.notes))
+    };
+    tokio::task::spawn_blocking(job).await.context("looking for cgroups")?
+}
+
+#[derive(Serialize)]
+struct NodeRecord<'a> {
+    version: u32,
+    node: &'a NodeId,
+    url: &'a str,
+    pid: u32,
+    enforcer: EnforcerKind,
+}
+
+/// For people and tools that look into the state directory; the agent never reads it.
+fn remember(layout: &Layout, node: &NodeId, url: &str, site: &Site) {
+    let record = NodeRecord { version: 1, node, url, pid: std::process::id(), enforcer: site.kind() };
+    if let Err(error) = disk::write_json(&layout.node(), &record) {
+        warn!(%error, "node.json cannot be written, ignoring");
+    }
+}
+
+fn announce(health: &Health, site: &Site, notes: &[String], offers: &Resource) {
+    for note in notes {
+        info!(note, "enforcer");
+    }
+    match health {
+        Health::Healthy => info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer proved itself"),
+        Health::Unhealthy { reason } => warn!(node = %site.node, reason, "the node takes no work"),
+    }
+}

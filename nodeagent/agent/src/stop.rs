@@ -1,0 +1,85 @@
+//! Carries out the steps of a stop, in their order. Blocking; called as a job of the loop.
+
+use std::sync::Arc;
+
+use headroom_container_shim::record::{self, Identity};
+use headroom_node_cgroup::Group;
+use headroom_node_exec::Watched;
+use headroom_types::{ContainerId, StopCause};
+
+use crate::clock;
+use crate::disk::{self, StopRecord, file};
+use crate::site::Site;
+
+/// SIGTERM.
+const TERM: i32 = 15;
+/// SIGKILL.
+const KILL: i32 = 9;
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Write down who asked.
+    Record(StopCause),
+    /// SIGTERM to the program.
+    Terminate,
+    /// SIGKILL to everything.
+    Kill,
+}
+
+/// Carries out `steps` on one container. `group` is absent when it could not be opened.
+pub(crate) fn carry_out(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Record(cause) => write_down(site, id, group, task_groups, *cause),
+            Step::Terminate => signal(site, id, TERM),
+            Step::Kill => kill(site, id, group),
+        }
+    }
+}
+
+fn write_down(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, cause: StopCause) {
+    // Where tasks have groups of their own, a kill that is counted may be that of a task long ago.
+    let kills = group.and_then(|g| g.facts().ok()).is_some_and(|f| f.events.oom_kill + f.events.oom_group_kill > 0);
+    let record = StopRecord::new(cause, clock::unix_now(), kills && !task_groups);
+    if let Err(error) = disk::write_json(&site.layout.container(id).join(file::STOP), &record) {
+        tracing::error!(container_id = %id, %error, "the cause of a stop cannot be written; it is ended all the same");
+    }
+}
+
+/// Signals the program itself, if it is still the one that was started.
+pub(crate) fn signal(site: &Site, id: &ContainerId, number: i32) {
+    if let Some(program) = process(site, id, record::file::PID)
+        && let Err(error) = program.signal(number)
+    {
+        tracing::warn!(container_id = %id, number, %error, "the program cannot be signalled");
+    }
+}
+
+/// Ends every process of a container.
+pub(crate) fn kill(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>) {
+    let Some(group) = group else {
+        signal(site, id, KILL);
+        return;
+    };
+    if let Err(error) = group.kill() {
+        tracing::warn!(container_id = %id, %error, "cannot end all of its processes at once; trying again");
+        signal(site, id, KILL);
+    }
+}
+
+/// Ends the shim of a container.
+pub(crate) fn kill_shim(site: &Site, id: &ContainerId) {
+    if let Some(shim) = process(site, id, record::file::SHIM_PID)
+        && let Err(error) = shim.signal(KILL)
+    {
+        tracing::warn!(container_id = %id, %error, "the shim cannot be ended");
+    }
+}
+
+/// The process that a file of the container names; `None` when it is gone.
+fn process(site: &Site, id: &ContainerId, name: &str) -> Option<Watched> {
+    let text = std::fs::read_to_string(site.layout.container(id).join(name)).ok()?;
+    let Identity { pid, starttime } = Identity::decode(&text)?;
+    Watched::open(pid, starttime).ok()?
+}

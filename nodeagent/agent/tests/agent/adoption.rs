@@ -1,0 +1,101 @@
+//! The agent goes and comes back; containers notice nothing.
+
+use headroom_types::{ExitReason, StopCause};
+
+use crate::fake_rm::FakeRm;
+use crate::node::{GREEDY, Node, kill, sh};
+
+/// Counts its launches in a file that outlives the agent.
+const COUNTED: &str = "echo launched >> launches; while [ ! -e go ]; do sleep 0.05; done; exit 4";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_container_is_adopted_and_its_end_is_told() {
+    let rm = FakeRm::start().await;
+    let mut node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 32, sh(COUNTED));
+    rm.running(&id).await;
+    let pid = node.pid(&id);
+    node.crash();
+    node.start_again();
+    let again = rm.until("a second registration", |b| b.registrations.get(1).cloned()).await;
+    assert_eq!(again.containers.len(), 1, "{again:#?}");
+    assert_eq!(node.pid(&id), pid);
+    std::fs::write(node.file(&id, "work/go"), "").expect("writes");
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 4 }, "{report:#?}");
+    assert_eq!(node.text(&id, "work/launches"), "launched\n", "launched once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_while_no_agent_was_there_is_not_lost() {
+    let rm = FakeRm::start().await;
+    let mut node = Node::start(&rm.url, 256, &[]);
+    let plain = rm.run(1, 32, sh(COUNTED));
+    let greedy = rm.run(2, 24, sh(&format!("while [ ! -e go ]; do sleep 0.05; done; {GREEDY}")));
+    rm.running(&plain).await;
+    rm.running(&greedy).await;
+    node.terminate();
+    for id in [&plain, &greedy] {
+        std::fs::write(node.file(id, "work/go"), "").expect("writes");
+    }
+    // Without a kernel behind it, somebody has to be there to see the second one's end.
+    let kernel = rm.with(|b| b.registrations[0].enforcer.is_kernel());
+    let ended = |id| node.file(id, "exit").exists();
+    rm.until("both records", |_| (ended(&plain) && (ended(&greedy) || !kernel)).then_some(())).await;
+    node.start_again();
+    assert_eq!(rm.exit(&plain).await.reason, ExitReason::Exit { code: 4 });
+    assert_eq!(rm.exit(&greedy).await.reason, ExitReason::OverheadOom);
+    assert_eq!(node.text(&plain, "work/launches"), "launched\n", "launched once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_shim_was_lost_is_ended_and_said_to_be() {
+    let rm = FakeRm::start().await;
+    let mut node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 32, sh("sleep 60"));
+    rm.running(&id).await;
+    node.crash();
+    let pid = node.pid(&id);
+    let shim: i32 = node.text(&id, "shim.pid").split(' ').next().and_then(|n| n.parse().ok()).expect("pid");
+    kill(shim, 9);
+    node.start_again();
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::KilledExternally, "{report:#?}");
+    assert!(report.evidence.missing.iter().any(|m| m.contains("shim was lost")), "{:#?}", report.evidence.missing);
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "nothing runs on without anybody to see it: {state}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_nobody_has_survives_the_agent() {
+    let rm = FakeRm::start().await;
+    let mut node = Node::start(&rm.url, 256, &[]);
+    rm.with(|b| b.deaf = true);
+    let id = rm.run(1, 32, sh("exit 6"));
+    rm.until("its report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
+    node.crash();
+    rm.with(|b| b.deaf = false);
+    node.start_again();
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 6 });
+    rm.forget(&id);
+    rm.until("the container to be forgotten", |_| node.file(&id, "forgotten").exists().then_some(())).await;
+    node.crash();
+    node.start_again();
+    let last = rm.until("a third registration", |b| b.registrations.get(2).cloned()).await;
+    assert!(last.containers.is_empty() && last.exits.is_empty(), "{last:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_was_recorded_is_finished_by_the_next_agent() {
+    let rm = FakeRm::start().await;
+    let mut node = Node::start(&rm.url, 256, &[]);
+    let mut launch = sh("trap '' TERM; echo up; while :; do sleep 0.05; done");
+    launch.stop_grace_ms = Some(60_000);
+    let id = rm.run(1, 32, launch);
+    rm.until("its first word", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    rm.stop(&id, StopCause::Timeout);
+    rm.until("the recorded stop", |_| node.file(&id, "stop").exists().then_some(())).await;
+    node.crash();
+    node.start_again();
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Timeout);
+}

@@ -1,0 +1,142 @@
+//! How containers end, and what is said about it.
+
+use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason, StopCause};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::nodes::Health;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{GREEDY, Node, kill, sh};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_ends_well() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 32, LaunchSpec { command: vec!["/bin/true".into()], ..LaunchSpec::default() });
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
+    assert!(report.started.is_some_and(|s| s <= report.ended) && report.diagnosis.is_empty(), "{report:#?}");
+    assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(32)));
+    rm.with(|b| assert_eq!(b.registrations[0].health, Health::Healthy));
+    rm.forget(&id);
+    rm.until("the container to be forgotten", |_| node.file(&id, "forgotten").exists().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn environment_files_words_and_logs() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let mut launch =
+        sh("cat greeting; ./hello $0 $A; echo $HEADROOM_CONTAINER $HEADROOM_MEMORY_BYTES $HEADROOM_HEAP_BYTES; pwd >&2; exit 7");
+    launch.command.push("{heap}/{node}".into());
+    launch.env.insert("A".into(), "{memory}".into());
+    launch.env.insert("HEADROOM_CONTAINER".into(), "somebody else".into());
+    launch.files.insert("greeting".into(), "good day\n".into());
+    launch.files.insert("hello".into(), "#!/bin/sh\necho hello $@\n".into());
+    launch.heap = Some(Bytes::from_mib(24));
+    let id = rm.run(1, 32, launch);
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 7 }, "{report:#?}");
+    assert_eq!(report.log_tail.trim(), node.file(&id, "work").canonicalize().expect("work").to_str().expect("text"));
+    let client = headroom_client::Client::new(&node.url).expect("client");
+    let log = client.log(&id, "stdout", 4096).await.expect("log");
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines[0], "good day");
+    assert!(lines[1].starts_with("hello 24m/test-") && lines[1].ends_with(" 33554432"), "{log}");
+    assert_eq!(lines[2], format!("{id} 33554432 25165824"));
+    let wrong = client.log(&id, "order.json", 10).await.expect_err("no log");
+    assert!(wrong.to_string().contains("is no log"), "{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_takes_too_much() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 24, sh(GREEDY));
+    let report = rm.exit(&id).await;
+    let e = &report.evidence;
+    assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
+    assert_eq!(report.reason.charge(), Charge::Memory);
+    assert_eq!((e.signal, e.own.limit), (Some(9), Some(Bytes::from_mib(24))));
+    assert!(e.own.peak.is_some_and(|p| p > Bytes::from_mib(8)), "{e:#?}");
+    if e.enforcer.is_kernel() {
+        assert!(e.own.events.oom_kill > 0 && !e.victims.is_empty(), "{e:#?}");
+    }
+    assert!(report.diagnosis.iter().any(|d| d.fix.contains("MiB")), "{:#?}", report.diagnosis);
+    assert!(!node.file(&id, "stop").exists() || e.enforcer == EnforcerKind::Poll);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_takes_too_much_takes_its_parent_with_it() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 24, sh(&format!("/bin/sh -c '{GREEDY}'; echo survived; sleep 60")));
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_privileges_the_agent_enforces() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &["--enforcer=poll"]);
+    // Bounded, because no kernel stops it; then it waits to be seen.
+    let slow = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 60";
+    let id = rm.run(1, 24, sh(slow));
+    let report = rm.exit(&id).await;
+    assert_eq!(report.evidence.stop_asked, Some(StopCause::OverLimit));
+    assert_eq!((report.reason, report.evidence.enforcer), (ExitReason::OverheadOom, EnforcerKind::Poll), "{report:#?}");
+    assert!(report.evidence.own.peak > report.evidence.own.limit && !report.timeline.is_empty(), "{report:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_from_outside_is_nobodys_fault() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 32, sh("sleep 60"));
+    rm.running(&id).await;
+    kill(node.pid(&id), 9);
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.evidence.signal), (ExitReason::KilledExternally, Some(9)), "{report:#?}");
+    assert_eq!(report.reason.charge(), Charge::Free);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_heap_is_told_by_the_runtimes_own_words() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    let jvm = |script: &str| LaunchSpec { heap: Some(Bytes::from_mib(24)), heap_exit_codes: vec![3], ..sh(script) };
+    let heap = rm.run(1, 32, jvm("exit 3"));
+    let direct = rm.run(2, 32, jvm("echo 'java.lang.OutOfMemoryError: Direct buffer memory' >&2; exit 1"));
+    let marker = rm.run(3, 32, jvm("echo 'arena exhausted' > $HEADROOM_OOM_MARKER; exit 9"));
+    assert_eq!(rm.exit(&heap).await.reason, ExitReason::HeapOom);
+    let report = rm.exit(&direct).await;
+    assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
+    assert!(report.diagnosis[0].cause.contains("direct"), "{:#?}", report.diagnosis);
+    let report = rm.exit(&marker).await;
+    assert_eq!((report.reason, report.evidence.heap_marker.as_deref()), (ExitReason::HeapOom, Some("arena exhausted")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 32, LaunchSpec { command: vec!["/no/such/program".into()], ..LaunchSpec::default() });
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.started), (ExitReason::LaunchFailed, None), "{report:#?}");
+    let d = &report.diagnosis[0];
+    assert!(d.cause.contains("/no/such/program") && d.fix.contains("check the program's name"), "{d:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_tells_of_the_tasks_found_in_it() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    let mut launch = sh("[ -n \"$HEADROOM_CGROUP\" ] && mkdir $HEADROOM_CGROUP/task-map-7-1; exit 0");
+    launch.task_groups = true;
+    let id = rm.run(1, 32, launch);
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
+    let names: Vec<&str> = report.tasks.iter().map(|t| t.name.as_str()).collect();
+    if report.evidence.enforcer.is_kernel() {
+        assert_eq!(names, ["map-7-1"]);
+    }
+}

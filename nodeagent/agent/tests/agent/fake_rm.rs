@@ -1,0 +1,229 @@
+//! A resource manager that wants what the test says, and remembers what the node told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use headroom_types::{Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::nodes::{
+    Desired, DesiredContainer, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, RunOrder, Want,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+
+/// How long a test waits for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked at what tells nobody of a change.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The resource manager.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeRm {
+    pub(crate) url: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    book: Mutex<Book>,
+    /// Something in the book changed.
+    changed: Notify,
+    /// What is wanted changed; the number counts up.
+    wanted: watch::Sender<u64>,
+}
+
+/// What it wants and what it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    pub(crate) epoch: u32,
+    wants: BTreeMap<ContainerId, Want>,
+    pub(crate) registrations: Vec<RegisterNode>,
+    pub(crate) seen: BTreeMap<ContainerId, Observed>,
+    pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
+    /// How often an end was told.
+    pub(crate) told: BTreeMap<ContainerId, u32>,
+    /// Reports are not acknowledged while this is set.
+    pub(crate) deaf: bool,
+    running: BTreeSet<ContainerId>,
+}
+
+impl FakeRm {
+    /// Starts one on a free port.
+    pub(crate) async fn start() -> FakeRm {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        let shared = Arc::new(Shared::default());
+        shared.book.lock().expect("lock").epoch = 1;
+        let router = Router::new()
+            .route("/v1/nodes/{node}/register", post(register))
+            .route("/v1/nodes/{node}/report", post(report))
+            .route("/v1/nodes/{node}/desired", get(desired))
+            .with_state(Arc::clone(&shared));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        FakeRm { url, shared }
+    }
+
+    /// Wants a container to run.
+    pub(crate) fn run(&self, n: u64, memory_mib: u64, launch: LaunchSpec) -> ContainerId {
+        let id: ContainerId = format!("test.1.e1.c{n}").parse().expect("id");
+        let order = RunOrder {
+            app: id.app.clone(),
+            request: Some("main".parse().expect("request")),
+            resource: Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(1)),
+            launch,
+            granted: UnixMillis(1),
+        };
+        self.want(&id, Want::Run(Box::new(order)));
+        id
+    }
+
+    /// Wants a container to end.
+    pub(crate) fn stop(&self, id: &ContainerId, cause: StopCause) {
+        self.want(id, Want::Stop { cause });
+    }
+
+    /// Wants a container to be forgotten.
+    pub(crate) fn forget(&self, id: &ContainerId) {
+        self.want(id, Want::Forget);
+    }
+
+    fn want(&self, id: &ContainerId, want: Want) {
+        self.with(|book| book.wants.insert(id.clone(), want));
+        self.shared.wanted.send_modify(|n| *n += 1);
+    }
+
+    /// Another life: what it was told is gone, what it wants is kept.
+    pub(crate) fn restart(&self) {
+        self.with(|book| {
+            book.epoch += 1;
+            book.exits.clear();
+            book.seen.clear();
+        });
+        self.shared.wanted.send_modify(|n| *n += 1);
+    }
+
+    /// Looks at or changes the book.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
+        f(&mut self.shared.book.lock().expect("lock"))
+    }
+
+    /// Waits until the book has what `f` looks for.
+    pub(crate) async fn until<T>(&self, what: &str, mut f: impl FnMut(&mut Book) -> Option<T>) -> T {
+        let wait = async {
+            loop {
+                let changed = self.shared.changed.notified();
+                if let Some(found) = self.with(&mut f) {
+                    return found;
+                }
+                // Some things that are waited for are files, which tell nobody.
+                tokio::time::timeout(LOOK, changed).await.ok();
+            }
+        };
+        match tokio::time::timeout(PATIENCE, wait).await {
+            Ok(found) => found,
+            Err(_) => panic!("waited in vain for {what}: {:#?}", self.with(|b| format!("{b:#?}"))),
+        }
+    }
+
+    /// Waits for the report on a container.
+    pub(crate) async fn exit(&self, id: &ContainerId) -> ExitReport {
+        self.until(&format!("the end of {id}"), |b| b.exits.get(id).cloned()).await
+    }
+
+    /// Waits until a container runs.
+    pub(crate) async fn running(&self, id: &ContainerId) {
+        self.until(&format!("{id} to run"), |b| b.running.contains(id).then_some(())).await;
+    }
+}
+
+impl Book {
+    fn observe(&mut self, containers: Vec<Observed>, exits: Vec<ExitReport>) {
+        for o in containers {
+            if o.phase == Phase::Running {
+                self.running.insert(o.container.clone());
+            }
+            self.seen.insert(o.container.clone(), o);
+        }
+        if self.deaf {
+            return;
+        }
+        for report in exits {
+            *self.told.entry(report.container.clone()).or_default() += 1;
+            self.exits.insert(report.container.clone(), report);
+        }
+    }
+
+    fn all(&self) -> Desired {
+        let of = |(container, want): (&ContainerId, &Want)| DesiredContainer { container: container.clone(), want: want.clone() };
+        Desired { epoch: Epoch(self.epoch), full: true, containers: self.wants.iter().map(of).collect() }
+    }
+}
+
+fn stale() -> Response {
+    let problem = Problem::new(Code::HR0410, "another epoch");
+    (StatusCode::GONE, Json(problem)).into_response()
+}
+
+async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNode>) -> Json<NodeRegistered> {
+    let epoch = {
+        let mut book = shared.book.lock().expect("lock");
+        book.observe(body.containers.clone(), body.exits.clone());
+        book.registrations.push(body);
+        Epoch(book.epoch)
+    };
+    shared.changed.notify_waiters();
+    Json(NodeRegistered { epoch, acked: vec![] })
+}
+
+async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>) -> Response {
+    let received = {
+        let mut book = shared.book.lock().expect("lock");
+        if body.epoch != Epoch(book.epoch) {
+            return stale();
+        }
+        let received = if book.deaf { vec![] } else { body.exits.iter().map(|r| r.container.clone()).collect() };
+        book.observe(body.containers, body.exits);
+        received
+    };
+    shared.changed.notify_waiters();
+    Json(NodeReportReply { received }).into_response()
+}
+
+/// Every line names everything, which is what a level-triggered node has to bear.
+async fn desired(
+    State(shared): State<Arc<Shared>>,
+    Path(_): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
+    let epoch = shared.book.lock().expect("lock").epoch;
+    if query.get("epoch") != Some(&epoch.to_string()) {
+        return stale();
+    }
+    let mut wanted = shared.wanted.subscribe();
+    wanted.mark_changed();
+    let lines = futures_util::stream::unfold((shared, wanted), move |(shared, mut wanted)| async move {
+        wanted.changed().await.ok()?;
+        let line = {
+            let book = shared.book.lock().expect("lock");
+            // A resource manager that was restarted has lost its connections.
+            if book.epoch != epoch {
+                return None;
+            }
+            let mut line = serde_json::to_vec(&book.all()).expect("json");
+            line.push(b'\n');
+            line
+        };
+        Some((Ok::<_, Infallible>(Bytes::from(line)), (shared, wanted)))
+    });
+    Body::from_stream(lines).into_response()
+}

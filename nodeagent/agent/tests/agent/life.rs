@@ -1,0 +1,92 @@
+//! Stops, several at once, and a resource manager that comes and goes.
+
+use std::time::{Duration, Instant};
+
+use headroom_types::{ExitReason, StopCause};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::nodes::Phase;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{GREEDY, Node, sh};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_polite_first() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 32, sh("trap 'echo goodbye; exit 0' TERM; echo up; while :; do sleep 0.05; done"));
+    rm.running(&id).await;
+    rm.until("its first word", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    rm.stop(&id, StopCause::Preempted);
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Preempted, "{report:#?}");
+    assert_eq!((report.evidence.exit_code, node.text(&id, "stdout").as_str()), (Some(0), "up\ngoodbye\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ignores_the_stop_is_killed_after_the_grace() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let mut launch = sh("trap '' TERM; echo up; (setsid sleep 61 &) ; while :; do sleep 0.05; done");
+    launch.stop_grace_ms = Some(300);
+    let id = rm.run(1, 32, launch);
+    rm.until("its first word", |_| (node.text(&id, "stdout") == "up\n").then_some(())).await;
+    let asked = Instant::now();
+    rm.stop(&id, StopCause::Asked);
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.evidence.signal), (ExitReason::Stopped, Some(9)), "{report:#?}");
+    assert!(asked.elapsed() >= Duration::from_millis(300), "the grace was kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stopped_without_ever_having_come_is_answered() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    let id = "test.1.e1.c77".parse().expect("id");
+    rm.stop(&id, StopCause::Asked);
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.started), (ExitReason::Stopped, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_at_once_do_not_disturb_each_other() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let quiet = rm.run(1, 32, sh("sleep 60"));
+    rm.running(&quiet).await;
+    let greedy = rm.run(2, 24, sh(GREEDY));
+    assert_eq!(rm.exit(&greedy).await.reason, ExitReason::OverheadOom);
+    // Its use comes with the signs of life.
+    rm.until("the use of the other", |b| b.seen.get(&quiet).filter(|o| o.used.is_some()).cloned()).await;
+    assert!(std::path::Path::new(&format!("/proc/{}", node.pid(&quiet))).exists());
+    rm.stop(&quiet, StopCause::Asked);
+    assert_eq!(rm.exit(&quiet).await.reason, ExitReason::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_is_told_until_somebody_listens() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    rm.with(|b| b.deaf = true);
+    let id = rm.run(1, 32, LaunchSpec { command: vec!["true".into()], ..LaunchSpec::default() });
+    rm.until("the end in a sign of life", |b| b.seen.get(&id).filter(|o| o.phase == Phase::Exited).cloned()).await;
+    rm.with(|b| b.deaf = false);
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_resource_manager_is_told_everything() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 256, &[]);
+    let stays = rm.run(1, 32, sh("sleep 60"));
+    let ended = rm.run(2, 32, sh("exit 5"));
+    rm.running(&stays).await;
+    rm.exit(&ended).await;
+    rm.restart();
+    let again = rm.until("a second registration", |b| b.registrations.get(1).cloned()).await;
+    let phase = |id| again.containers.iter().find(|o| &o.container == id).map(|o| o.phase);
+    assert_eq!((phase(&stays), phase(&ended)), (Some(Phase::Running), Some(Phase::Exited)));
+    assert_eq!(again.exits.len(), 1);
+    assert_eq!(rm.exit(&ended).await.reason, ExitReason::Exit { code: 5 });
+    rm.stop(&stays, StopCause::Asked);
+    assert_eq!(rm.exit(&stays).await.reason, ExitReason::Stopped, "the new stream is listened to");
+}
