@@ -53,12 +53,15 @@ pub(crate) fn ignore(signal: libc::c_int) {
     }
 }
 
-/// All signals at their default and none blocked, for the program to come. The few that cannot be changed stay.
+/// All signals at their default and none blocked, for the program to come. SIGKILL and SIGSTOP cannot be changed and stay.
 pub(crate) fn reset_signals() {
+    // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action. Not by libc's `signal`: it refuses the two
+    // it uses itself, which `posix_spawn` leaves ignored in whatever it starts, us included.
+    let default = [0u64; 4];
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL is no function of ours that could run.
+        // SAFETY: `default` is as long as the kernel reads; the old action is not asked for; 8 is the size of the kernel's mask.
         unsafe {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u64>(), 8);
         }
     }
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();

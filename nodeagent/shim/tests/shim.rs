@@ -1,0 +1,382 @@
+//! The shim as the agent uses it: a directory with a specification, a pipe for one line, and the files it leaves behind.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use headroom_container_shim::record::{Answer, ExitRecord, How, Identity, Rlimit, Spec, User};
+use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, detect};
+use headroom_types::Bytes;
+
+const SHIM: &str = env!("CARGO_BIN_EXE_container-shim");
+
+/// A container's directory and, once started, its shim.
+struct Container {
+    dir: tempfile::TempDir,
+    spec: Spec,
+}
+
+struct Running {
+    dir: tempfile::TempDir,
+    shim: Child,
+    pipe: BufReader<ChildStdout>,
+}
+
+impl Container {
+    fn new(script: &str) -> Container {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        let argv = ["/bin/sh", "-c", script].iter().map(OsString::from).collect();
+        let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+        let spec = Spec { argv, env, cwd: dir.path().into(), stdout: path("stdout"), stderr: path("stderr"), ..Spec::default() };
+        Container { dir, spec }
+    }
+
+    fn in_group(mut self, group: &Group) -> Container {
+        self.spec.procs_files = group.procs_files();
+        self.spec.counters = group.counter_files();
+        self
+    }
+
+    fn start(self) -> Running {
+        std::fs::write(self.dir.path().join("spec"), self.spec.encode()).expect("writes");
+        self.start_as_it_is()
+    }
+
+    fn start_as_it_is(self) -> Running {
+        let mut shim =
+            Command::new(SHIM).arg(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the shim starts");
+        let pipe = BufReader::new(shim.stdout.take().expect("a pipe"));
+        Running { dir: self.dir, shim, pipe }
+    }
+}
+
+impl Running {
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn answer(&mut self) -> Answer {
+        let mut line = String::new();
+        self.pipe.read_line(&mut line).expect("a line");
+        Answer::decode(&line).unwrap_or_else(|| panic!("{line:?}"))
+    }
+
+    fn pid(&mut self) -> i32 {
+        match self.answer() {
+            Answer::Started { pid } => pid,
+            failed @ Answer::Failed { .. } => panic!("{failed:?}: {:?}", self.record()),
+        }
+    }
+
+    /// The last word, after the shim is gone.
+    fn record(&mut self) -> ExitRecord {
+        assert!(self.shim.wait().expect("the shim ends").success());
+        let names: Vec<_> =
+            std::fs::read_dir(self.dir.path()).expect("lists").filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+        assert!(!names.iter().any(|n| n.ends_with(".tmp")), "nothing half-written stays: {names:?}");
+        ExitRecord::decode(&std::fs::read(self.file("exit")).expect("a record")).expect("whole")
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).expect("reads")
+    }
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        // A short wait for nothing in particular: files and processes of others have no event for us.
+        let _ = rustix::event::poll(&mut [], Some(&moment));
+    }
+}
+
+fn send(pid: i32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).expect("a pid"), signal).expect("sends");
+}
+
+/// Kernel enforcement in a root of its own.
+struct Host(Enforcer);
+
+impl Host {
+    fn new(test: &str) -> Host {
+        let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
+        let name = format!("{prefix}-{}-shim-{test}", std::process::id());
+        let found = detect(&Wanted { kind: None, root: None, name }).expect("an enforcer");
+        assert!(found.enforcer.kind().is_kernel(), "needs root and a cgroup memory controller: {:?}", found.notes);
+        Host(found.enforcer)
+    }
+    fn group(&self, mib: u64) -> Group {
+        self.0.create("job.1.e1.c1", &Limits { memory: Some(Bytes::from_mib(mib)), ..Limits::default() }).expect("a group")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let removed = self.0.remove_root();
+        assert!(std::thread::panicking() || removed.is_ok(), "{removed:?}");
+    }
+}
+
+#[test]
+fn a_program_runs_and_its_end_is_recorded() {
+    let mut container = Container::new("echo out; echo err >&2; pwd; exit 3");
+    container.spec.counters = vec!["/proc/uptime".into(), "/no/such/file".into()];
+    let mut run = container.start();
+    let pid = run.pid();
+    let record = run.record();
+    assert_eq!(record.how, How::Code(3));
+    assert_eq!(run.text("stdout"), format!("out\n{}\n", run.dir.path().display()));
+    assert_eq!(run.text("stderr"), "err\n");
+    assert_eq!(Identity::decode(&run.text("pid")).expect("whole").pid, pid);
+    assert_eq!(Identity::decode(&run.text("shim.pid")).expect("whole").pid, i32::try_from(run.shim.id()).expect("a pid"));
+    assert!(record.started_ms.expect("it ran") <= record.ended_ms && record.max_rss > 100 << 10, "{record:?}");
+    assert!(record.counters[0].1.as_ref().is_some_and(|t| t.ends_with('\n')), "{:?}", record.counters);
+    assert_eq!(record.counters[1], ("/no/such/file".into(), None));
+}
+
+#[test]
+fn an_out_of_memory_kill_is_in_the_record_with_its_counters() {
+    let host = Host::new("oom");
+    let group = host.group(32);
+    let mut run = Container::new("exec tail /dev/zero").in_group(&group).start();
+    run.pid();
+    let record = run.record();
+    assert_eq!(record.how, How::Signal { signal: 9, core: false });
+    // What the shim read is enough, even after the group is gone.
+    group.remove(Duration::from_secs(10)).expect("removes");
+    let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
+    let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
+    assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1, "{facts:?}");
+    assert_eq!(facts.limit, Some(Bytes::from_mib(32)));
+    assert!(facts.peak >= Some(Bytes::from_mib(31)) && record.max_rss >= 16 << 20, "{facts:?} {}", record.max_rss);
+}
+
+#[test]
+fn the_program_is_in_its_group_and_the_shim_is_not() {
+    let host = Host::new("inside");
+    let group = host.group(64);
+    let mut run = Container::new("exec sleep 600").in_group(&group).start();
+    let pid = run.pid();
+    assert_eq!(group.pids().expect("pids"), [pid]);
+    group.kill().expect("kills");
+    assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
+}
+
+#[test]
+fn a_kill_from_outside_moves_no_counter() {
+    let host = Host::new("external");
+    let group = host.group(64);
+    let mut run = Container::new("exec sleep 600").in_group(&group).start();
+    send(run.pid(), rustix::process::Signal::KILL);
+    let record = run.record();
+    assert_eq!(record.how, How::Signal { signal: 9, core: false });
+    let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
+    let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
+    assert_eq!((facts.events.oom_kill, facts.local.oom), (0, 0));
+}
+
+/// Starts what cannot start: step, errno and object of the failure.
+fn failure(container: Container) -> (String, i32, String) {
+    let mut run = container.start();
+    let told = run.answer();
+    let record = run.record();
+    assert_eq!(record.started_ms, None);
+    assert!(!run.file("pid").exists());
+    match (record.how, told) {
+        (How::Failed { step, errno, what }, Answer::Failed { step: said, errno: errno_said }) => {
+            assert_eq!((&step, errno), (&said, errno_said));
+            (step, errno, what)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let mut container = Container::new("");
+    container.spec.argv = vec!["/no/such/program".into()];
+    assert_eq!(failure(container), ("exec".into(), 2, "/no/such/program".into()));
+    let mut container = Container::new("");
+    container.spec.argv = vec!["no-such-program".into()];
+    assert_eq!(failure(container), ("exec".into(), 2, "no-such-program".into()));
+}
+
+#[test]
+fn a_directory_or_a_group_or_a_log_that_is_not_there_is_named() {
+    let mut container = Container::new("exit 0");
+    container.spec.cwd = "/no/such dir".into();
+    assert_eq!(failure(container), ("chdir".into(), 2, "/no/such dir".into()));
+    let mut container = Container::new("exit 0");
+    container.spec.procs_files = vec!["/no/such/cgroup.procs".into()];
+    assert_eq!(failure(container), ("cgroup".into(), 2, "/no/such/cgroup.procs".into()));
+    let mut container = Container::new("exit 0");
+    container.spec.stdout = "/no/such/log".into();
+    assert_eq!(failure(container), ("stdio".into(), 2, "/no/such/log".into()));
+}
+
+#[test]
+fn a_torn_specification_runs_nothing() {
+    let container = Container::new("touch ran");
+    let text = container.spec.encode();
+    std::fs::write(container.dir.path().join("spec"), &text[..text.len() - 3]).expect("writes");
+    let mut run = container.start_as_it_is();
+    assert!(matches!(run.answer(), Answer::Failed { step, .. } if step == "spec"));
+    assert!(matches!(run.record().how, How::Failed { .. }) && !run.file("ran").exists());
+}
+
+#[test]
+fn an_agent_that_is_gone_changes_nothing() {
+    let container = Container::new("sleep 0.2; exit 7");
+    std::fs::write(container.dir.path().join("spec"), container.spec.encode()).expect("writes");
+    let dir = container.dir.path().display().to_string();
+    // The "agent" ends at once; nobody reads the pipe, and the shim gets another parent.
+    let agent = Command::new("/bin/sh").args(["-c", &format!("{SHIM} {dir} & exit 0")]).stdout(Stdio::piped()).spawn();
+    let mut agent = agent.expect("starts");
+    drop(agent.stdout.take());
+    agent.wait().expect("ends");
+    let exit = container.dir.path().join("exit");
+    until("the record is there", || exit.exists());
+    assert_eq!(ExitRecord::decode(&std::fs::read(exit).expect("reads")).expect("whole").how, How::Code(7));
+}
+
+#[test]
+fn a_signal_to_the_shim_does_not_cost_the_record_and_is_not_inherited() {
+    let mut run = Container::new("grep SigIgn /proc/$$/status; exec sleep 600").start();
+    let pid = run.pid();
+    let shim = i32::try_from(run.shim.id()).expect("a pid");
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP, rustix::process::Signal::INT] {
+        send(shim, signal);
+    }
+    until("the program has spoken", || run.text("stdout").ends_with('\n'));
+    send(pid, rustix::process::Signal::TERM);
+    assert_eq!(run.record().how, How::Signal { signal: 15, core: false }, "the program is not deaf to it");
+    assert_eq!(run.text("stdout"), "SigIgn:\t0000000000000000\n");
+}
+
+#[test]
+fn orphans_come_to_the_shim_and_are_reaped() {
+    let mut run = Container::new("(sh -c 'echo $$ > orphan; exec sleep 0.3' &); exec sleep 600").start();
+    let pid = run.pid();
+    let orphan = run.file("orphan");
+    until("the orphan has a number", || std::fs::read_to_string(&orphan).is_ok_and(|t| t.ends_with('\n')));
+    let stat = PathBuf::from(format!("/proc/{}/stat", run.text("orphan").trim()));
+    let parent = |text: String| text.rsplit_once(") ").and_then(|(_, t)| t.split(' ').nth(1)?.parse::<u32>().ok());
+    let shim = run.shim.id();
+    until("it is the shim's child", || std::fs::read_to_string(&stat).ok().and_then(parent).is_none_or(|p| p == shim));
+    until("it is gone, and no zombie", || !stat.exists());
+    send(pid, rustix::process::Signal::KILL);
+    assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
+}
+
+#[test]
+fn the_conversation_ends_after_one_line() {
+    let mut run = Container::new("exec sleep 600").start();
+    let pid = run.pid();
+    let mut rest = String::new();
+    run.pipe.read_to_string(&mut rest).expect("end of file while the program still runs");
+    assert_eq!(rest, "");
+    send(pid, rustix::process::Signal::KILL);
+    run.record();
+}
+
+#[test]
+fn limits_user_badness_and_session_are_as_specified() {
+    let script = "ulimit -n; id -u; id -G; cat /proc/$$/oom_score_adj; ls /proc/$$/fd | tr '\\n' ' '; env; cut -d' ' -f6 /proc/$$/stat; echo $$";
+    let mut container = Container::new(script);
+    container.spec.rlimits = vec![Rlimit { resource: 7, soft: 55, hard: 66 }];
+    container.spec.user = Some(User { uid: 65534, gid: 65534, groups: vec![12] });
+    container.spec.oom_score_adj = Some(300);
+    container.spec.cwd = "/".into();
+    let mut run = container.start();
+    run.pid();
+    assert_eq!(run.record().how, How::Code(0));
+    let text = run.text("stdout");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(&lines[..4], ["55", "65534", "65534 12", "300"]);
+    assert!(lines[4].starts_with("0 1 2 "), "{text}");
+    assert!(lines.iter().any(|l| *l == "PATH=/usr/bin:/bin" || l.ends_with(" PATH=/usr/bin:/bin")), "{text}");
+    assert!(!text.contains("CARGO"), "nothing of our own environment: {text}");
+    assert_eq!(lines[lines.len() - 1], lines[lines.len() - 2], "its own session");
+}
+
+#[test]
+fn logs_are_continued_not_overwritten() {
+    let container = Container::new("echo second");
+    std::fs::write(&container.spec.stdout, "first\n").expect("writes");
+    let mut run = container.start();
+    run.pid();
+    run.record();
+    assert_eq!(run.text("stdout"), "first\nsecond\n");
+}
+
+#[test]
+fn wrong_usage_is_refused() {
+    for args in [&[][..], &["--frobnicate"][..], &["a", "b"][..]] {
+        let out = Command::new(SHIM).args(args).output().expect("runs");
+        assert_eq!(out.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&out.stderr).starts_with("usage:"));
+    }
+    let out = Command::new(SHIM).arg("--version").output().expect("runs");
+    assert!(out.status.success() && out.stdout.starts_with(b"container-shim "));
+}
+
+/// A v2 cgroup of its own, as systemd would delegate it; `None` where v2 has no memory controller.
+fn delegated() -> Option<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    let offered = std::fs::read_to_string(top.join("cgroup.controllers")).ok()?;
+    if !offered.split_whitespace().any(|c| c == "memory") {
+        return None;
+    }
+    std::fs::write(top.join("cgroup.subtree_control"), "+memory +pids +cpu").expect("enables");
+    let dir = top.join(format!("headroom-test-{}-keeper", std::process::id()));
+    std::fs::create_dir(&dir).expect("makes");
+    Some(dir)
+}
+
+#[test]
+fn the_keeper_says_when_it_is_ready_holds_the_group_and_ends_when_told() {
+    let place = tempfile::tempdir().expect("a directory");
+    let address = place.path().join("notify");
+    let socket = UnixDatagram::bind(&address).expect("binds");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a deadline");
+    let group = delegated();
+    let join = group.as_ref().map(|g| format!("echo 0 > {}/cgroup.procs && ", g.display())).unwrap_or_default();
+    let mut keeper = Command::new("/bin/sh")
+        .args(["-c", &format!("{join}exec {SHIM} --keeper")])
+        .env("NOTIFY_SOCKET", &address)
+        .spawn()
+        .expect("starts");
+    let hear = || {
+        let mut text = [0u8; 256];
+        let n = socket.recv(&mut text).expect("a datagram");
+        String::from_utf8_lossy(&text[..n]).into_owned()
+    };
+    let ready = hear();
+    assert!(ready.starts_with("READY=1\n"), "{ready}");
+    if let Some(dir) = &group {
+        let pid = keeper.id().to_string();
+        assert_eq!(std::fs::read_to_string(dir.join("keeper/cgroup.procs")).expect("reads").trim(), pid);
+        // The agent finds a root it can use at once, although it does not live in it.
+        let wanted = Wanted { kind: None, root: Some(dir.clone()), name: "unused".into() };
+        let enforcer = detect(&wanted).expect("an enforcer").enforcer;
+        assert_eq!(enforcer.root().as_ref(), Some(dir));
+        let limits = Limits { memory: Some(Bytes::from_mib(32)), ..Limits::default() };
+        enforcer.create("job.1.e1.c1", &limits).expect("a container");
+        enforcer.remove_root().expect("containers and shims go");
+        assert!(dir.join("keeper").exists() && !dir.join("containers").exists(), "the keeper's own place stays");
+    } else {
+        assert!(ready.contains("nothing to hold"), "{ready}");
+    }
+    send(i32::try_from(keeper.id()).expect("a pid"), rustix::process::Signal::TERM);
+    assert!(keeper.wait().expect("ends").success());
+    assert_eq!(hear(), "STOPPING=1\n");
+    if let Some(dir) = group {
+        std::fs::remove_dir(dir.join("keeper")).and_then(|()| std::fs::remove_dir(&dir)).expect("empty");
+    }
+}
