@@ -188,7 +188,9 @@ impl Dir {
             match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
                 Ok(()) | Err(Errno::ENOENT) => return Ok(()),
                 // EBUSY: still populated, or a child was made meanwhile (ENOTEMPTY on some kernels).
-                Err(Errno::EBUSY | Errno::ENOTEMPTY) if Instant::now() < deadline => self.await_change(Duration::from_millis(2)),
+                Err(Errno::EBUSY | Errno::ENOTEMPTY) if Instant::now() < deadline => {
+                    self.await_change(Duration::from_millis(2));
+                }
                 Err(errno) => {
                     let left = self.pids().unwrap_or_default();
                     return Err(CgroupError::Remove { path: self.path.clone(), within, left, source: errno.into() });
@@ -197,13 +199,22 @@ impl Dir {
         }
     }
 
-    /// Waits for `cgroup.events` to change (v2), at most so long; v1 has no such file and waits the time out.
+    /// Waits until `cgroup.events` changes (v2), at most so long; a moment only if nobody is left already. v1 has no such file and waits
+    /// the time out.
     pub fn await_change(&self, at_most: Duration) {
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::from(2u8));
         let events = openat(&self.fd, "cgroup.events", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
         // An error of poll (a signal) only shortens the wait; the caller looks again anyway.
-        let _ = match &events {
-            Ok(fd) => poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLPRI)], timeout),
+        let _ = match events.map(File::from) {
+            Ok(mut events) => {
+                // Read first: until then every change since boot counts as news and poll returns at once.
+                let mut text = String::new();
+                if events.read_to_string(&mut text).is_err() || parse::populated(&text) == Some(false) {
+                    let _ = poll(&mut [], PollTimeout::from(1u8));
+                    return;
+                }
+                poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)], timeout)
+            }
             Err(_) => poll(&mut [], timeout),
         };
     }

@@ -318,3 +318,47 @@ fn a_single_kill_is_possible_where_it_is_wanted() {
     group.kill().expect("kills");
     assert_eq!(signal_of(&mut bystander), Some(9));
 }
+
+/// In the process that `a_process_in_a_cgroup_of_its_own_makes_room_there` starts: finds its enforcer and says where.
+#[test]
+fn inner_detect() {
+    let Ok(how) = std::env::var("HEADROOM_TEST_INNER") else { return };
+    let root = (how != "found").then(|| std::path::PathBuf::from(&how));
+    let found = detect(&Wanted { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into() }).expect("an enforcer");
+    let group = found.enforcer.create("job.1.e1.c1", &memory(32)).expect("a container");
+    assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
+    assert!(group.facts().expect("facts").local.oom >= 1);
+    let own = std::fs::read_to_string("/proc/self/cgroup").expect("reads");
+    assert!(own.trim().ends_with("/agent"), "{own}");
+    std::fs::write(
+        std::env::var("HEADROOM_TEST_SAYS").expect("a file"),
+        found.enforcer.root().expect("a root").display().to_string(),
+    )
+    .expect("writes");
+}
+
+#[test]
+fn a_process_in_a_cgroup_of_its_own_makes_room_there() {
+    let host = Host::new("own-unit");
+    if host.is_v1() {
+        return; // v1 lets processes live anywhere: nothing to make room for.
+    }
+    let says = tempfile::tempdir().expect("a directory");
+    for (how, below) in [("found", "mine"), ("given", "")] {
+        // As systemd would: a leaf for the service and for nobody else, with all controllers on offer.
+        let unit = host.enforcer.root().expect("a root").join("containers").join(how);
+        std::fs::create_dir(&unit).expect("makes");
+        let file = says.path().join(how);
+        let exe = std::env::current_exe().expect("this program");
+        let status = std::process::Command::new("/bin/sh")
+            .args(["-c", &format!("echo 0 > {}/cgroup.procs && exec {} --exact inner_detect", unit.display(), exe.display())])
+            .env("HEADROOM_TEST_INNER", if how == "found" { how.to_owned() } else { unit.display().to_string() })
+            .env("HEADROOM_TEST_SAYS", &file)
+            .stdout(std::process::Stdio::null())
+            .status()
+            .expect("starts");
+        assert!(status.success());
+        let root = std::fs::read_to_string(&file).expect("it has said so");
+        assert_eq!(std::path::Path::new(&root), unit.join(below).components().as_path());
+    }
+}
