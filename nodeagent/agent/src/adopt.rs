@@ -28,8 +28,6 @@ pub(crate) struct Adopted {
     pub(crate) group: Option<Arc<Group>>,
     /// Its shim, if it lives.
     pub(crate) shim: Option<Watched>,
-    /// Its program's pid, if it was started.
-    pub(crate) program: Option<i32>,
 }
 
 /// Looks through the state directory and the kernel's groups.
@@ -50,7 +48,7 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
     let order = site.layout.order(&id).map(|r| r.order);
     let group = open_group(site, &id);
     if let Some(report) = site.layout.report(&id) {
-        return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group, shim: None, program: None });
+        return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group, shim: None });
     }
     if order.is_none() {
         // The agent was killed before the order was durable: nobody was told that this container is here.
@@ -67,10 +65,12 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
         (None, false) if program.is_some() => Found::Ended { asked },
         (None, false) => Found::Unstarted,
     };
-    if let (Some(group), Some(program)) = (&group, program) {
-        group.set_root_pid(program.pid);
+    // A shim that has not written its program's pid yet is the next best root of the tree.
+    let root = program.map(|p| p.pid).or(shim.as_ref().map(Watched::pid));
+    if let (Some(group), Some(root)) = (&group, root) {
+        group.set_root_pid(root);
     }
-    Some(Adopted { id, order, found, group, shim, program: program.map(|p| p.pid) })
+    Some(Adopted { id, order, found, group, shim })
 }
 
 fn open_group(site: &Site, id: &ContainerId) -> Option<Arc<Group>> {

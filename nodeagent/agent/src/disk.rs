@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -208,7 +209,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()>
 /// Writes `bytes` so that a kill at any moment leaves the old file, the new one or none.
 pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
+    let mut file = private(&temporary)?;
     file.write_all(bytes)?;
     file.sync_data()?;
     fs::rename(&temporary, path)?;
@@ -216,6 +217,11 @@ pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Some(dir) => File::open(dir)?.sync_all(),
         None => Ok(()),
     }
+}
+
+/// A new file that only this user can read: orders hold the secrets of applications.
+pub(crate) fn private(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {

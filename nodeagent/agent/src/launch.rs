@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     let work = files(site, order, &dir)?;
     let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot make the cgroup")?;
     let spec = specification(site, id, order, &group, &work)?;
-    fs::write(dir.join(record::file::SPEC), spec.encode()).context("cannot write the launch specification")?;
+    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make the launch specification")?;
+    file.write_all(&spec.encode()).context("cannot write the launch specification")?;
     Ok(Arc::new(group))
 }
 

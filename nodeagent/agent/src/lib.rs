@@ -25,5 +25,6 @@ mod sample;
 mod site;
 mod start;
 mod stop;
+mod view;
 
 pub use start::{Containers, Options, Running, start};

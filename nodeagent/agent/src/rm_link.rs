@@ -172,10 +172,7 @@ impl Link {
                 self.phase = Phase::Down { retry_at };
                 News::Nothing
             }
-            Event::Line(generation, desired) if generation == self.generation => {
-                self.went_well();
-                News::Desired(desired)
-            }
+            Event::Line(generation, desired) if generation == self.generation => self.line(now, desired),
             Event::StreamEnded(generation, error) if generation == self.generation => {
                 self.stream_ended(now, error.as_ref());
                 News::Nothing
@@ -192,6 +189,19 @@ impl Link {
         self.generation = Generation(self.generation.0 + 1);
         self.phase = Phase::Up { epoch: answer.epoch, sync: Sync::registered(now), stream: Stream::Closed { retry_at: now } };
         News::Peer(answer)
+    }
+
+    fn line(&mut self, now: Tick, desired: Desired) -> News {
+        self.went_well();
+        match &self.phase {
+            Phase::Up { epoch, .. } if *epoch == desired.epoch => News::Desired(desired),
+            // Somebody else answers there now.
+            Phase::Up { .. } => {
+                self.phase = Phase::Down { retry_at: now };
+                News::Nothing
+            }
+            Phase::Down { .. } | Phase::Registering => News::Nothing,
+        }
     }
 
     fn stream_ended(&mut self, now: Tick, error: Option<&ClientError>) {

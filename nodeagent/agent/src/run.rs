@@ -10,24 +10,23 @@ use std::time::Duration;
 use headroom_container_shim::record::Answer;
 use headroom_node_cgroup::Group;
 use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
-use headroom_node_core::container::{self, Effect, Order, State};
-use headroom_node_core::sync::Scope;
+use headroom_node_core::container::{self, Effect, Order};
 use headroom_node_exec::Child;
-use headroom_types::{ContainerId, Epoch, ExitReport, Resource, StopCause, Tick};
-use headroom_wire::v1::nodes::{self, Desired, Health, NodeReport, Observed, Phase, RegisterNode, RunOrder};
+use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick};
+use headroom_wire::v1::nodes::{self, Desired, Health, RunOrder};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::adopt::Adopted;
 use crate::clock::Clock;
-use crate::http::{Detail, Diagnosis, Question};
+use crate::http::Question;
 use crate::jobs::Jobs;
 use crate::notify::{self, Watchdog};
 use crate::rm_link::{self, Link, News};
 use crate::sample::{self, Finding, Meter, SharedMeter, Subject};
 use crate::site::Site;
 use crate::start::Containers;
-use crate::{host, stop};
+use crate::stop;
 
 /// Between SIGTERM and SIGKILL when the launch names no time.
 const USUAL_GRACE: Duration = Duration::from_secs(2);
@@ -65,10 +64,10 @@ pub(crate) enum Input {
 
 /// What the loop knows about one container beside the core's state.
 #[derive(Debug, Default)]
-struct Live {
-    order: Option<RunOrder>,
-    group: Option<Arc<Group>>,
-    meter: Option<SharedMeter>,
+pub(crate) struct Live {
+    pub(crate) order: Option<RunOrder>,
+    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) meter: Option<SharedMeter>,
 }
 
 /// What does not change while the loop runs.
@@ -84,20 +83,20 @@ pub(crate) struct Facts {
 /// The agent.
 #[derive(Debug)]
 pub(crate) struct Loop {
-    facts: Facts,
+    pub(crate) facts: Facts,
     clock: Clock,
-    agent: Agent,
-    live: BTreeMap<ContainerId, Live>,
+    pub(crate) agent: Agent,
+    pub(crate) live: BTreeMap<ContainerId, Live>,
     link: Link,
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
-    closing: Option<Closing>,
+    pub(crate) closing: Option<Closing>,
 }
 
 /// A shutdown under way.
 #[derive(Debug)]
-struct Closing {
+pub(crate) struct Closing {
     give_up_at: Tick,
     told_by: Option<Tick>,
     done: oneshot::Sender<()>,
@@ -129,8 +128,6 @@ impl Loop {
             *live = Live { order: a.order, group: a.group, meter: None };
             if let Some(shim) = a.shim {
                 self.jobs.watch_foreign_shim(a.id.clone(), shim);
-            }
-            if a.program.is_some() {
                 self.start_meter(&a.id);
             }
             self.step(agent::Event::Adopted { id: a.id, order, found: a.found });
@@ -276,10 +273,27 @@ impl Loop {
     fn linked(&mut self, event: rm_link::Event) {
         let now = self.clock.now();
         match self.link.take(now, event) {
-            News::Peer(answer) => self.step(agent::Event::NewPeer { acked: answer.acked }),
+            News::Peer(answer) => {
+                self.step(agent::Event::NewPeer { acked: answer.acked });
+                self.tell_the_rest();
+            }
             News::Desired(desired) => self.desired(desired),
-            News::Received(ids) => self.step(agent::Event::Received(ids)),
+            News::Received(ids) => {
+                let progress = !ids.is_empty();
+                self.step(agent::Event::Received(ids));
+                // Without progress the next sign of life is soon enough.
+                if progress {
+                    self.tell_the_rest();
+                }
+            }
             News::Nothing => {}
+        }
+    }
+
+    /// Ends that did not fit into the last message, or that a new peer has not confirmed, follow at once.
+    fn tell_the_rest(&mut self) {
+        if let Some(id) = self.agent.unreceived().next().map(|report| report.container.clone()) {
+            self.link.ended(&id);
         }
     }
 
@@ -360,84 +374,6 @@ impl Loop {
         self.live.get(id)?.group.clone()
     }
 
-    fn observed(&self, id: &ContainerId, c: &agent::Container) -> Option<Observed> {
-        let last = self.live.get(id).and_then(|l| l.meter.as_ref()).and_then(|m| sample::locked(m).last());
-        Some(Observed {
-            container: id.clone(),
-            request: c.order.request.clone(),
-            resource: c.order.resource.clone(),
-            phase: phase(&c.state)?,
-            used: last.map(|s| s.current),
-            anon: last.and_then(|s| s.anon),
-            granted: c.order.granted,
-        })
-    }
-
-    fn all_observed(&self) -> Vec<Observed> {
-        self.agent.containers().filter_map(|(id, c)| self.observed(id, c)).collect()
-    }
-
-    fn registration(&self) -> RegisterNode {
-        RegisterNode {
-            offers: self.facts.offers.clone(),
-            enforcer: self.facts.site.kind(),
-            url: self.facts.url.clone(),
-            health: self.health(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            containers: self.all_observed(),
-            exits: self.exits(),
-        }
-    }
-
-    fn report(&self, epoch: Epoch, scope: &Scope) -> NodeReport {
-        let containers = match scope {
-            Scope::All => self.all_observed(),
-            Scope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
-        };
-        NodeReport { epoch, containers, exits: self.unreceived(), host_used: host::memory().used, health: self.health() }
-    }
-
-    /// A node that is being closed takes no work.
-    fn health(&self) -> Health {
-        match self.closing {
-            Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
-            None => self.facts.health.clone(),
-        }
-    }
-
-    fn unreceived(&self) -> Vec<ExitReport> {
-        self.agent.unreceived().cloned().collect()
-    }
-
-    /// A peer that may know nothing is told of everything that nobody has forgotten.
-    fn exits(&self) -> Vec<ExitReport> {
-        self.agent.containers().filter_map(|(_, c)| report_of(&c.state)).cloned().collect()
-    }
-
-    fn reply(&self, question: Question) {
-        match question {
-            Question::Containers(reply) => drop(reply.send(self.all_observed())),
-            Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
-            Question::Doctor(reply) => drop(reply.send(Diagnosis {
-                enforcer: self.facts.site.kind().to_string(),
-                root: self.facts.site.enforcer.root(),
-                health: self.health(),
-                notes: self.facts.notes.clone(),
-            })),
-        }
-    }
-
-    fn detail(&self, id: &ContainerId) -> Option<Box<Detail>> {
-        let c = self.agent.get(id)?;
-        let report = report_of(&c.state).cloned();
-        let meter = self.live.get(id).and_then(|l| l.meter.as_ref());
-        let timeline = match &report {
-            Some(report) => report.timeline.clone(),
-            None => meter.map(|m| sample::locked(m).timeline()).unwrap_or_default(),
-        };
-        Some(Box::new(Detail { observed: self.observed(id, c)?, timeline, report }))
-    }
-
     fn shut_down(&mut self, containers: Containers, done: oneshot::Sender<()>) {
         notify::stopping();
         let now = self.clock.now();
@@ -477,25 +413,6 @@ fn stop_step(effect: &Effect) -> Option<stop::Step> {
         Effect::Kill => Some(stop::Step::Kill),
         Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Changed | Effect::Tell | Effect::Forget => None,
     }
-}
-
-fn report_of(state: &State) -> Option<&ExitReport> {
-    match state {
-        State::Exited { report, .. } => Some(report),
-        State::New | State::Preparing { .. } | State::Starting { .. } | State::Running => None,
-        State::Stopping { .. } | State::Acked => None,
-    }
-}
-
-fn phase(state: &State) -> Option<Phase> {
-    Some(match state {
-        State::New | State::Preparing { .. } => Phase::Preparing,
-        State::Starting { .. } => Phase::Starting,
-        State::Running => Phase::Running,
-        State::Stopping { .. } => Phase::Stopping,
-        State::Exited { .. } => Phase::Exited,
-        State::Acked => return None,
-    })
 }
 
 fn to_core(order: &RunOrder) -> Order {

@@ -12,7 +12,8 @@ use crate::classify::{Marked, Verdict, marked};
 type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
 
 /// Rules for a memory failure of its own, in the order of what their cures cost.
-const OWN: [Rule; 13] = [
+const OWN: [Rule; 14] = [
+    beyond_budget,
     told_direct,
     told_metaspace,
     told_threads,
@@ -150,7 +151,7 @@ fn told_threads(c: &Case<'_>) -> Option<Diagnosis> {
 fn heap_can_give(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     let live = heap.old_used.unwrap_or(heap.used);
-    if c.verdict.dimension != Some(Dimension::Overhead) || live >= budget.mul_ratio(60, 100) {
+    if c.told.is_some() || c.verdict.dimension != Some(Dimension::Overhead) || live >= budget.mul_ratio(60, 100) {
         return None;
     }
     let smaller = live.mul_ratio(3, 2).round_up(Bytes::from_mib(8)).max(Bytes::from_mib(16));
@@ -292,26 +293,45 @@ fn heap_full(c: &Case<'_>) -> Option<Diagnosis> {
         );
     };
     let larger = fitting(budget.max(heap.used));
-    match heap.old_used {
-        Some(live) if live >= budget.mul_ratio(70, 100) => row(
-            Certainty::Certain,
-            format!("the heap of {budget} is full of live data: {live} survive a collection"),
-            format!("heap {larger}, or smaller partitions"),
-            "a larger heap means fewer tasks on a node; smaller partitions mean more tasks",
-        ),
-        Some(live) => row(
-            Certainty::Possible,
-            format!("the heap of {budget} failed with only {live} long-lived: one very large allocation, or a fragmented heap"),
+    let trade_off = "a larger heap means fewer tasks on a node; smaller partitions mean more tasks";
+    let long_lived = heap.old_used.map(|live| format!(", {live} of it long-lived")).unwrap_or_default();
+    if heap.used < budget.mul_ratio(80, 100) {
+        return row(
+            Certainty::Likely,
+            format!(
+                "the heap of {budget} failed with only {} in use{long_lived}: one very large allocation, or a fragmented heap",
+                heap.used
+            ),
             format!("smaller arrays or partitions; for G1, larger regions (-XX:G1HeapRegionSize); then heap {larger}"),
             "larger regions waste some memory with small objects",
-        ),
-        None => row(
-            Certainty::Likely,
-            format!("the heap of {budget} is full"),
-            format!("heap {larger}, or smaller partitions"),
-            "a larger heap means fewer tasks on a node; smaller partitions mean more tasks",
-        ),
+        );
     }
+    // An old generation is two thirds of the heap unless somebody says otherwise.
+    let certain = heap.old_used.is_some_and(|live| live >= budget.mul_ratio(60, 100));
+    row(
+        if certain { Certainty::Certain } else { Certainty::Likely },
+        format!("the heap of {budget} is full: {} in use{long_lived}", heap.used),
+        format!("heap {larger}, or smaller partitions"),
+        trade_off,
+    )
+}
+
+/// The budget and the runtime's own maximum are two numbers that somebody has to keep equal.
+fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
+    let (heap, budget) = c.heap()?;
+    if heap.max <= budget.mul_ratio(105, 100) {
+        return None;
+    }
+    row(
+        Certainty::Certain,
+        format!("the runtime may let its heap grow to {}, beyond its budget of {budget}", heap.max),
+        format!(
+            "pass the budget on (-Xmx{}k, or {{heap}} in the command), or declare a heap of {}",
+            budget.get() >> 10,
+            heap.max
+        ),
+        "none",
+    )
 }
 
 fn bigger(c: &Case<'_>) -> Option<Diagnosis> {

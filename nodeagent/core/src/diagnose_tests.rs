@@ -56,16 +56,24 @@ fn an_idle_heap_gives_to_what_is_beside_it() {
 
 #[test]
 fn live_data_wants_a_larger_heap_and_a_lone_large_array_does_not() {
-    let mut e = killed_at(128);
-    e.signal = None;
+    let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
-    e.own.events = MemoryEvents::default();
-    e.own.local = MemoryEvents::default();
     e.heap_budget = Some(MIB(64));
-    e.heap = Some(HeapFacts { used: MIB(64), committed: MIB(64), old_used: Some(MIB(60)), ..HeapFacts::default() });
-    assert!(finds(&e, "full of live data").fix.contains("heap 96 MiB"));
-    e.heap = e.heap.map(|h| HeapFacts { old_used: Some(MIB(20)), ..h });
+    let heap = |used, old| Some(HeapFacts { used: MIB(used), max: MIB(64), old_used: Some(MIB(old)), ..HeapFacts::default() });
+    e.heap = heap(62, 42);
+    let full = finds(&e, "is full: 62 MiB in use, 42 MiB of it long-lived");
+    assert!(full.fix.contains("heap 96 MiB") && full.certainty == Certainty::Certain, "{full:#?}");
+    e.heap = heap(30, 20);
     assert!(finds(&e, "one very large allocation").fix.contains("G1HeapRegionSize"));
+}
+
+#[test]
+fn a_runtime_that_was_not_told_its_budget_is_named_first() {
+    let mut e = killed_at(128);
+    e.heap_budget = Some(MIB(64));
+    e.heap = Some(HeapFacts { used: MIB(92), committed: MIB(138), max: MIB(300), ..HeapFacts::default() });
+    let all = told(&e, Scope::Container);
+    assert!(all[0].cause.contains("grow to 300 MiB") && all[0].fix.contains("-Xmx65536k"), "{all:#?}");
 }
 
 #[test]

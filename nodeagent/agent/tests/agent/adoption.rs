@@ -34,7 +34,7 @@ async fn an_end_while_no_agent_was_there_is_not_lost() {
     let greedy = rm.run(2, 24, sh(&format!("while [ ! -e go ]; do sleep 0.05; done; {GREEDY}")));
     rm.running(&plain).await;
     rm.running(&greedy).await;
-    node.terminate();
+    assert_eq!(node.terminate(), Some(0));
     for id in [&plain, &greedy] {
         std::fs::write(node.file(id, "work/go"), "").expect("writes");
     }

@@ -78,13 +78,29 @@ async fn a_child_that_takes_too_much_takes_its_parent_with_it() {
 async fn without_privileges_the_agent_enforces() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 256, &["--enforcer=poll"]);
-    // Bounded, because no kernel stops it; then it waits to be seen.
-    let slow = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 60";
-    let id = rm.run(1, 24, sh(slow));
+    let id = rm.run(1, 24, sh(GREEDY));
     let report = rm.exit(&id).await;
     assert_eq!(report.evidence.stop_asked, Some(StopCause::OverLimit));
     assert_eq!((report.reason, report.evidence.enforcer), (ExitReason::OverheadOom, EnforcerKind::Poll), "{report:#?}");
     assert!(report.evidence.own.peak > report.evidence.own.limit && !report.timeline.is_empty(), "{report:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
+    let rm = FakeRm::start().await;
+    let _node = Node::start(&rm.url, 48, &[]);
+    // No resource manager would grant more than the node has; here it shows whose limit was hit.
+    let id = rm.run(1, 512, sh(GREEDY));
+    if !rm.with(|b| b.registrations[0].enforcer.is_kernel()) {
+        // Without a kernel there is no limit around all containers.
+        rm.running(&id).await;
+        rm.stop(&id, StopCause::Asked);
+        assert_eq!(rm.exit(&id).await.reason, ExitReason::Stopped);
+        return;
+    }
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.evidence.signal), (ExitReason::AncestorOom, Some(9)), "{report:#?}");
+    assert!(report.diagnosis[0].cause.contains("`containers` (48 MiB)"), "{:#?}", report.diagnosis);
 }
 
 #[tokio::test(flavor = "multi_thread")]

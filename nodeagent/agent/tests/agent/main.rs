@@ -11,3 +11,4 @@ mod node;
 mod adoption;
 mod ends;
 mod life;
+mod start;

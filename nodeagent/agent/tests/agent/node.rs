@@ -38,7 +38,8 @@ pub(crate) fn bin_dir() -> PathBuf {
     dir
 }
 
-fn program() -> PathBuf {
+/// The agent's program.
+pub(crate) fn program() -> PathBuf {
     std::env::var_os("HEADROOM_BIN_DIR")
         .map_or_else(|| env!("CARGO_BIN_EXE_nodeagent").into(), |d| PathBuf::from(d).join("nodeagent"))
 }
@@ -89,14 +90,19 @@ impl Node {
     }
 
     /// Ends the agent as an operator would.
-    pub(crate) fn terminate(&mut self) {
-        self.signal(15);
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        self.signal(15)
     }
 
-    fn signal(&mut self, signal: i32) {
-        let Some(mut child) = self.child.take() else { return };
+    fn signal(&mut self, signal: i32) -> Option<i32> {
+        let mut child = self.child.take()?;
         kill(i32::try_from(child.id()).expect("pid"), signal);
-        child.wait().expect("the agent ends");
+        child.wait().expect("the agent ends").code()
+    }
+
+    /// Its state directory.
+    pub(crate) fn state(&self) -> &Path {
+        self.dir.path()
     }
 
     /// A file of a container.
@@ -165,5 +171,5 @@ pub(crate) fn sh(script: &str) -> LaunchSpec {
     LaunchSpec { command: vec!["/bin/sh".into(), "-c".into(), script.into()], ..LaunchSpec::default() }
 }
 
-/// Takes memory without end, in any POSIX shell.
-pub(crate) const GREEDY: &str = "x=0123456789abcdef; while :; do x=$x$x; done";
+/// Takes 64 MiB and more in any POSIX shell, and keeps it. Bounded, for enforcers that come late.
+pub(crate) const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62";

@@ -1,0 +1,113 @@
+//! What others see of the agent: registrations, reports, answers to questions. Reads the loop's state and changes nothing.
+
+use headroom_node_core::agent;
+use headroom_node_core::container::State;
+use headroom_node_core::sync::Scope;
+use headroom_types::{ContainerId, Epoch, ExitReport};
+use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RegisterNode};
+
+use crate::http::{Detail, Diagnosis, Question};
+use crate::run::Loop;
+use crate::{host, sample};
+
+/// Most reports of ends in one message; each may hold a timeline. The others follow.
+const ENDS_AT_ONCE: usize = 32;
+
+impl Loop {
+    fn observed(&self, id: &ContainerId, c: &agent::Container) -> Option<Observed> {
+        let last = self.live.get(id).and_then(|l| l.meter.as_ref()).and_then(|m| sample::locked(m).last());
+        Some(Observed {
+            container: id.clone(),
+            request: c.order.request.clone(),
+            resource: c.order.resource.clone(),
+            phase: phase(&c.state)?,
+            used: last.map(|s| s.current),
+            anon: last.and_then(|s| s.anon),
+            granted: c.order.granted,
+        })
+    }
+
+    fn all_observed(&self) -> Vec<Observed> {
+        self.agent.containers().filter_map(|(id, c)| self.observed(id, c)).collect()
+    }
+
+    pub(crate) fn registration(&self) -> RegisterNode {
+        RegisterNode {
+            offers: self.facts.offers.clone(),
+            enforcer: self.facts.site.kind(),
+            url: self.facts.url.clone(),
+            health: self.health(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            containers: self.all_observed(),
+            exits: self.exits(),
+        }
+    }
+
+    pub(crate) fn report(&self, epoch: Epoch, scope: &Scope) -> NodeReport {
+        let containers = match scope {
+            Scope::All => self.all_observed(),
+            Scope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
+        };
+        NodeReport { epoch, containers, exits: self.unreceived(), host_used: host::memory().used, health: self.health() }
+    }
+
+    /// A node that is being closed takes no work.
+    fn health(&self) -> Health {
+        match self.closing {
+            Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
+            None => self.facts.health.clone(),
+        }
+    }
+
+    fn unreceived(&self) -> Vec<ExitReport> {
+        self.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect()
+    }
+
+    /// A peer that may know nothing is told of everything that nobody has forgotten.
+    fn exits(&self) -> Vec<ExitReport> {
+        self.agent.containers().filter_map(|(_, c)| report_of(&c.state)).take(ENDS_AT_ONCE).cloned().collect()
+    }
+
+    pub(crate) fn reply(&self, question: Question) {
+        match question {
+            Question::Containers(reply) => drop(reply.send(self.all_observed())),
+            Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
+            Question::Doctor(reply) => drop(reply.send(Diagnosis {
+                enforcer: self.facts.site.kind().to_string(),
+                root: self.facts.site.enforcer.root(),
+                health: self.health(),
+                notes: self.facts.notes.clone(),
+            })),
+        }
+    }
+
+    fn detail(&self, id: &ContainerId) -> Option<Box<Detail>> {
+        let c = self.agent.get(id)?;
+        let report = report_of(&c.state).cloned();
+        let meter = self.live.get(id).and_then(|l| l.meter.as_ref());
+        let timeline = match &report {
+            Some(report) => report.timeline.clone(),
+            None => meter.map(|m| sample::locked(m).timeline()).unwrap_or_default(),
+        };
+        Some(Box::new(Detail { observed: self.observed(id, c)?, timeline, report }))
+    }
+}
+
+fn report_of(state: &State) -> Option<&ExitReport> {
+    match state {
+        State::Exited { report, .. } => Some(report),
+        State::New | State::Preparing { .. } | State::Starting { .. } | State::Running => None,
+        State::Stopping { .. } | State::Acked => None,
+    }
+}
+
+fn phase(state: &State) -> Option<Phase> {
+    Some(match state {
+        State::New | State::Preparing { .. } => Phase::Preparing,
+        State::Starting { .. } => Phase::Starting,
+        State::Running => Phase::Running,
+        State::Stopping { .. } => Phase::Stopping,
+        State::Exited { .. } => Phase::Exited,
+        State::Acked => return None,
+    })
+}
