@@ -3,9 +3,9 @@
 //! ```text
 //!            Stop(cause)                GraceOver
 //!  Running ───────────────► Asked ───────────────► Killed
-//!     │      SIGTERM          │        kill group     ▲ ▲
-//!     │                       └── OverLimit, VictimSeen │
-//!     └──── OverLimit (fallback enforcer), VictimSeen ──┘
+//!     │      SIGTERM            │      kill group      ▲ ▲
+//!     │                         └─ Enforce, VictimSeen ┘ │
+//!     └─────────────────────────── Enforce, VictimSeen ──┘
 //!
 //!  Every state ends when the task's own process ends; that is not an event here but the end of the machine.
 //! ```
@@ -38,8 +38,8 @@ pub enum Event {
     Stop(StopCause),
     /// It had its time to end by itself.
     GraceOver,
-    /// The fallback enforcer measured it beyond its limit.
-    OverLimit,
+    /// The executor itself ends it: beyond its limit where no kernel holds it, or stuck at it.
+    Enforce(StopCause),
     /// The kernel killed one of its processes for memory and left the others.
     VictimSeen,
 }
@@ -62,16 +62,16 @@ impl Life {
         match self {
             Life::Running => match event {
                 Event::Stop(cause) => (Life::Asked { cause }, Action::Terminate),
-                Event::OverLimit => (Life::Killed { cause: Some(StopCause::OverLimit) }, Action::Kill),
+                Event::Enforce(cause) => (Life::Killed { cause: Some(cause) }, Action::Kill),
                 Event::VictimSeen => (Life::Killed { cause: None }, Action::Kill),
                 Event::GraceOver => (self, Action::Nothing), // nobody asked: no grace runs
             },
             Life::Asked { cause } => match event {
                 Event::Stop(_) => (self, Action::Nothing), // already asked
-                Event::GraceOver | Event::OverLimit | Event::VictimSeen => (Life::Killed { cause: Some(cause) }, Action::Kill),
+                Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (Life::Killed { cause: Some(cause) }, Action::Kill),
             },
             Life::Killed { .. } => match event {
-                Event::Stop(_) | Event::GraceOver | Event::OverLimit | Event::VictimSeen => (self, Action::Nothing), // too late
+                Event::Stop(_) | Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (self, Action::Nothing), // too late
             },
         }
     }
@@ -96,8 +96,13 @@ mod tests {
         Life::Killed { cause: Some(StopCause::OverLimit) },
         Life::Killed { cause: None },
     ];
-    const EVENTS: [Event; 5] =
-        [Event::Stop(StopCause::Asked), Event::Stop(StopCause::Timeout), Event::GraceOver, Event::OverLimit, Event::VictimSeen];
+    const EVENTS: [Event; 5] = [
+        Event::Stop(StopCause::Asked),
+        Event::Stop(StopCause::Timeout),
+        Event::GraceOver,
+        Event::Enforce(StopCause::OverLimit),
+        Event::VictimSeen,
+    ];
 
     #[test]
     fn every_cell() {
@@ -133,7 +138,7 @@ mod tests {
     fn the_first_cause_stands() {
         let (life, _) = Life::Running.on(Event::Stop(StopCause::Timeout));
         let (life, _) = life.on(Event::Stop(StopCause::Asked));
-        let (life, action) = life.on(Event::OverLimit);
+        let (life, action) = life.on(Event::Enforce(StopCause::OverLimit));
         assert_eq!((life.cause(), action), (Some(StopCause::Timeout), Action::Kill));
     }
 }

@@ -2,28 +2,35 @@
 //!
 //! Owned by the task. Reading it changes nothing in the kernel; what cannot be read leaves a gap and is named in the report.
 
+use std::time::{Duration, Instant};
+
 use headroom_node_core::Timeline;
+use headroom_node_core::stall::Stall;
 use headroom_types::exit::{GroupFacts, HeapFacts, Sample, Victim};
-use headroom_types::{Bytes, TaskAttemptId, UnixMillis};
+use headroom_types::{Bytes, StopCause, TaskAttemptId, Tick};
 use headroom_wire::v1::task::TaskUsage;
 
-use crate::clock;
 use crate::heap::HeapWatch;
 use crate::taskgroup::TaskGroup;
 
 /// From this share of its limit on, a task is near it. Per cent.
 const NEAR: u64 = 90;
+/// How often the largest processes are looked for while the use hardly changes.
+const VICTIMS_EVERY: Duration = Duration::from_millis(200);
 
 /// The measurements of one task.
 #[derive(Debug)]
 pub struct Meter {
-    started: UnixMillis,
+    born: Instant,
     limit: Option<Bytes>,
     timeline: Timeline,
     peak: Bytes,
     heap: Option<HeapWatch>,
     victims: Vec<Victim>,
+    /// When they were looked for last, and at which use.
+    victims_at: Option<(Instant, Bytes)>,
     near_told: bool,
+    stall: Stall,
     failed: Option<String>,
 }
 
@@ -34,23 +41,25 @@ pub struct Reading {
     pub current: Bytes,
     /// For the first time near its limit.
     pub newly_near: bool,
-    /// Beyond its limit; only where the kernel does not hold it.
-    pub over_limit: bool,
+    /// Why the executor has to end it, if it has to: beyond its limit where no kernel holds it, or stuck at it.
+    pub end: Option<StopCause>,
     /// The kernel killed one of its processes and left the others.
     pub victim: bool,
 }
 
 impl Meter {
     /// Nothing measured. `runtime`: whether a managed heap was declared.
-    pub fn new(started: UnixMillis, limit: Option<Bytes>, runtime: Option<HeapWatch>) -> Self {
+    pub fn new(born: Instant, limit: Option<Bytes>, runtime: Option<HeapWatch>) -> Self {
         Meter {
-            started,
+            born,
             limit,
             timeline: Timeline::default(),
             peak: Bytes::ZERO,
             heap: runtime,
             victims: Vec::new(),
+            victims_at: None,
             near_told: false,
+            stall: Stall::default(),
             failed: None,
         }
     }
@@ -68,11 +77,22 @@ impl Meter {
             heap.look(|| group.group().pids().unwrap_or_default());
         }
         let reading = self.take(&facts, group.kind().is_kernel(), group.has_victim(&facts));
+        self.note_victims(group, facts.current);
+        reading
+    }
+
+    /// Who is in it matters once it may be killed: from half its limit on, when it has grown or some time has passed.
+    fn note_victims(&mut self, group: &TaskGroup, current: Bytes) {
+        let close = self.limit.is_none_or(|limit| current >= limit.mul_ratio(1, 2));
+        let due = self.victims_at.is_none_or(|(at, then)| at.elapsed() >= VICTIMS_EVERY || current > then.mul_ratio(21, 20));
+        if !(close && due) {
+            return;
+        }
+        self.victims_at = Some((Instant::now(), current));
         let seen = group.largest();
         if !seen.is_empty() {
             self.victims = seen;
         }
-        reading
     }
 
     fn take(&mut self, facts: &GroupFacts, by_kernel: bool, victim: bool) -> Reading {
@@ -81,14 +101,25 @@ impl Meter {
         let near = self.limit.is_some_and(|limit| facts.current >= limit.mul_ratio(NEAR, 100));
         let newly_near = near && !self.near_told;
         self.near_told |= near;
-        let over_limit = !by_kernel && self.limit.is_some_and(|limit| facts.current > limit);
-        Reading { current: facts.current, newly_near, over_limit, victim }
+        Reading { current: facts.current, newly_near, end: self.end(facts, by_kernel), victim }
+    }
+
+    fn end(&mut self, facts: &GroupFacts, by_kernel: bool) -> Option<StopCause> {
+        let limit = self.limit?;
+        if !by_kernel && facts.current > limit {
+            return Some(StopCause::OverLimit);
+        }
+        let now = Tick(self.age_ms());
+        self.stall.is_stuck(now, facts.current, limit, &facts.stat).then_some(StopCause::Stalled)
+    }
+
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn push(&mut self, facts: &GroupFacts, current: Bytes) {
-        let at_ms = u64::try_from(clock::now().since(self.started).as_millis()).unwrap_or(u64::MAX);
         self.timeline.push(Sample {
-            at_ms,
+            at_ms: self.age_ms(),
             current,
             anon: facts.stat.anon,
             file: facts.stat.file,
@@ -146,18 +177,18 @@ mod tests {
 
     #[test]
     fn near_is_told_once_and_over_only_without_a_kernel() {
-        let mut meter = Meter::new(clock::now(), Some(Bytes::from_mib(100)), None);
+        let mut meter = Meter::new(Instant::now(), Some(Bytes::from_mib(100)), None);
         assert!(!meter.take(&facts(89), true, false).newly_near);
         assert!(meter.take(&facts(90), true, false).newly_near);
         assert!(!meter.take(&facts(95), true, false).newly_near);
-        assert!(!meter.take(&facts(101), true, false).over_limit, "the kernel decides");
-        assert!(meter.take(&facts(101), false, false).over_limit);
-        assert!(!meter.take(&facts(100), false, false).over_limit, "at the limit is within it");
+        assert_eq!(meter.take(&facts(101), true, false).end, None, "the kernel decides");
+        assert_eq!(meter.take(&facts(101), false, false).end, Some(StopCause::OverLimit));
+        assert_eq!(meter.take(&facts(100), false, false).end, None, "at the limit is within it");
     }
 
     #[test]
     fn the_timeline_ends_with_what_the_kernel_saw_between_two_samples() {
-        let mut meter = Meter::new(clock::now(), None, None);
+        let mut meter = Meter::new(Instant::now(), None, None);
         meter.take(&facts(10), true, false);
         let mut end = GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(0) };
         let measured = meter.close(&mut end);

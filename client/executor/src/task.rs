@@ -119,7 +119,7 @@ impl Task {
             let _ = group.clear().and_then(|_| group.remove());
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = Meter::new(started, start.limit, managed.then(HeapWatch::default));
+        let meter = Meter::new(std::time::Instant::now(), start.limit, managed.then(HeapWatch::default));
         let (life, born) = (Life::Running, Instant::now());
         Ok(Task { site, start, child, group, files, started, born, lines, life, meter, grace_ends: None, missing: Vec::new() })
     }
@@ -181,14 +181,14 @@ impl Task {
         if reading.victim {
             self.happen(Event::VictimSeen);
         }
-        if reading.over_limit {
-            self.happen(Event::OverLimit);
+        if let Some(cause) = reading.end {
+            self.happen(Event::Enforce(cause));
         }
     }
 
     /// Shares of resident memory take milliseconds to read.
     async fn sample_slowly(&mut self) -> Reading {
-        let empty = Meter::new(self.started, None, None);
+        let empty = Meter::new(self.born.into_std(), None, None);
         let (mut meter, group) = (std::mem::replace(&mut self.meter, empty), self.group.clone());
         let measured = spawn_blocking(move || {
             let reading = meter.measure(&group);

@@ -276,3 +276,22 @@ fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
     assert_eq!(world.ended(), Ended::Code(0));
 }
+
+#[test]
+fn a_task_that_reads_its_own_pages_again_for_ever_is_ended() {
+    let world = World::new("stall");
+    let tmp = std::process::Command::new("stat").args(["-f", "-c", "%T"]).arg(world.dir.path()).output().expect("stat runs");
+    if tmp.stdout.starts_with(b"tmpfs") {
+        println!("SKIPPED: the temporary directory is in memory, so its pages cannot be taken away and read again");
+        return;
+    }
+    let (mut master, _) = world.accept();
+    // 52 of 64 MiB are held, and a file that does not fit into the rest is read over and over.
+    let script = "head -c 40000000 /dev/urandom > f; sync f; \
+                  { head -c 54000000 /dev/zero; while :; do cat f > /dev/null; done; } | tail";
+    master.start(task("a/0@1", &["sh", "-c", script]));
+    let report = master.result("a/0@1");
+    assert_eq!(report.evidence.stop_asked, Some(StopCause::Stalled), "{:?}", report.evidence);
+    assert_eq!((report.reason, report.dimension), (ExitReason::StalledAtLimit, Some(Dimension::Native)));
+    assert!(report.ran_for() >= Duration::from_secs(5));
+}

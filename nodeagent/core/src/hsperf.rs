@@ -353,7 +353,7 @@ mod tests {
     fn names_what_is_wrong() {
         let good = file(true, &SERIAL);
         assert_eq!(parse(&[]), Err(HsperfError::Truncated));
-        assert_eq!(parse(&vec![0; 64]), Err(HsperfError::Magic));
+        assert_eq!(parse(&[0; 64]), Err(HsperfError::Magic));
         let with = |at: usize, byte: u8| {
             let mut b = good.clone();
             b[at] = byte;
