@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    fn to_app(&mut self, n: u8, what: impl FnOnce(&mut World, &AppId)) {
+    fn with_app(&mut self, n: u8, what: impl FnOnce(&mut World, &AppId)) {
         if let Some(app) = World::pick(&self.apps(), n) {
             what(self, &app);
         }
@@ -184,17 +184,17 @@ impl World {
             }
             Op::Submit(managed) => self.submit(managed),
             Op::Ask { app, request, more, gib } => self.ask(app, request, more, gib),
-            Op::Listen(a) => self.to_app(a, World::listen),
-            Op::Sync(a) => self.to_app(a, World::sync),
-            Op::Release(a, c) => self.to_app(a, |w, app| {
+            Op::Listen(a) => self.with_app(a, World::listen),
+            Op::Sync(a) => self.with_app(a, World::sync),
+            Op::Release(a, c) => self.with_app(a, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), c) {
                     w.s.call(Call::Stop { container }).expect("it is there");
                 }
             }),
-            Op::Kill(a) => self.to_app(a, |w, app| {
+            Op::Kill(a) => self.with_app(a, |w, app| {
                 w.s.call(Call::Kill { app: app.clone(), reason: None }).expect("it is there");
             }),
-            Op::Finish(a) => self.to_app(a, |w, app| {
+            Op::Finish(a) => self.with_app(a, |w, app| {
                 w.s.finish(app, Outcome::Succeeded).expect("it is there");
             }),
         }

@@ -29,7 +29,7 @@ fn a_container_from_ask_to_forget() {
     s.settle();
     let first = s.alive(&app)[0].clone();
     s.exit(&first, OK);
-    assert_eq!(s.told_exits(&app), [first.clone()]);
+    assert_eq!(s.told_exits(&app), std::slice::from_ref(&first));
     assert!(s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first), "the node keeps it until it may forget");
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
@@ -253,7 +253,7 @@ fn finish_stops_everything_and_lets_the_master_leave() {
     s.finish(&app, Outcome::Succeeded).expect("finishes");
     s.finish(&app, Outcome::Succeeded).expect("saying it twice changes nothing");
     s.settle();
-    assert_eq!(s.alive(&app), [master.clone()], "the master may leave by itself");
+    assert_eq!(s.alive(&app), std::slice::from_ref(&master), "the master may leave by itself");
     assert_eq!(s.state(&app), "finishing");
     s.exit(&master, OK);
     assert_eq!(s.state(&app), "finished");
