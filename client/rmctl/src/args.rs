@@ -1,0 +1,312 @@
+//! What can be typed. Pure declarations; nothing here does anything.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "dev")]
+use headroom_types::{Bytes, EnforcerKind};
+use headroom_wire::v1::job::Mode;
+
+/// Where a resource manager is looked for when nothing else is said.
+pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
+
+const AFTER: &str = "\
+A TARGET is a job, a task or one attempt at it: wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2.
+A job may be shortened to any beginning that only one job has, and `last` is the newest one.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 unreachable,
+7 can never be scheduled, 8 wait timed out, 9 failed for memory with no larger size left.";
+
+/// The command line of Headroom: memory as the thing to schedule, enforce, explain and repair.
+#[derive(Debug, Parser)]
+#[command(name = "rmctl", version, about, after_help = AFTER, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Address of the resource manager
+    #[arg(long, global = true, env = "HEADROOM_ADDR", default_value = DEFAULT_ADDR, value_name = "URL")]
+    pub(crate) addr: String,
+    /// How to print; JSON has the schema of the REST interface
+    #[arg(short = 'o', long = "format", global = true, env = "HEADROOM_OUTPUT", default_value = "table", value_name = "FORMAT")]
+    pub(crate) format: Format,
+    /// When to use colour; nothing is told by colour alone
+    #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For people with wide screens: more columns, every row
+    Wide,
+    /// One JSON document
+    Json,
+    /// One JSON object a line
+    Jsonl,
+    /// Ids only
+    Name,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// The cluster on one screen
+    Status,
+    /// Submit a job file
+    Submit(Submit),
+    /// List jobs, or the tasks of one
+    Ps {
+        /// The job; all jobs when left out
+        job: Option<String>,
+    },
+    /// Why does it wait?
+    Why {
+        /// A job or a task
+        target: String,
+    },
+    /// Why did it end as it did, and what would cure it?
+    Diagnose {
+        /// A job, a task, or one attempt at it
+        target: String,
+    },
+    /// What a job, a task or a container printed
+    Logs(Logs),
+    /// Wait until a job has ended; the exit code tells how
+    Wait {
+        /// The job
+        job: String,
+        /// Longest to wait, such as 90s, 10m or 2h
+        #[arg(long, value_parser = duration, value_name = "TIME")]
+        timeout: Option<Duration>,
+    },
+    /// End a job and all its containers
+    Kill {
+        /// The job
+        job: String,
+        /// Kept with the job
+        #[arg(long)]
+        reason: Option<String>,
+        /// Only tell what would end
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// What happened in the cluster
+    Events {
+        /// Only of this job
+        job: Option<String>,
+        /// Go on as things happen
+        #[arg(short = 'w', long)]
+        watch: bool,
+        /// Only warnings
+        #[arg(long)]
+        warnings: bool,
+        /// Only the last N
+        #[arg(long, value_name = "N")]
+        tail: Option<usize>,
+    },
+    /// Nodes
+    Node {
+        #[command(subcommand)]
+        what: NodeVerb,
+    },
+    /// Versions of this program and of the resource manager
+    Version,
+    /// Run a whole cluster in this process until Ctrl-C
+    #[cfg(feature = "dev")]
+    Dev(Dev),
+    /// Group a skewed data set under tight memory: see escalation repair a job that plain retry loses
+    #[cfg(feature = "dev")]
+    Demo(Demo),
+    /// Programs that tasks can run
+    #[command(hide = true)]
+    Sample {
+        #[command(subcommand)]
+        program: Sample,
+    },
+}
+
+/// About nodes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeVerb {
+    /// All nodes, with what is granted on each
+    #[command(visible_alias = "ls")]
+    List,
+}
+
+/// `rmctl submit`.
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    /// The job file
+    pub(crate) file: PathBuf,
+    /// Stay and print what happens; the exit code tells how the job ended
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// How memory failures are answered, instead of what the file says: headroom, pinterest, uber or fixed
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<Mode>,
+    /// Run the application master in this process instead of in a container
+    #[arg(long)]
+    pub(crate) unmanaged: bool,
+    /// Only check the file and print the plan
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `rmctl logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// A job, a task, an attempt, or a container
+    pub(crate) target: String,
+    /// Go on as more is printed, until it has ended
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// Standard error instead of standard output
+    #[arg(long)]
+    pub(crate) stderr: bool,
+    /// Only the last N lines
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    /// Those of the job's application master
+    #[arg(long)]
+    pub(crate) master: bool,
+}
+
+/// `rmctl dev`.
+#[cfg(feature = "dev")]
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Dev {
+    /// How many nodes to pretend
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) nodes: u32,
+    /// Memory each node offers, such as 2GiB; a share of what is free when left out
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
+    /// What holds containers to their limits: cgroup2, cgroup1 or poll; the best there is when left out
+    #[arg(long, value_parser = enforcer, value_name = "KIND")]
+    pub(crate) enforcer: Option<EnforcerKind>,
+    /// Where the resource manager listens
+    #[arg(long, default_value = "127.0.0.1:7070", value_name = "ADDR:PORT")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Keep all state here instead of in a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// `rmctl demo`.
+#[cfg(feature = "dev")]
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Demo {
+    /// A CSV file with a header instead of the generated data set
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// The column to group by; the first one when left out
+    #[arg(long, value_name = "COLUMN", requires = "input")]
+    pub(crate) key: Option<String>,
+    /// The column with the numbers; the first other one that holds numbers when left out
+    #[arg(long, value_name = "COLUMN", requires = "input")]
+    pub(crate) value: Option<String>,
+    /// Into how many files the keys are spread
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
+    pub(crate) partitions: u32,
+    /// How memory failures are answered: headroom, pinterest or uber
+    #[arg(long, default_value = "headroom", value_name = "MODE")]
+    pub(crate) mode: Mode,
+    /// Memory of one slot; 32MiB, or fitted to the median partition of --input
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) share: Option<Bytes>,
+    /// Keep data, job file and results here instead of in a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    /// What holds containers to their limits: cgroup2, cgroup1 or poll; the best there is when left out
+    #[arg(long, value_parser = enforcer, value_name = "KIND")]
+    pub(crate) enforcer: Option<EnforcerKind>,
+    /// Leave out the second run in mode `fixed`
+    #[arg(long)]
+    pub(crate) no_fixed: bool,
+}
+
+/// Programs that tasks can run.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sample {
+    /// Count, sum and median of a CSV file's values by key, all of it in memory
+    GroupBy {
+        /// CSV with a header
+        #[arg(long)]
+        input: PathBuf,
+        /// Written under another name first, then renamed
+        #[arg(long)]
+        output: PathBuf,
+        /// The column to group by
+        #[arg(long, default_value = "key")]
+        key: String,
+        /// The column with the numbers
+        #[arg(long, default_value = "value")]
+        value: String,
+    },
+}
+
+#[cfg(feature = "dev")]
+fn enforcer(text: &str) -> Result<EnforcerKind, String> {
+    let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
+    all.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
+}
+
+/// Reads `90s`, `10m`, `2h`; a bare number counts seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a time such as 90s, 10m or 2h".to_owned();
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
+    let unit = match &text[split..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_declarations_agree_with_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
+        assert!(duration("soon").is_err() && duration("5d").is_err() && duration("99999999999999999999h").is_err());
+    }
+
+    #[test]
+    fn flags_may_follow_the_verb() {
+        let cli = Cli::try_parse_from(["rmctl", "ps", "last", "-o", "json", "--addr", "http://h:1"]).expect("parses");
+        assert_eq!((cli.global.format, cli.global.addr.as_str()), (Format::Json, "http://h:1"));
+    }
+}

@@ -1,0 +1,77 @@
+//! `rmctl dev`: a whole cluster in this process until Ctrl-C.
+
+use headroom_client::Client;
+use headroom_types::Cpus;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Dev, Format};
+use crate::cluster::{Cluster, Wish};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::{count, json};
+
+/// Runs a cluster until it is interrupted.
+pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
+    listen_to_daemons("warn");
+    let wish = Wish {
+        nodes: args.nodes,
+        memory: args.memory,
+        cpus: None::<Cpus>,
+        enforcer: args.enforcer,
+        listen: args.listen,
+        keep: args.keep.clone(),
+    };
+    // Asked for before anything is started, so that nothing can be left behind.
+    let mut ended = signal(SignalKind::terminate()).map_err(|e| Failure::new(Exit::Failed, format!("no signals: {e}")))?;
+    let cluster = tokio::select! {
+        cluster = Cluster::start(&wish) => cluster?,
+        _ = tokio::signal::ctrl_c() => return Ok(Exit::Failed),
+    };
+    greet(context, &cluster, args.keep.is_some());
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = ended.recv() => {}
+    }
+    let alive = match Client::new(cluster.url()) {
+        Ok(client) => client.status().await.map_or(0, |s| s.containers),
+        Err(_) => 0,
+    };
+    context.term.say(&format!("stopping: {} to end", count(alive, "container")));
+    cluster.stop().await;
+    Ok(Exit::Ok)
+}
+
+fn greet(context: &Context, cluster: &Cluster, kept: bool) {
+    if !matches!(context.format, Format::Table | Format::Wide) {
+        let nodes: Vec<_> = cluster.nodes().iter().map(node_json).collect();
+        let state = cluster.home().display().to_string();
+        context.term.line(&json::line(&serde_json::json!({"addr": cluster.url(), "state": state, "nodes": nodes})));
+        return;
+    }
+    let paint = context.term.paint;
+    let mut lines = vec![format!("resource manager  {}", paint.strong(cluster.url()))];
+    for node in cluster.nodes() {
+        let label = if node.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
+        lines.push(format!("node {:<12} {} · enforcer {}{label}", node.node, node.offers, node.enforcer));
+    }
+    let notes = cluster.nodes().first().map(|n| n.notes.clone()).unwrap_or_default();
+    lines.extend(notes.iter().map(|n| format!("                  {n}")));
+    let fate = if kept { "kept" } else { "removed at the end" };
+    lines.push(format!("state             {} ({fate})", cluster.home().display()));
+    lines.push(format!("export HEADROOM_ADDR={}", cluster.url()));
+    lines.push(paint.dim("next, in another terminal: rmctl status · rmctl submit FILE --follow      Ctrl-C here ends all of it"));
+    context.term.print(&(lines.join("\n") + "\n"));
+}
+
+fn node_json(node: &headroom_nodeagent::Running) -> serde_json::Value {
+    serde_json::json!({"id": node.node, "url": node.url, "enforcer": node.enforcer, "notes": node.notes, "offers": node.offers})
+}
+
+/// What the daemons inside this process log goes to standard error, filtered by `HEADROOM_LOG`.
+pub(crate) fn listen_to_daemons(usual: &str) {
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Only the first one counts; there is only one.
+    let _ = subscriber.try_init();
+}

@@ -1,0 +1,36 @@
+//! `rmctl kill`.
+
+use headroom_wire::v1::apps::AppView;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::{apps, count, figures::short, json::Found};
+
+/// Ends a job.
+pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, dry_run: bool) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    if app.state.is_final() {
+        return Err(Failure::new(Exit::Conflict, format!("{} has already ended: {}", app.id, app.state.as_str()))
+            .help(format!("rmctl ps {}", app.id)));
+    }
+    if dry_run {
+        context.term.line(&format!("{} would end: {}", app.id, what_ends(&app)));
+        return Ok(Exit::Ok);
+    }
+    let reason = reason.or_else(|| std::env::var("USER").ok().map(|user| format!("killed by {user}")));
+    let after = client.kill(&app.id, reason).await?;
+    let found = Found { items: std::slice::from_ref(&after), list: false };
+    let text = found.text(context.format, |a| a.id.to_string()).unwrap_or_else(|| {
+        let state = apps::state(after.state, context.term.paint);
+        format!("{}  {state}: {}\nnext: rmctl ps {}\n", after.id, what_ends(&app), after.id)
+    });
+    context.term.print(&text);
+    Ok(Exit::Ok)
+}
+
+fn what_ends(app: &AppView) -> String {
+    let tasks = app.job.as_ref().map_or(0, |j| j.totals.running);
+    let (containers, tasks) = (count(app.containers, "container"), count(tasks, "running task"));
+    format!("{containers} ({}), {tasks}, {} asked for and not granted", short(app.memory), app.pending)
+}

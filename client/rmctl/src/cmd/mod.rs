@@ -1,0 +1,44 @@
+//! One file for each verb. A verb asks, hands the answer to `render`, prints, and says how it ends.
+
+#[cfg(feature = "dev")]
+mod demo;
+#[cfg(feature = "dev")]
+pub(crate) mod dev;
+mod diagnose;
+mod events;
+mod kill;
+mod logs;
+mod node;
+mod ps;
+pub(crate) mod sample;
+mod status;
+pub(crate) mod submit;
+mod version;
+mod wait;
+mod why;
+
+use crate::args::{NodeVerb, Verb};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+
+/// Runs one verb.
+pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Status => status::run(context).await,
+        Verb::Submit(args) => submit::run(context, args).await,
+        Verb::Ps { job } => ps::run(context, job.as_deref()).await,
+        Verb::Why { target } => why::run(context, &target).await,
+        Verb::Diagnose { target } => diagnose::run(context, &target).await,
+        Verb::Logs(args) => logs::run(context, args).await,
+        Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
+        Verb::Kill { job, reason, dry_run } => kill::run(context, &job, reason, dry_run).await,
+        Verb::Events { job, watch, warnings, tail } => events::run(context, events::Wanted { job, watch, warnings, tail }).await,
+        Verb::Node { what: NodeVerb::List } => node::list(context).await,
+        Verb::Version => version::run(context).await,
+        #[cfg(feature = "dev")]
+        Verb::Dev(args) => dev::run(context, args).await,
+        #[cfg(feature = "dev")]
+        Verb::Demo(args) => demo::run(context, args).await,
+        Verb::Sample { program } => sample::run(program, context),
+    }
+}

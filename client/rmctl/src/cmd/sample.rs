@@ -1,0 +1,18 @@
+//! `rmctl sample`: programs that tasks can run, so that a demonstration needs nothing else installed.
+
+use crate::args::Sample;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::groupby;
+
+/// Runs one of them in this thread.
+pub(crate) fn run(program: Sample, context: &Context) -> Result<Exit, Failure> {
+    match program {
+        Sample::GroupBy { input, output, key, value } => {
+            let done =
+                groupby::group_file(&input, &output, &key, &value).map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
+            context.term.line(&crate::render::json::line(&done));
+            Ok(Exit::Ok)
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `rmctl submit`: compile, compare with the largest node, submit, and stay with it when asked to.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use headroom_client::Client;
+use headroom_client::retry::Backoff;
+use headroom_config::JobSpec;
+use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::apps::{AppView, Master, SubmitApp, Submitted};
+use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::nodes::NodeView;
+
+use crate::args::{Format, Submit};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::follow::{Sight, follow};
+use crate::progress::Progress;
+use crate::render::figures::{byte_time, clock};
+use crate::render::{Paint, count, events, json, plan};
+
+/// A job file that compiled.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// What it says.
+    pub(crate) spec: JobSpec,
+    /// Its text, which travels with the submission.
+    pub(crate) text: String,
+    /// Relative names in it start here.
+    pub(crate) base: PathBuf,
+    /// How memory failures are answered.
+    pub(crate) mode: Mode,
+}
+
+/// Submits a job file.
+pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure> {
+    let job = load(&args.file, args.mode)?;
+    let client = context.client()?;
+    let nodes = client.nodes().await?;
+    refuse_what_never_fits(&job.spec, &nodes)?;
+    let people = matches!(context.format, Format::Table | Format::Wide);
+    if people {
+        let largest = candidates(&nodes).map(|n| n.offers.memory).max();
+        context.term.print(&plan::plan(&job.spec, job.mode, largest));
+        if largest.is_none() {
+            context.term.say("note: no node is ready; the job waits for one");
+        }
+    }
+    if args.dry_run {
+        return Ok(Exit::Ok);
+    }
+    if args.unmanaged {
+        return unmanaged(context, &args, &job).await;
+    }
+    let submitted = submit(&client, &job).await?;
+    if !args.follow {
+        print_submitted(context, &submitted, people);
+        return Ok(Exit::Ok);
+    }
+    if people {
+        let id = &submitted.app;
+        context
+            .term
+            .line(&format!("job   {} accepted   (Ctrl-C detaches; rmctl wait {id})", context.term.paint.strong(&id.to_string())));
+    }
+    let app = tokio::select! {
+        app = stay(context, &client, &submitted.app, people) => app?,
+        _ = tokio::signal::ctrl_c() => {
+            context.term.say(&format!("detached; {} goes on: rmctl wait {}", submitted.app, submitted.app));
+            return Ok(Exit::Ok);
+        }
+    };
+    if !people {
+        let found = json::Found { items: std::slice::from_ref(&app), list: false };
+        context.term.print(&found.text(context.format, |a| a.id.to_string()).unwrap_or_default());
+    }
+    Ok(Exit::of_app(&app))
+}
+
+/// Reads and compiles a job file; all its mistakes are told at once and nothing is submitted.
+pub(crate) fn load(file: &Path, mode: Option<Mode>) -> Result<Job, Failure> {
+    let told = |problems: Vec<headroom_config::Problem>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
+    let text = headroom_config::load::read(file).map_err(told)?;
+    let spec = headroom_config::job::compile(&text, &file.display().to_string()).map_err(told)?;
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let base = parent.canonicalize().map_err(|e| Failure::new(Exit::Usage, format!("{}: {e}", parent.display())))?;
+    let mode = mode.unwrap_or(spec.mode);
+    Ok(Job { spec, text, base, mode })
+}
+
+/// Nodes that take work, or may again.
+fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
+    nodes.iter().filter(|n| n.state != "lost")
+}
+
+/// A stage that fits on none of the nodes is refused here, by the name of the largest one.
+pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Result<(), Failure> {
+    let Some(largest) = candidates(nodes).max_by_key(|n| n.offers.memory) else { return Ok(()) };
+    let fits_elsewhere = |stage: &headroom_types::Name| {
+        candidates(nodes).any(|n| headroom_config::job::never_fits(job, &n.offers).iter().all(|f| f.stage != *stage))
+    };
+    let mut never = headroom_config::job::never_fits(job, &largest.offers);
+    never.retain(|f| !fits_elsewhere(&f.stage));
+    let Some(first) = never.first() else { return Ok(()) };
+    let place = format!("the largest node is {} with {}", largest.id, largest.offers);
+    let failure = Failure::new(Exit::Never, format!("{} can never run here: {}", job.name, first.sentence)).help(place);
+    Err(never.iter().skip(1).fold(failure, |f, n| f.help(format!("also {}", n.sentence))))
+}
+
+/// Submits under a master that the resource manager launches. Safe to repeat: the key makes it one application.
+pub(crate) async fn submit(client: &Client, job: &Job) -> Result<Submitted, Failure> {
+    let request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
+    let mut backoff = Backoff::usual();
+    for _ in 0..3 {
+        match client.submit(&request).await {
+            Err(e) if e.retryable() && !e.root_cause().contains("refused") => tokio::time::sleep(backoff.wait()).await,
+            answer => return Ok(answer?),
+        }
+    }
+    Ok(client.submit(&request).await?)
+}
+
+/// What is submitted for a job.
+pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
+    let words = ["appmaster", "--job", "job.toml", "--mode", job.mode.as_str(), "--base-dir"];
+    let command = words.into_iter().map(str::to_owned).chain([job.base.display().to_string()]).collect();
+    let files = BTreeMap::from([("job.toml".to_owned(), job.text.clone())]);
+    let launch = LaunchSpec { command, files, ..LaunchSpec::default() };
+    let master = Master::Managed { resource: master_size(job.spec.tasks()), launch: Box::new(launch), max_attempts: 2 };
+    SubmitApp {
+        name: job.spec.name.clone(),
+        queue: job.spec.queue.clone(),
+        priority: job.spec.priority,
+        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64),
+        master,
+        idempotency_key: Some(key.to_owned()),
+    }
+}
+
+/// A master keeps a row for each task.
+fn master_size(tasks: u32) -> Resource {
+    let rows = Bytes::from_kib(u64::from(tasks).saturating_mul(8));
+    let memory = Bytes::from_mib(64).saturating_add(rows).round_up(Bytes::from_mib(8));
+    Resource::new(memory, Cpus::from_milli(100))
+}
+
+/// Prints what happens until the job has ended: on standard output for people, on standard error beside data.
+pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people: bool) -> Result<AppView, Failure> {
+    let term = &context.term;
+    let paint = if people { term.paint } else { term.talk };
+    let progress = Progress::tasks(term);
+    let mut tasks = 0;
+    let mut submitted: Option<UnixMillis> = None;
+    let show = |line: String| progress.above(|| if people { term.line(&line) } else { term.say(&line) });
+    let app = follow(client, id, |sight| match sight {
+        Sight::View(view) => {
+            submitted = Some(view.submitted);
+            if let Some(job) = &view.job {
+                tasks = job.totals.tasks;
+                progress.show(&job.totals);
+            }
+        }
+        Sight::Event(event) => {
+            let from = *submitted.get_or_insert(event.time);
+            if events::worth_following(event, tasks) {
+                show(events::followed(event, from, paint));
+            }
+        }
+    })
+    .await?;
+    show(summary(&app, paint));
+    Ok(app)
+}
+
+/// The last line: how it ended, what it cost, what to type next.
+fn summary(app: &AppView, paint: Paint) -> String {
+    let took = clock(app.ended.unwrap_or(app.submitted).since(app.submitted));
+    let state = crate::render::apps::state(app.state, paint);
+    let verb = if Exit::of_app(app) == Exit::Ok { "ps" } else { "diagnose" };
+    let next = format!("rmctl {verb} {}", app.id);
+    let why = if app.diagnostics.is_empty() { String::new() } else { format!("\n       {}", app.diagnostics) };
+    let figures = app.job.as_ref().map(|j| &j.totals).map(|t| {
+        let (kills, escalated) = (count(t.memory_kills, "kill"), count(t.escalated, "task"));
+        let innocent = count(t.innocent_reruns, "innocent re-run");
+        let rerun = byte_time(t.rerun_byte_ms);
+        format!(" · {} ok, {} failed · {kills}, {escalated} escalated, {innocent}, {rerun} re-run", t.done, t.failed)
+    });
+    format!("{took:>5}  {state}{}{why}\n{}", figures.unwrap_or_default(), paint.dim(&format!("next: {next}")))
+}
+
+fn print_submitted(context: &Context, submitted: &Submitted, people: bool) {
+    let id = &submitted.app;
+    if people {
+        let name = context.term.paint.strong(&id.to_string());
+        context.term.line(&format!("job   {name} accepted\nnext: rmctl ps {id} · rmctl wait {id}"));
+        return;
+    }
+    let found = json::Found { items: std::slice::from_ref(submitted), list: false };
+    context.term.print(&found.text(context.format, |s| s.app.to_string()).unwrap_or_default());
+}
+
+#[cfg(not(feature = "dev"))]
+async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit, Failure> {
+    let file = args.file.display();
+    Err(Failure::new(Exit::Usage, "this rmctl was built without an application master inside")
+        .help(format!("run it beside: appmaster --job {file}, or leave out --unmanaged")))
+}
+
+#[cfg(feature = "dev")]
+async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, Failure> {
+    let _ = (context, args, job);
+    Err(Failure::new(Exit::Usage, "not yet"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn job(memory: &str) -> Job {
+        let text = format!(
+            "version = 1\nname = \"big\"\n[profiles.exec]\nheap = \"{memory}\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n"
+        );
+        let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
+        Job { spec, text, base: PathBuf::from("/work"), mode: Mode::Uber }
+    }
+
+    #[test]
+    fn what_fits_on_no_node_is_refused_by_the_name_of_the_largest() {
+        let refused = refuse_what_never_fits(&job("64GiB").spec, &fixture::nodes()).expect_err("too large");
+        assert_eq!(refused.exit() as u8, 7);
+        assert!(refused.to_string().contains("worker-03"), "{refused}");
+        assert_eq!(refuse_what_never_fits(&job("20GiB").spec, &fixture::nodes()), Ok(()));
+        assert_eq!(refuse_what_never_fits(&job("64GiB").spec, &[]), Ok(()), "a node may still come");
+    }
+
+    #[test]
+    fn the_file_travels_with_the_submission() {
+        let request = request(&job("1GiB"), "k");
+        let Master::Managed { resource, launch, .. } = request.master else { panic!("managed") };
+        assert_eq!(launch.command, ["appmaster", "--job", "job.toml", "--mode", "uber", "--base-dir", "/work"]);
+        assert!(launch.files["job.toml"].contains("name = \"big\""));
+        assert_eq!((resource.memory, resource.cpus), (Bytes::from_mib(72), Cpus::from_milli(100)));
+    }
+
+    #[test]
+    fn a_missing_or_wrong_file_is_a_usage_error() {
+        let missing = load(Path::new("/nonexistent/job.toml"), None).expect_err("missing");
+        assert_eq!(missing.exit(), Exit::Usage);
+        assert!(missing.to_string().contains("/nonexistent/job.toml"), "{missing}");
+        let file = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(file.path(), "version = 1\nname = \"a b\"\nmode = \"hope\"\n").expect("writes");
+        let wrong = load(file.path(), None).expect_err("wrong").to_string();
+        assert!(wrong.contains(":2:") && wrong.contains(":3:"), "both mistakes at once: {wrong}");
+    }
+
+    #[test]
+    fn the_last_line_says_how_it_ended() {
+        let mut app = fixture::app();
+        app.state = headroom_wire::v1::apps::AppState::Finished;
+        app.ended = Some(UnixMillis(fixture::START + 280_000));
+        insta::assert_snapshot!(summary(&app, Paint::PLAIN));
+    }
+}

@@ -1,0 +1,33 @@
+//! `rmctl wait`: until a job has ended. The exit code tells how.
+
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::follow::follow;
+use crate::render::{apps, figures::span, json::Found};
+
+/// Waits for the end of a job.
+pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    let ends = follow(&client, &app.id, |_| {});
+    let app = match timeout {
+        None => ends.await?,
+        Some(most) => match tokio::time::timeout(most, ends).await {
+            Ok(app) => app?,
+            Err(_) => {
+                return Err(Failure::new(Exit::WaitTimeout, format!("{} has not ended after {}", app.id, span(most)))
+                    .help(format!("rmctl ps {}", app.id)));
+            }
+        },
+    };
+    let found = Found { items: std::slice::from_ref(&app), list: false };
+    let text = found.text(context.format, |a| a.id.to_string()).unwrap_or_else(|| {
+        let took = app.ended.map(|end| format!(" after {}", span(end.since(app.submitted)))).unwrap_or_default();
+        let why = if app.diagnostics.is_empty() { String::new() } else { format!(": {}", app.diagnostics) };
+        format!("{}  {}{took}{why}\n", app.id, apps::state(app.state, context.term.paint))
+    });
+    context.term.print(&text);
+    Ok(Exit::of_app(&app))
+}

@@ -1,0 +1,143 @@
+//! The data set of a demonstration: made or taken, split by key, and the share of a slot that suits it.
+
+use std::path::{Path, PathBuf};
+
+use headroom_types::Bytes;
+
+use super::shape::{self, Weight};
+use super::split::{Columns, Part};
+use super::{DemoError, generate, split};
+use crate::groupby::Done;
+use crate::progress::Progress;
+use crate::render::count;
+use crate::term::Term;
+
+/// The seed of the generated data set: the same rows every time.
+const SEED: u32 = 0x5eed;
+/// The usual share of a slot.
+pub(crate) const SHARE: Bytes = Bytes::from_mib(32);
+/// A share is a whole number of these.
+const STEP: Bytes = Bytes::from_mib(8);
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// The user's own file.
+    pub(crate) input: Option<PathBuf>,
+    /// The columns to use, where named.
+    pub(crate) key: Option<String>,
+    pub(crate) value: Option<String>,
+    /// Into how many files.
+    pub(crate) partitions: u32,
+    /// Memory of one slot, where named.
+    pub(crate) share: Option<Bytes>,
+    /// Where files are made.
+    pub(crate) dir: PathBuf,
+}
+
+/// A data set, split.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    /// The whole of it.
+    pub(crate) input: PathBuf,
+    /// What is grouped by what.
+    pub(crate) columns: Columns,
+    /// Its parts.
+    pub(crate) parts: Vec<Part>,
+    /// Memory of one slot.
+    pub(crate) share: Bytes,
+    /// It was made here, skewed on purpose.
+    pub(crate) generated: bool,
+}
+
+/// Makes or takes the data set and splits it. Blocks.
+pub(crate) fn prepare(wanted: &Wanted, term: &Term) -> Result<Data, DemoError> {
+    let share = wanted.share.unwrap_or(SHARE);
+    let generated = wanted.input.is_none();
+    let input = match &wanted.input {
+        Some(input) => input.canonicalize().map_err(super::at(input))?,
+        None => make(term, wanted.partitions, share, &wanted.dir)?,
+    };
+    let columns = split::columns(&input, wanted.key.as_deref(), wanted.value.as_deref())?;
+    if !generated {
+        term.say(&format!("data   {}: column {} by column {}", input.display(), columns.value, columns.key));
+    }
+    let length = std::fs::metadata(&input).map_or(0, |m| m.len());
+    let progress = Progress::bytes(term, "splitting by key");
+    let parts = split::split(&input, &columns, wanted.partitions, &wanted.dir, |n| progress.at(n.min(length), length))?;
+    drop(progress);
+    term.say(&describe(&parts));
+    Ok(Data { input, columns, parts, share, generated })
+}
+
+fn make(term: &Term, partitions: u32, share: Bytes, dir: &Path) -> Result<PathBuf, DemoError> {
+    let weights = shape::weights(partitions);
+    let keys: Vec<u64> = weights.iter().map(|w| shape::keys(*w, share)).collect();
+    let path = dir.join("data.csv");
+    let progress = Progress::keys(term, "making a skewed data set");
+    let all = keys.iter().sum();
+    let written = generate::generate(&path, &keys, SEED, |n| progress.at(n, all))?;
+    drop(progress);
+    let n = |w: Weight| weights.iter().filter(|x| **x == w).count();
+    term.say(&format!(
+        "data   {} rows, {}, seed {SEED:#x}: {} partitions fit a slot of {share}, {} need {:.1} slots, {} needs {:.1}",
+        written.rows,
+        Bytes::new(written.bytes),
+        n(Weight::Light),
+        n(Weight::Heavy),
+        slots(Weight::Heavy),
+        n(Weight::Mega),
+        slots(Weight::Mega),
+    ));
+    Ok(path)
+}
+
+/// Slots' shares that a weight needs, for people.
+fn slots(weight: Weight) -> f64 {
+    f64::from(u32::try_from(weight.hundredths()).unwrap_or(u32::MAX)) / 100.0
+}
+
+fn describe(parts: &[Part]) -> String {
+    let rows: u64 = parts.iter().map(|p| p.rows).sum();
+    let size = |p: Option<&Part>| p.map_or(Bytes::ZERO, |p| Bytes::new(p.bytes));
+    let largest = parts.iter().max_by_key(|p| p.bytes);
+    format!(
+        "split  {rows} rows by hash of the key into {}: median {}, largest {} (part {})",
+        count(u64::try_from(parts.len()).unwrap_or(0), "file"),
+        size(median(parts)),
+        size(largest),
+        largest.map_or(0, |p| p.index)
+    )
+}
+
+/// The partition in the middle by size.
+pub(crate) fn median(parts: &[Part]) -> Option<&Part> {
+    let mut sorted: Vec<&Part> = parts.iter().collect();
+    sorted.sort_by_key(|p| (p.bytes, p.index));
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+}
+
+/// The share that suits a partition which needed `peak`: a quarter more, in whole steps, and never too little for the program itself.
+pub(crate) fn fitted(done: &Done) -> Bytes {
+    Bytes::new(done.peak_bytes).mul_ratio(5, 4).round_up(STEP).max(Bytes::from_mib(24))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_one_of_them() {
+        let part = |index, bytes| Part { index, path: PathBuf::new(), rows: 1, bytes };
+        let parts = [part(0, 900), part(1, 10), part(2, 30), part(3, 20)];
+        assert_eq!(median(&parts).map(|p| p.index), Some(3));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn the_share_leaves_a_quarter() {
+        let peak = |mib: u64| Done { rows: 1, keys: 1, peak_bytes: mib << 20 };
+        assert_eq!(fitted(&peak(40)), Bytes::from_mib(56));
+        assert_eq!(fitted(&peak(3)), Bytes::from_mib(24));
+    }
+}

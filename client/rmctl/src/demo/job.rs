@@ -1,0 +1,81 @@
+//! The job file of the demonstration, as a user would write it.
+
+use std::path::Path;
+
+use headroom_types::Bytes;
+use headroom_wire::v1::job::Mode;
+
+/// Executors of the demonstration.
+pub(crate) const EXECUTORS: u32 = 2;
+/// Slots of each.
+pub(crate) const SLOTS: u32 = 4;
+/// Memory that is kept for an executor itself.
+pub(crate) const RESERVE: Bytes = Bytes::from_mib(32);
+
+/// The text of the job file: `program` groups `DIR/part-N.csv` into `DIR/out-N.csv`.
+pub(crate) fn text(name: &str, mode: Mode, share: Bytes, partitions: u32, program: &Path, dir: &Path, out: &Path) -> String {
+    let heap = share.get().saturating_mul(u64::from(SLOTS));
+    let reserve = RESERVE.get();
+    let last = partitions.saturating_sub(1);
+    let part = dir.join("part-{index}.csv");
+    let result = out.join("out-{index}.csv");
+    let words = [quoted(program), "\"sample\", \"group-by\"".to_owned(), quoted("--input".as_ref())];
+    let command =
+        words.into_iter().chain([quoted(&part), quoted("--output".as_ref()), quoted(&result)]).collect::<Vec<_>>().join(", ");
+    format!(
+        "# Groups {partitions} files by key on {EXECUTORS} executors. Each slot's share is {share}.
+version = 1
+name = \"{name}\"
+mode = \"{mode}\"
+
+[profiles.exec]
+heap = {heap}            # {SLOTS} slots of {share}
+overhead = {reserve}          # the executor's own
+cpus = 0.5
+
+[executors.main]
+profile = \"exec\"
+count = {EXECUTORS}
+slots = {SLOTS}
+reserve = {reserve}
+
+[[stage]]
+name = \"group\"
+array = \"0-{last}\"
+command = [{command}]
+timeout = \"10m\"
+",
+        mode = mode.as_str()
+    )
+}
+
+/// A TOML string. Braces in a path would be read as a place to fill in, so they are doubled, but for the index's own.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy().replace('{', "{{").replace('}', "}}").replace("{{index}}", "{index}");
+    let text: String = text.chars().flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] }).collect();
+    format!("\"{text}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(dir: &str) -> String {
+        let (program, dir) = (Path::new("/opt/headroom/rmctl"), Path::new(dir));
+        text("group-by", Mode::Headroom, Bytes::from_mib(32), 20, program, dir, dir)
+    }
+
+    #[test]
+    fn the_file_compiles_and_shares_as_promised() {
+        let spec = headroom_config::job::compile(&job("/tmp/demo"), "job.toml").expect("compiles");
+        assert_eq!((spec.tasks(), spec.executors[0].share()), (20, Bytes::from_mib(32)));
+        assert_eq!(spec.stages[0].profile.memory(), Bytes::from_mib(32));
+    }
+
+    #[test]
+    fn odd_directories_do_no_harm() {
+        for dir in ["/tmp/a b", "/tmp/a\"b", "/tmp/{x}", "/tmp/a\\b"] {
+            headroom_config::job::compile(&job(dir), "job.toml").unwrap_or_else(|p| panic!("{dir}: {p:?}"));
+        }
+    }
+}

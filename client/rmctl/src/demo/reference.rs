@@ -1,0 +1,190 @@
+//! The result by another way: all rows in one process, sorted by key and value, one pass. Compared line by line with what the
+//! tasks wrote, merged in the order of keys.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::split::{Columns, open};
+use super::{DemoError, at};
+use crate::groupby::csv::{Reader, quoted};
+use crate::groupby::{HEADER, line};
+
+/// Whether two results are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Byte for byte.
+    Equal {
+        /// Lines without the header.
+        lines: u64,
+    },
+    /// Not.
+    Differ {
+        /// The first line that differs, counted without the header from 1.
+        at: u64,
+        /// What the tasks wrote there.
+        tasks: Option<String>,
+        /// What the reference says.
+        reference: Option<String>,
+    },
+}
+
+/// Every row: its key's place in one long text, and its value.
+#[derive(Debug, Default)]
+struct Table {
+    text: Vec<u8>,
+    rows: Vec<(usize, u32, f64)>,
+}
+
+impl Table {
+    fn read(input: &Path, columns: &Columns) -> Result<Table, DemoError> {
+        let mut reader = open(input)?;
+        let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
+        let mut table = Table::default();
+        while reader.advance()? {
+            let number = reader.number(value)?;
+            let key = reader.field(key)?;
+            let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
+            table.rows.push((table.text.len(), length, number));
+            table.text.extend_from_slice(key.as_bytes());
+        }
+        let text = std::mem::take(&mut table.text);
+        table.rows.sort_unstable_by(|a, b| key_of(&text, a).cmp(key_of(&text, b)).then(a.2.total_cmp(&b.2)));
+        table.text = text;
+        Ok(table)
+    }
+
+    /// The lines of the result, in the order of keys.
+    fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        let same = |a: &(usize, u32, f64), b: &(usize, u32, f64)| key_of(&self.text, a) == key_of(&self.text, b);
+        self.rows.chunk_by(same).map(|rows| {
+            let values: Vec<f64> = rows.iter().map(|r| r.2).collect();
+            let key = rows.first().map_or(&[][..], |r| key_of(&self.text, r));
+            line(&String::from_utf8_lossy(key), &values)
+        })
+    }
+}
+
+fn key_of<'a>(text: &'a [u8], row: &(usize, u32, f64)) -> &'a [u8] {
+    let length = usize::try_from(row.1).unwrap_or(0);
+    text.get(row.0..row.0 + length).unwrap_or_default()
+}
+
+/// The results of all tasks, merged.
+struct Merged {
+    readers: Vec<Reader<BufReader<File>>>,
+    next: BinaryHeap<Reverse<(String, usize)>>,
+}
+
+impl Merged {
+    fn open(outputs: &[PathBuf]) -> Result<Merged, DemoError> {
+        let readers = outputs.iter().map(|p| open(p)).collect::<Result<Vec<_>, _>>()?;
+        let mut merged = Merged { readers, next: BinaryHeap::new() };
+        (0..outputs.len()).try_for_each(|i| merged.advance(i))?;
+        Ok(merged)
+    }
+    fn advance(&mut self, i: usize) -> Result<(), DemoError> {
+        if let Some(reader) = self.readers.get_mut(i)
+            && reader.advance()?
+        {
+            self.next.push(Reverse((reader.field(0)?.to_owned(), i)));
+        }
+        Ok(())
+    }
+    fn line(&mut self) -> Result<Option<String>, DemoError> {
+        let Some(Reverse((key, i))) = self.next.pop() else { return Ok(None) };
+        let mut line = quoted(&key).into_owned();
+        if let Some(reader) = self.readers.get(i) {
+            for column in 1..reader.header().len() {
+                line.push(',');
+                line.push_str(reader.field(column)?);
+            }
+        }
+        line.push('\n');
+        self.advance(i)?;
+        Ok(Some(line))
+    }
+}
+
+/// Compares what the tasks wrote with the reference, and writes the merged result to `result`.
+pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: &Path) -> Result<Verdict, DemoError> {
+    let table = Table::read(input, columns)?;
+    let mut reference = table.lines();
+    let mut merged = Merged::open(outputs)?;
+    let mut out = BufWriter::with_capacity(1 << 18, File::create(result).map_err(at(result))?);
+    out.write_all(HEADER.as_bytes()).map_err(at(result))?;
+    let mut number = 0;
+    loop {
+        let (ours, theirs) = (merged.line()?, reference.next());
+        let (Some(line), true) = (&ours, ours == theirs) else {
+            out.flush().map_err(at(result))?;
+            let equal = ours.is_none() && theirs.is_none();
+            let differ = Verdict::Differ { at: number + 1, tasks: ours, reference: theirs };
+            return Ok(if equal { Verdict::Equal { lines: number } } else { differ });
+        };
+        out.write_all(line.as_bytes()).map_err(at(result))?;
+        number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::{generate, split};
+    use crate::groupby::group_file;
+
+    struct Set {
+        dir: tempfile::TempDir,
+        columns: Columns,
+        outputs: Vec<PathBuf>,
+    }
+
+    fn grouped() -> Set {
+        let dir = tempfile::tempdir().expect("directory");
+        let data = dir.path().join("data.csv");
+        generate::generate(&data, &[40, 10, 10, 70, 10, 10], 5, |_| {}).expect("writes");
+        let columns = split::columns(&data, None, None).expect("columns");
+        let parts = split::split(&data, &columns, 6, dir.path(), |_| {}).expect("splits");
+        let outputs: Vec<PathBuf> = parts.iter().map(|p| p.path.with_extension("out")).collect();
+        for (part, output) in parts.iter().zip(&outputs) {
+            group_file(&part.path, output, "key", "value").expect("groups");
+        }
+        Set { dir, columns, outputs }
+    }
+
+    fn verdict(set: &Set) -> Verdict {
+        let dir = set.dir.path();
+        compare(&dir.join("data.csv"), &set.columns, &set.outputs, &dir.join("result.csv")).expect("compares")
+    }
+
+    #[test]
+    fn both_ways_give_the_same_bytes() {
+        let set = grouped();
+        assert_eq!(verdict(&set), Verdict::Equal { lines: 150 });
+        let result = std::fs::read_to_string(set.dir.path().join("result.csv")).expect("reads");
+        assert_eq!(result.lines().count(), 151);
+        let keys: Vec<&str> = result.lines().skip(1).filter_map(|l| l.split(',').next()).collect();
+        assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn one_changed_byte_is_found() {
+        let set = grouped();
+        let text = std::fs::read_to_string(&set.outputs[3]).expect("reads");
+        let at = text.rfind(',').expect("a comma") + 1;
+        std::fs::write(&set.outputs[3], format!("{}9{}", &text[..at], &text[at..])).expect("writes");
+        let Verdict::Differ { tasks, reference, .. } = verdict(&set) else { panic!("must differ") };
+        assert_ne!(tasks, reference);
+    }
+
+    #[test]
+    fn a_lost_row_is_found() {
+        let set = grouped();
+        let text = std::fs::read_to_string(&set.outputs[0]).expect("reads");
+        let cut = text.trim_end().rfind('\n').expect("lines") + 1;
+        std::fs::write(&set.outputs[0], &text[..cut]).expect("writes");
+        assert!(matches!(verdict(&set), Verdict::Differ { .. }));
+    }
+}

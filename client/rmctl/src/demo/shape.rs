@@ -1,0 +1,71 @@
+//! How skewed the generated data set is: how many keys fall into each partition, so that most need less than a slot's share of
+//! memory, a fifth of them three times as much, and one more than a whole executor holds.
+
+use headroom_types::Bytes;
+
+/// Memory of the grouping program before its first row: program, libraries, buffers. Measured.
+const BASE: Bytes = Bytes::from_mib(2);
+/// Memory for each key that is kept: its text, its values, its place in the tree. Measured.
+const PER_KEY: u64 = 141;
+
+/// What a partition needs, in hundredths of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// Less than a share.
+    Light,
+    /// Three times that: more than two shares, less than three.
+    Heavy,
+    /// More than an executor with four slots and its own reserve.
+    Mega,
+}
+
+impl Weight {
+    /// Hundredths of a share.
+    pub(crate) fn hundredths(self) -> u64 {
+        match self {
+            Weight::Light => 78,
+            Weight::Heavy => 240,
+            Weight::Mega => 530,
+        }
+    }
+}
+
+/// The weight of each partition.
+pub(crate) fn weights(partitions: u32) -> Vec<Weight> {
+    let mega = partitions / 2 + 1;
+    let weight = |i: u32| match i {
+        i if i == mega => Weight::Mega,
+        i if i % 5 == 2 => Weight::Heavy,
+        _ => Weight::Light,
+    };
+    (0..partitions).map(weight).collect()
+}
+
+/// How many keys make the grouping program need that much of `share`.
+pub(crate) fn keys(weight: Weight, share: Bytes) -> u64 {
+    share.mul_ratio(weight.hundredths(), 100).saturating_sub(BASE).get() / PER_KEY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_of_twenty_are_heavy_and_one_is_more_than_an_executor() {
+        let all = weights(20);
+        let count = |w: Weight| all.iter().filter(|x| **x == w).count();
+        assert_eq!((count(Weight::Light), count(Weight::Heavy), count(Weight::Mega)), (15, 4, 1));
+        assert!(Weight::Heavy.hundredths() >= 3 * Weight::Light.hundredths());
+        for n in 6..=64 {
+            assert_eq!(weights(n).iter().filter(|w| **w == Weight::Mega).count(), 1, "{n} partitions");
+            assert!(weights(n).contains(&Weight::Heavy), "{n} partitions");
+        }
+    }
+
+    #[test]
+    fn keys_grow_with_the_share() {
+        let at = |mib| keys(Weight::Light, Bytes::from_mib(mib));
+        assert!(at(48) > at(32) && at(32) > 100_000);
+        assert_eq!(keys(Weight::Light, Bytes::from_mib(1)), 0, "a share smaller than the program itself holds no key");
+    }
+}

@@ -1,0 +1,175 @@
+//! The shuffle: one pass over a CSV file, each row to the file of its key's partition.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::{DemoError, at, partition};
+use crate::groupby::csv::{Reader, quoted};
+
+/// What went into one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Its place.
+    pub(crate) index: u32,
+    /// Its file.
+    pub(crate) path: PathBuf,
+    /// Rows without the header.
+    pub(crate) rows: u64,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+}
+
+/// Which columns of a file are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// To group by.
+    pub(crate) key: String,
+    /// The numbers.
+    pub(crate) value: String,
+}
+
+/// Finds the columns: those that were named, else the first one as key and the first other one that holds a number.
+pub(crate) fn columns(input: &Path, key: Option<&str>, value: Option<&str>) -> Result<Columns, DemoError> {
+    let mut reader = open(input)?;
+    let key = match key {
+        Some(name) => reader.column(name)?,
+        None => 0,
+    };
+    if !reader.advance()? {
+        return Err(DemoError::NoRows { path: input.to_owned() });
+    }
+    let value = match value {
+        Some(name) => reader.column(name)?,
+        None => (0..reader.header().len())
+            .find(|i| *i != key && reader.number(*i).is_ok())
+            .ok_or_else(|| DemoError::NoNumbers { path: input.to_owned(), line: reader.line() })?,
+    };
+    let name = |i: usize| reader.header().get(i).cloned().unwrap_or_default();
+    Ok(Columns { key: name(key), value: name(value) })
+}
+
+/// Opens a CSV file.
+pub(crate) fn open(input: &Path) -> Result<Reader<BufReader<File>>, DemoError> {
+    let file = File::open(input).map_err(at(input))?;
+    Ok(Reader::new(BufReader::with_capacity(1 << 18, file), input)?)
+}
+
+/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `tell` hears now and then how many bytes were written.
+pub(crate) fn split(
+    input: &Path,
+    columns: &Columns,
+    partitions: u32,
+    dir: &Path,
+    mut tell: impl FnMut(u64),
+) -> Result<Vec<Part>, DemoError> {
+    let mut reader = open(input)?;
+    let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
+    let mut writers = (0..partitions).map(|i| Writer::new(i, dir)).collect::<Result<Vec<_>, _>>()?;
+    let (mut rows, mut bytes) = (0u64, 0);
+    while reader.advance()? {
+        // Refused here with its line in the whole file, rather than by a task with its line in a part of it.
+        reader.number(value)?;
+        let key = reader.field(key)?;
+        let target = usize::try_from(partition(key.as_bytes(), partitions)).unwrap_or(0);
+        let line = format!("{},{}\n", quoted(key), reader.field(value)?.trim());
+        if let Some(writer) = writers.get_mut(target) {
+            writer.row(&line)?;
+        }
+        rows += 1;
+        bytes += line.len() as u64;
+        if rows.is_multiple_of(1 << 16) {
+            tell(bytes);
+        }
+    }
+    if rows == 0 {
+        return Err(DemoError::NoRows { path: input.to_owned() });
+    }
+    writers.into_iter().map(Writer::done).collect()
+}
+
+struct Writer {
+    part: Part,
+    out: BufWriter<File>,
+}
+
+impl Writer {
+    fn new(index: u32, dir: &Path) -> Result<Writer, DemoError> {
+        let path = dir.join(format!("part-{index}.csv"));
+        let file = File::create(&path).map_err(at(&path))?;
+        let mut writer = Writer { part: Part { index, path, rows: 0, bytes: 0 }, out: BufWriter::with_capacity(1 << 16, file) };
+        writer.row("key,value\n")?;
+        writer.part.rows = 0;
+        Ok(writer)
+    }
+    fn row(&mut self, line: &str) -> Result<(), DemoError> {
+        self.out.write_all(line.as_bytes()).map_err(at(&self.part.path))?;
+        self.part.rows += 1;
+        self.part.bytes += line.len() as u64;
+        Ok(())
+    }
+    fn done(mut self) -> Result<Part, DemoError> {
+        self.out.flush().map_err(at(&self.part.path))?;
+        Ok(self.part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("data.csv");
+        std::fs::write(&path, text).expect("writes");
+        (dir, path)
+    }
+
+    #[test]
+    fn every_row_arrives_once_beside_those_of_its_key() {
+        let rows: String = (0..1000).map(|i| format!("{},x,k{}\n", i, i % 37)).collect();
+        let (dir, path) = file(&format!("n,text,name\n{rows}"));
+        let columns = columns(&path, Some("name"), None).expect("columns");
+        assert_eq!(columns, Columns { key: "name".into(), value: "n".into() });
+        let parts = split(&path, &columns, 6, dir.path(), |_| {}).expect("splits");
+        assert_eq!(parts.iter().map(|p| p.rows).sum::<u64>(), 1000);
+        let mut seen = std::collections::BTreeSet::new();
+        for part in &parts {
+            let text = std::fs::read_to_string(&part.path).expect("reads");
+            assert_eq!(text.len() as u64, part.bytes);
+            for line in text.lines().skip(1) {
+                let (key, value) = line.split_once(',').expect("two fields");
+                assert_eq!(partition(key.as_bytes(), 6), part.index);
+                assert!(seen.insert(value.parse::<u32>().expect("number")));
+            }
+        }
+        assert_eq!(seen.len(), 1000);
+    }
+
+    #[test]
+    fn quoted_keys_stay_one_field() {
+        let (dir, path) = file("key,value\n\"a,b\",1\n\"a,b\",2\n");
+        let columns = columns(&path, None, None).expect("columns");
+        let parts = split(&path, &columns, 1, dir.path(), |_| {}).expect("splits");
+        assert_eq!(std::fs::read_to_string(&parts[0].path).expect("reads"), "key,value\n\"a,b\",1\n\"a,b\",2\n");
+    }
+
+    #[test]
+    fn bad_files_are_told_with_their_line() {
+        let told = |text: &str, key: Option<&str>, value: Option<&str>| {
+            let (dir, path) = file(text);
+            let columns = columns(&path, key, value).map_err(|e| e.to_string())?;
+            split(&path, &columns, 6, dir.path(), |_| {}).map(|_| ()).map_err(|e| e.to_string())
+        };
+        let contains = |r: Result<(), String>, part: &str| {
+            let text = r.expect_err(part);
+            assert!(text.contains(part), "{text}");
+        };
+        contains(told("", None, None), "is empty");
+        contains(told("a,b\n", None, None), "has a header and no rows");
+        contains(told("a,b\n1,2\n", Some("c"), None), "has no column \"c\"; it has a, b");
+        contains(told("a,b\nx,y\n", None, None), ":2: no column but the key's holds a number here");
+        contains(told("a,b\nx,1\ny,z\n", None, None), ":3: column \"b\" holds \"z\"");
+        contains(told("a,b\nx,1\ny\n", None, None), ":3: the record has 1 field, the header has 2");
+    }
+}

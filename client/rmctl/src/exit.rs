@@ -1,0 +1,203 @@
+//! How a call ends: the closed set of exit codes, and failures that carry one sentence and what to do next.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use headroom_client::ClientError;
+use headroom_types::Charge;
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::error::Code;
+use headroom_wire::v1::job::TaskState;
+
+/// Exit codes. A number is never given a second meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// A job or a call failed.
+    Failed = 1,
+    /// The arguments or a file are wrong.
+    Usage = 2,
+    /// No such job, task, node or container.
+    NotFound = 3,
+    /// The state of the thing does not allow it.
+    Conflict = 4,
+    /// Not allowed.
+    Auth = 5,
+    /// No resource manager answers.
+    Unreachable = 6,
+    /// No node could ever give what it asks.
+    Never = 7,
+    /// `wait` waited long enough.
+    WaitTimeout = 8,
+    /// The job failed for memory and there was no larger size to try.
+    OomExhausted = 9,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+impl Exit {
+    /// How a call ends that waited for this application.
+    pub(crate) fn of_app(app: &AppView) -> Exit {
+        match app.state {
+            AppState::Finished => Exit::Ok,
+            AppState::Failed if exhausted(app) => Exit::OomExhausted,
+            AppState::Failed | AppState::Killed => Exit::Failed,
+            AppState::Accepted | AppState::Running | AppState::Finishing => Exit::WaitTimeout,
+        }
+    }
+}
+
+/// True when a task was given up after a memory failure of its own.
+fn exhausted(app: &AppView) -> bool {
+    let given_up = app.job.iter().flat_map(|job| &job.tasks).filter(|t| t.state == TaskState::Failed);
+    let mut last = given_up.filter_map(|t| t.attempts.last()?.reason);
+    last.any(|reason| reason.charge() == Charge::Memory)
+}
+
+/// A call that did not do what it should: one sentence, and lines of help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    exit: Exit,
+    code: Option<Code>,
+    sentence: String,
+    help: Vec<String>,
+    plain: bool,
+}
+
+impl Failure {
+    /// A failure told by `sentence`, which names the thing.
+    pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
+        Failure { exit, code: None, sentence: sentence.into(), help: Vec::new(), plain: false }
+    }
+    /// The same with one more thing to do about it.
+    #[must_use]
+    pub(crate) fn help(mut self, line: impl Into<String>) -> Self {
+        self.help.push(line.into());
+        self
+    }
+    /// A text that is already laid out for people, such as the mistakes of a job file.
+    pub(crate) fn laid_out(exit: Exit, text: String) -> Self {
+        Failure { plain: true, ..Failure::new(exit, text) }
+    }
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+    /// The sentence alone.
+    #[cfg(test)]
+    pub(crate) fn sentence(&self) -> &str {
+        &self.sentence
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.plain {
+            return f.write_str(self.sentence.trim_end());
+        }
+        match self.code {
+            Some(code) => write!(f, "error[{code}]: {}", self.sentence)?,
+            None => write!(f, "error: {}", self.sentence)?,
+        }
+        self.help.iter().try_for_each(|line| write!(f, "\nhelp: {line}"))
+    }
+}
+impl std::error::Error for Failure {}
+
+impl From<ClientError> for Failure {
+    fn from(e: ClientError) -> Failure {
+        if e.unreachable() {
+            let cause = e.root_cause();
+            return Failure::new(Exit::Unreachable, format!("{e}: {cause}"))
+                .help("is it running? `rmctl dev` starts a cluster on this machine")
+                .help("name another one with --addr URL or HEADROOM_ADDR");
+        }
+        match &e {
+            ClientError::Problem(problem) => {
+                let failure = Failure::new(exit_of(problem.code), problem.detail.clone());
+                Failure { code: Some(problem.code), help: problem.hints.clone(), ..failure }
+            }
+            ClientError::Address { .. } => Failure::new(Exit::Usage, e.to_string()),
+            ClientError::Answer { what, .. } if what.contains("401") || what.contains("403") => {
+                Failure::new(Exit::Auth, e.to_string())
+            }
+            ClientError::Answer { .. } | ClientError::Unreachable { .. } => {
+                Failure::new(Exit::Failed, e.to_string()).help("is this the address of a resource manager of the same version?")
+            }
+        }
+    }
+}
+
+fn exit_of(code: Code) -> Exit {
+    match code {
+        Code::HR0400 | Code::HR0413 => Exit::Usage,
+        Code::HR0404 => Exit::NotFound,
+        Code::HR0409 | Code::HR0410 | Code::HR0411 => Exit::Conflict,
+        Code::HR0422 => Exit::Never,
+        Code::HR0429 | Code::HR0503 => Exit::Unreachable,
+        Code::HR0500 => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+    use headroom_wire::v1::error::Problem;
+
+    #[test]
+    fn every_code_has_its_exit() {
+        let cases = [
+            (Code::HR0400, 2),
+            (Code::HR0404, 3),
+            (Code::HR0409, 4),
+            (Code::HR0410, 4),
+            (Code::HR0411, 4),
+            (Code::HR0413, 2),
+            (Code::HR0422, 7),
+            (Code::HR0429, 6),
+            (Code::HR0500, 1),
+            (Code::HR0503, 6),
+        ];
+        for (code, exit) in cases {
+            let failure = Failure::from(ClientError::Problem(Box::new(Problem::new(code, "x"))));
+            assert_eq!(failure.exit() as u8, exit, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_problem_is_told_with_its_code_and_hints() {
+        let problem = Problem::new(Code::HR0404, "there is no job sort.9").hint("rmctl ps lists them");
+        let text = Failure::from(ClientError::Problem(Box::new(problem))).to_string();
+        assert_eq!(text, "error[HR0404]: there is no job sort.9\nhelp: rmctl ps lists them");
+    }
+
+    #[test]
+    fn a_silent_stream_counts_as_unreachable() {
+        let silent = ClientError::Answer { url: "http://rm".into(), what: "nothing for 20 s".into() };
+        assert_eq!(Failure::from(silent).exit(), Exit::Unreachable);
+        let denied = ClientError::Answer { url: "http://rm".into(), what: "status 403 Forbidden".into() };
+        assert_eq!(Failure::from(denied).exit(), Exit::Auth);
+    }
+
+    #[test]
+    fn a_job_that_ran_out_of_sizes_ends_with_nine() {
+        let mut app = fixture::app();
+        app.state = AppState::Failed;
+        assert_eq!(Exit::of_app(&app), Exit::Failed, "no task was given up");
+        let row = fixture::task_given_up();
+        app.job.as_mut().expect("has a job").tasks.push(row);
+        assert_eq!(Exit::of_app(&app) as u8, 9);
+        app.state = AppState::Finished;
+        assert_eq!(Exit::of_app(&app), Exit::Ok);
+        app.state = AppState::Killed;
+        assert_eq!(Exit::of_app(&app), Exit::Failed);
+        app.state = AppState::Running;
+        assert_eq!(Exit::of_app(&app) as u8, 8);
+    }
+}

@@ -1,0 +1,275 @@
+//! A reader of comma-separated values as RFC 4180 has them: a header, quotes with `""` for one, line ends of both kinds.
+//! One record is in memory at a time. Every mistake is told with its file and line.
+
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+
+/// Longest record accepted. Bytes.
+const MOST: usize = 1 << 20;
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CsvError {
+    /// It cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// The result cannot be written.
+    #[error("{} cannot be written: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    /// There is not even a header.
+    #[error("{} is empty: its first line must name the columns", path.display())]
+    Empty { path: PathBuf },
+    /// The header does not name the column.
+    #[error("{} has no column {column:?}; it has {}", path.display(), have.join(", "))]
+    NoColumn { path: PathBuf, column: String, have: Vec<String> },
+    /// A record is shorter or longer than the header.
+    #[error("{}:{line}: the record has {got} field{}, the header has {want}", path.display(), if *got == 1 { "" } else { "s" })]
+    Fields { path: PathBuf, line: u64, got: usize, want: usize },
+    /// A field should be a number.
+    #[error("{}:{line}: column {column:?} holds {text:?}, which is not a finite number", path.display())]
+    NotNumber { path: PathBuf, line: u64, column: String, text: String },
+    /// A quote was opened and never closed.
+    #[error("{}:{line}: the quote that opens in this record is never closed", path.display())]
+    Unclosed { path: PathBuf, line: u64 },
+    /// Something follows a closing quote.
+    #[error("{}:{line}: a closing quote must be followed by a comma or the end of the line", path.display())]
+    AfterQuote { path: PathBuf, line: u64 },
+    /// Not text.
+    #[error("{}:{line}: the record is not UTF-8 text", path.display())]
+    NotText { path: PathBuf, line: u64 },
+    /// Too long to be a record.
+    #[error("{}:{line}: the record is longer than {MOST} bytes", path.display())]
+    TooLong { path: PathBuf, line: u64 },
+}
+
+/// Reads records one by one.
+#[derive(Debug)]
+pub(crate) struct Reader<R> {
+    from: R,
+    path: PathBuf,
+    header: Vec<String>,
+    /// The record as read, quotes and all.
+    raw: Vec<u8>,
+    /// Its fields without quotes, one behind the other, and where each ends.
+    fields: Vec<u8>,
+    ends: Vec<usize>,
+    /// The line on which the record begins, and how many lines were read.
+    line: u64,
+    lines: u64,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the header.
+    pub(crate) fn new(from: R, path: &Path) -> Result<Self, CsvError> {
+        let (header, raw, fields, ends) = Default::default();
+        let mut reader = Reader { from, path: path.to_owned(), header, raw, fields, ends, line: 0, lines: 0 };
+        if !reader.record()? {
+            return Err(CsvError::Empty { path: reader.path });
+        }
+        let names: Result<Vec<String>, CsvError> = (0..reader.ends.len()).map(|i| reader.field(i).map(str::to_owned)).collect();
+        reader.header = names?;
+        if let Some(first) = reader.header.first_mut() {
+            *first = first.trim_start_matches('\u{feff}').to_owned();
+        }
+        Ok(reader)
+    }
+
+    /// The names of the columns.
+    #[cfg(any(test, feature = "dev"))]
+    pub(crate) fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    /// The line on which the current record begins.
+    #[cfg(any(test, feature = "dev"))]
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Which column has that name.
+    pub(crate) fn column(&self, name: &str) -> Result<usize, CsvError> {
+        let missing = || CsvError::NoColumn { path: self.path.clone(), column: name.to_owned(), have: self.header.clone() };
+        self.header.iter().position(|h| h == name).ok_or_else(missing)
+    }
+
+    /// Goes to the next record; `false` at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool, CsvError> {
+        let there = self.record()?;
+        if there && self.ends.len() != self.header.len() {
+            return Err(CsvError::Fields {
+                path: self.path.clone(),
+                line: self.line,
+                got: self.ends.len(),
+                want: self.header.len(),
+            });
+        }
+        Ok(there)
+    }
+
+    /// A field of the current record.
+    pub(crate) fn field(&self, column: usize) -> Result<&str, CsvError> {
+        let start = column.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let bytes = self.ends.get(column).and_then(|end| self.fields.get(start..*end)).unwrap_or_default();
+        std::str::from_utf8(bytes).map_err(|_| CsvError::NotText { path: self.path.clone(), line: self.line })
+    }
+
+    /// A field of the current record as a finite number.
+    pub(crate) fn number(&self, column: usize) -> Result<f64, CsvError> {
+        let text = self.field(column)?;
+        let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        number.ok_or_else(|| CsvError::NotNumber {
+            path: self.path.clone(),
+            line: self.line,
+            column: self.header.get(column).cloned().unwrap_or_default(),
+            text: text.chars().take(40).collect(),
+        })
+    }
+
+    /// Reads one record; lines that hold nothing are passed over.
+    fn record(&mut self) -> Result<bool, CsvError> {
+        self.raw.clear();
+        loop {
+            if !self.more()? {
+                return Ok(false);
+            }
+            self.line = self.lines;
+            if !trimmed(&self.raw).is_empty() {
+                break;
+            }
+            self.raw.clear();
+        }
+        while self.raw.iter().filter(|b| **b == b'"').count() % 2 == 1 {
+            if !self.more()? {
+                return Err(CsvError::Unclosed { path: self.path.clone(), line: self.line });
+            }
+        }
+        self.split()?;
+        Ok(true)
+    }
+
+    /// Appends one more line to the record.
+    fn more(&mut self) -> Result<bool, CsvError> {
+        let path = &self.path;
+        let room = u64::try_from(MOST + 1).unwrap_or(u64::MAX);
+        let read = io::Read::take(&mut self.from, room).read_until(b'\n', &mut self.raw);
+        let n = read.map_err(|source| CsvError::Read { path: path.clone(), source })?;
+        self.lines += u64::from(n > 0);
+        if self.raw.len() > MOST {
+            return Err(CsvError::TooLong { path: path.clone(), line: self.line.max(self.lines) });
+        }
+        Ok(n > 0)
+    }
+
+    fn split(&mut self) -> Result<(), CsvError> {
+        self.fields.clear();
+        self.ends.clear();
+        let record = trimmed(&self.raw);
+        if !record.contains(&b'"') {
+            for field in record.split(|b| *b == b',') {
+                self.fields.extend_from_slice(field);
+                self.ends.push(self.fields.len());
+            }
+            return Ok(());
+        }
+        let mut rest = Some(record);
+        while let Some(text) = rest {
+            rest = match text.strip_prefix(b"\"") {
+                Some(inside) => unquote(inside, &mut self.fields)
+                    .ok_or_else(|| CsvError::AfterQuote { path: self.path.clone(), line: self.line })?,
+                None => plain(text, &mut self.fields),
+            };
+            self.ends.push(self.fields.len());
+        }
+        Ok(())
+    }
+}
+
+/// Without its line end.
+fn trimmed(raw: &[u8]) -> &[u8] {
+    let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
+    raw.strip_suffix(b"\r").unwrap_or(raw)
+}
+
+/// Takes a field up to the next comma; answers what follows it, or nothing at the end.
+fn plain<'a>(text: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
+    let comma = text.iter().position(|b| *b == b',');
+    out.extend_from_slice(&text[..comma.unwrap_or(text.len())]);
+    comma.map(|at| &text[at + 1..])
+}
+
+/// Takes a field up to its closing quote; answers what follows the comma. `None` when something else follows the quote.
+fn unquote<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
+    loop {
+        let at = text.iter().position(|b| *b == b'"')?;
+        out.extend_from_slice(&text[..at]);
+        text = &text[at + 1..];
+        match text.first() {
+            None => return Some(None),
+            Some(b',') => return Some(Some(&text[1..])),
+            Some(b'"') => {
+                out.push(b'"');
+                text = &text[1..];
+            }
+            Some(_) => return None,
+        }
+    }
+}
+
+/// A field as it must be written.
+pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")).into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(text: &str) -> Result<Vec<Vec<String>>, CsvError> {
+        let mut reader = Reader::new(text.as_bytes(), Path::new("x.csv"))?;
+        let mut rows = vec![reader.header().to_vec()];
+        while reader.advance()? {
+            let row: Result<Vec<String>, CsvError> = (0..rows[0].len()).map(|i| reader.field(i).map(str::to_owned)).collect();
+            rows.push(row?);
+        }
+        Ok(rows)
+    }
+
+    #[test]
+    fn quotes_line_ends_and_empty_lines() {
+        let rows = all("\u{feff}a,b\r\n1,\"x, \"\"y\"\"\nz\"\r\n\r\n,\n\"\",2").expect("reads");
+        assert_eq!(rows, [["a", "b"], ["1", "x, \"y\"\nz"], ["", ""], ["", "2"]]);
+    }
+
+    #[test]
+    fn lines_are_counted_through_quoted_ones() {
+        let mut reader = Reader::new("a\n\"x\ny\"\nz\n".as_bytes(), Path::new("x.csv")).expect("header");
+        assert!(reader.advance().expect("reads") && reader.line() == 2);
+        assert!(reader.advance().expect("reads") && reader.line() == 4);
+    }
+
+    #[test]
+    fn broken_records_are_told_with_their_line() {
+        let told = |text: &str| all(text).expect_err(text).to_string();
+        assert_eq!(told("a,b\n1,2,3\n"), "x.csv:2: the record has 3 fields, the header has 2");
+        assert_eq!(told("a\nb\n\"c\n"), "x.csv:3: the quote that opens in this record is never closed");
+        assert_eq!(told("a\n\"b\"c\n"), "x.csv:2: a closing quote must be followed by a comma or the end of the line");
+        assert!(told(&format!("a\n{}\n", "x".repeat(MOST + 1))).contains("x.csv:2: the record is longer"));
+        let bytes = b"a\n\xff\n";
+        let mut reader = Reader::new(&bytes[..], Path::new("x.csv")).expect("header");
+        assert!(reader.advance().expect("reads"));
+        assert!(reader.field(0).expect_err("not text").to_string().contains("x.csv:2: the record is not UTF-8"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_is_read_back(fields in proptest::collection::vec("[a-z,\"\n\r ]{0,12}", 1..5)) {
+            let header: Vec<String> = (0..fields.len()).map(|i| format!("c{i}")).collect();
+            let record: Vec<_> = fields.iter().map(|f| quoted(f)).collect();
+            // A record of one empty field is an empty line, which is passed over.
+            prop_assume!(fields.len() > 1 || !fields[0].is_empty());
+            let rows = all(&format!("{}\n{}\n", header.join(","), record.join(","))).expect("reads");
+            prop_assert_eq!(&rows[1], &fields);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The one line that is redrawn while a job runs: on a terminal only. Lines printed meanwhile go above it.
+
+use headroom_wire::v1::job::JobTotals;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::term::Term;
+
+/// A progress line, or nothing when standard error is no terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// A line that counts tasks.
+    pub(crate) fn tasks(term: &Term) -> Self {
+        Progress::new(term, "{spinner} {bar:24} {pos}/{len} {msg}")
+    }
+    /// A line that counts bytes.
+    #[cfg(feature = "dev")]
+    pub(crate) fn bytes(term: &Term, what: &str) -> Self {
+        let progress = Progress::new(term, "{spinner} {bar:24} {msg} {binary_bytes} of {binary_total_bytes}");
+        if let Some(bar) = &progress.bar {
+            bar.set_message(what.to_owned());
+        }
+        progress
+    }
+
+    /// A line that counts something else.
+    #[cfg(feature = "dev")]
+    pub(crate) fn keys(term: &Term, what: &str) -> Self {
+        let progress = Progress::new(term, "{spinner} {bar:24} {msg} {percent}%");
+        if let Some(bar) = &progress.bar {
+            bar.set_message(what.to_owned());
+        }
+        progress
+    }
+
+    fn new(term: &Term, template: &str) -> Self {
+        let style = ProgressStyle::with_template(template).ok().filter(|_| term.live);
+        let bar = style.map(|style| {
+            let bar = ProgressBar::new(0);
+            bar.set_style(style.progress_chars("█▒·"));
+            bar
+        });
+        Progress { bar }
+    }
+
+    /// Shows how many tasks are in which state.
+    pub(crate) fn show(&self, t: &JobTotals) {
+        let Some(bar) = &self.bar else { return };
+        let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
+        bar.set_length(u64::from(t.tasks));
+        bar.set_position(u64::from(t.done));
+        bar.set_message(format!(
+            "✓ {} done  ▶ {} running  … {waiting} waiting  ✗ {} kills, {} failed",
+            t.done, t.running, t.memory_kills, t.failed
+        ));
+        bar.tick();
+    }
+
+    /// Shows how far it is.
+    #[cfg(feature = "dev")]
+    pub(crate) fn at(&self, position: u64, length: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(length);
+            bar.set_position(position);
+        }
+    }
+
+    /// Prints something above the line.
+    pub(crate) fn above(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

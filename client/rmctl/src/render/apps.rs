@@ -1,0 +1,91 @@
+//! All jobs, newest first.
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::apps::{AppState, AppView};
+
+use super::Paint;
+use super::figures::{short, span};
+use super::table::{Table, cut};
+
+/// Jobs shown unless the screen is wide.
+const MOST: usize = 30;
+
+/// The whole screen.
+pub(crate) fn screen(apps: &[AppView], now: UnixMillis, wide: bool, paint: Paint) -> String {
+    if apps.is_empty() {
+        return "no jobs yet\nnext: rmctl submit FILE · rmctl demo\n".to_owned();
+    }
+    let mut headers = vec!["JOB", "STATE", ">CTR", ">MEMORY", ">PENDING", "USER", ">AGE", ">TOOK"];
+    if wide {
+        headers.extend(["QUEUE", ">PRIORITY", "MASTER"]);
+    }
+    headers.push("NOTE");
+    let mut sorted: Vec<&AppView> = apps.iter().collect();
+    sorted.sort_by(|a, b| b.id.cmp(&a.id));
+    let mut table = Table::new(&headers);
+    let most = if wide { usize::MAX } else { MOST };
+    for app in sorted.iter().take(most) {
+        table.row(cells(app, now, wide, paint));
+    }
+    let more = sorted.len().saturating_sub(most);
+    let more = if more > 0 { format!("… {more} older ones: rmctl ps -o wide\n") } else { String::new() };
+    let newest = sorted.first().map(|a| a.id.to_string()).unwrap_or_default();
+    format!("{}{more}{}\n", table.text(), paint.dim(&format!("next: rmctl ps {newest}")))
+}
+
+fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+    let took = a.ended.map_or_else(|| "–".to_owned(), |end| span(end.since(a.submitted)));
+    let mut cells = vec![a.id.to_string(), state(a.state, paint), a.containers.to_string(), short(a.memory)];
+    cells.extend([a.pending.to_string(), a.user.clone(), span(now.since(a.submitted)), took]);
+    if wide {
+        let master = if a.managed { format!("managed, attempt {}", a.attempt) } else { "unmanaged".to_owned() };
+        cells.extend([a.queue.to_string(), a.priority.to_string(), master]);
+    }
+    cells.push(if wide { a.diagnostics.clone() } else { cut(&a.diagnostics, 60) });
+    cells
+}
+
+/// A state with its glyph.
+pub(crate) fn state(state: AppState, paint: Paint) -> String {
+    match state {
+        AppState::Accepted => paint.dim("… accepted"),
+        AppState::Running => paint.live("▶ running"),
+        AppState::Finishing => paint.live("▶ finishing"),
+        AppState::Finished => paint.good("✓ finished"),
+        AppState::Failed => paint.bad("✗ failed"),
+        AppState::Killed => paint.bad("✗ killed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn jobs_in_every_state() {
+        let states = [AppState::Accepted, AppState::Running, AppState::Finished, AppState::Failed, AppState::Killed];
+        let apps: Vec<AppView> = (1u32..).zip(states).map(|(seq, state)| in_state(seq, state)).collect();
+        insta::assert_snapshot!(screen(&apps, fixture::NOW, false, Paint::PLAIN));
+        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, true, Paint::PLAIN));
+    }
+
+    fn in_state(seq: u32, state: AppState) -> AppView {
+        let mut app = fixture::app();
+        app.id = headroom_types::AppId::new("sort".parse().expect("name"), seq);
+        app.state = state;
+        if state.is_final() {
+            app.ended = Some(UnixMillis(fixture::START + 61_000));
+            (app.containers, app.pending, app.memory) = (0, 0, headroom_types::Bytes::ZERO);
+        }
+        if state == AppState::Failed {
+            app.diagnostics = "group/4 was killed 4 times at 32 MiB; mode fixed does not try a larger size".into();
+        }
+        app
+    }
+
+    #[test]
+    fn no_jobs_says_how_to_get_one() {
+        assert!(screen(&[], fixture::NOW, false, Paint::PLAIN).contains("rmctl submit"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Bars of block characters.
+
+use headroom_types::Bytes;
+
+/// Heap granted.
+pub(crate) const HEAP: char = '█';
+/// Overhead granted.
+pub(crate) const OVERHEAD: char = '▒';
+/// Free.
+pub(crate) const FREE: char = '·';
+
+/// A bar of `width` characters that stands for `whole`: heap, then overhead, then free. What is there shows as at least one
+/// character while there is room.
+pub(crate) fn stacked(heap: Bytes, overhead: Bytes, whole: Bytes, width: usize) -> String {
+    let cells = |b: Bytes| -> usize {
+        let exact = b.mul_ratio(u64::try_from(width).unwrap_or(u64::MAX), whole.get()).get();
+        usize::try_from(exact).unwrap_or(width).min(width)
+    };
+    let at_least_one = |b: Bytes, n: usize| if b.is_zero() || whole.is_zero() { 0 } else { n.max(1) };
+    let heap_cells = at_least_one(heap, cells(heap)).min(width);
+    let both = at_least_one(overhead, cells(heap.saturating_add(overhead)).saturating_sub(heap_cells)) + heap_cells;
+    let over_cells = both.min(width) - heap_cells;
+    let free = width - heap_cells - over_cells;
+    [(HEAP, heap_cells), (OVERHEAD, over_cells), (FREE, free)].iter().flat_map(|(c, n)| std::iter::repeat_n(*c, *n)).collect()
+}
+
+/// How wide a node's bar is where the largest node's is `most`.
+pub(crate) fn scaled(size: Bytes, largest: Bytes, most: usize) -> usize {
+    let n = size.mul_ratio(u64::try_from(most).unwrap_or(1), largest.get()).get();
+    usize::try_from(n).unwrap_or(most).clamp(1, most.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::Bytes;
+
+    fn bar(heap: u64, overhead: u64, whole: u64) -> String {
+        stacked(Bytes::from_mib(heap), Bytes::from_mib(overhead), Bytes::from_mib(whole), 10)
+    }
+
+    #[test]
+    fn parts_are_in_proportion() {
+        assert_eq!(bar(50, 20, 100), "█████▒▒···");
+        assert_eq!(bar(0, 0, 100), "··········");
+        assert_eq!(bar(90, 10, 100), "█████████▒");
+    }
+
+    #[test]
+    fn little_is_still_seen_and_too_much_does_not_overflow() {
+        assert_eq!(bar(1, 0, 100), "█·········");
+        assert_eq!(bar(1, 1, 100), "█▒········");
+        assert_eq!(bar(200, 50, 100), "██████████");
+        assert_eq!(bar(0, 0, 0), "··········");
+        assert_eq!(bar(5, 5, 0).chars().count(), 10);
+    }
+}

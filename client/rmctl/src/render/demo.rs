@@ -1,0 +1,239 @@
+//! What a demonstration showed: one table, or one JSON object.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_types::{Bytes, Charge};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::{JobTotals, Mode};
+use serde::Serialize;
+
+use super::figures::{byte_time, fine_span, gib_seconds};
+use super::table::{Table, cut};
+use super::{Paint, count};
+use crate::demo::reference::Verdict;
+use crate::exit::Exit;
+
+/// One run of the job.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Which application it was.
+    pub(crate) app: String,
+    /// How memory failures were answered.
+    pub(crate) mode: Mode,
+    /// It did what it should.
+    pub(crate) finished: bool,
+    /// Why not.
+    pub(crate) diagnostics: String,
+    /// The comparison with the reference; `None` when there was no result.
+    pub(crate) result: Option<Verdict>,
+    /// Figures over all tasks.
+    pub(crate) totals: JobTotals,
+    /// Ended attempts that did not succeed, by verdict, with the tasks they hit.
+    pub(crate) verdicts: BTreeMap<String, Vec<String>>,
+    /// From submission to end.
+    pub(crate) wall: Duration,
+}
+
+impl Run {
+    /// What the last view of the application tells.
+    pub(crate) fn of(app: &AppView, mode: Mode, wall: Duration, result: Option<Verdict>) -> Run {
+        let job = app.job.clone().unwrap_or_default();
+        let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for attempt in job.tasks.iter().flat_map(|t| &t.attempts) {
+            if let Some(reason) = attempt.reason.filter(|r| r.charge() != Charge::Success) {
+                verdicts.entry(reason.to_string()).or_default().push(attempt.attempt.task.to_string());
+            }
+        }
+        let (id, finished) = (app.id.to_string(), app.state == AppState::Finished);
+        Run { app: id, mode, finished, diagnostics: app.diagnostics.clone(), result, totals: job.totals, verdicts, wall }
+    }
+    /// Its result is that of the reference, byte for byte.
+    pub(crate) fn equal(&self) -> bool {
+        matches!(self.result, Some(Verdict::Equal { .. }))
+    }
+}
+
+/// The run that tried the same size every time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fixed {
+    /// It finished all the same.
+    pub(crate) finished: bool,
+    /// Attempts killed for memory.
+    pub(crate) kills: u32,
+    /// From submission to end.
+    pub(crate) wall: Duration,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// What held the limits.
+    pub(crate) enforcer: String,
+    /// The data set was made to need escalation.
+    pub(crate) generated: bool,
+    /// Memory of one slot.
+    pub(crate) share: Bytes,
+    /// The run with escalation.
+    pub(crate) run: Run,
+    /// The run without; `None` when it was left out.
+    pub(crate) fixed: Option<Fixed>,
+}
+
+/// The object of `-o json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    finished: bool,
+    result_equal: bool,
+    enforcer: String,
+    kills: u32,
+    innocent_reruns: u32,
+    rerun_gib_s: f64,
+    fixed_mode: &'static str,
+    wall_s: f64,
+}
+
+impl Report {
+    /// The object of `-o json`.
+    pub(crate) fn json(&self) -> Summary {
+        let totals = &self.run.totals;
+        Summary {
+            finished: self.run.finished,
+            result_equal: self.run.equal(),
+            enforcer: self.enforcer.clone(),
+            kills: totals.memory_kills,
+            innocent_reruns: totals.innocent_reruns,
+            rerun_gib_s: rounded(gib_seconds(totals.rerun_byte_ms)),
+            fixed_mode: match self.fixed {
+                Some(Fixed { finished: true, .. }) => "finished",
+                Some(Fixed { finished: false, .. }) => "failed",
+                None => "skipped",
+            },
+            wall_s: rounded(self.run.wall.as_secs_f64()),
+        }
+    }
+
+    /// A demonstration succeeds when the job finished with the right result, and data made to need escalation was lost without.
+    pub(crate) fn exit(&self) -> Exit {
+        let needed = !self.generated || self.fixed.is_none_or(|f| !f.finished);
+        if self.run.finished && self.run.equal() && needed { Exit::Ok } else { Exit::Failed }
+    }
+}
+
+fn rounded(x: f64) -> f64 {
+    (x * 1000.0).round() / 1000.0
+}
+
+/// The whole screen.
+pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
+    let mut table = Table::new(&["MODE", "ENDED", ">KILLS", ">INNOCENT", ">RE-RUN", ">WALL", "RESULT"]);
+    let run = &report.run;
+    let ended = |ok: bool| if ok { paint.good("✓ finished") } else { paint.bad("✗ failed") };
+    table.row([
+        run.mode.as_str().to_owned(),
+        ended(run.finished),
+        run.totals.memory_kills.to_string(),
+        run.totals.innocent_reruns.to_string(),
+        byte_time(run.totals.rerun_byte_ms),
+        fine_span(run.wall),
+        result(run, paint),
+    ]);
+    if let Some(fixed) = report.fixed {
+        let said = if fixed.finished { "finished without escalation" } else { "lost, as expected" };
+        let (kills, wall) = (fixed.kills.to_string(), fine_span(fixed.wall));
+        table.row(["fixed".to_owned(), ended(fixed.finished), kills, "–".into(), "–".into(), wall, said.into()]);
+    }
+    let mut text = table.text();
+    text.push_str(&verdicts(run));
+    let label = if report.enforcer.contains("poll") { " (not kernel-enforced)" } else { "" };
+    text.push_str(&format!("share of a slot {} · enforcer {}{label}\n", report.share, report.enforcer));
+    if !run.diagnostics.is_empty() && !run.finished {
+        text.push_str(&format!("{}\n", run.diagnostics));
+    }
+    if report.generated && report.fixed.is_some_and(|f| f.finished) {
+        let note = "mode fixed was expected to lose this job and did not: this cluster did not hold the tasks to their shares";
+        text.push_str(&format!("{} {note}\n", paint.warn("!")));
+    }
+    text
+}
+
+fn result(run: &Run, paint: Paint) -> String {
+    match &run.result {
+        Some(Verdict::Equal { lines }) => paint.good(&format!("✓ {lines} lines equal to the reference, byte for byte")),
+        Some(Verdict::Differ { at, tasks, reference }) => {
+            let shown = |t: &Option<String>| t.as_deref().map_or("nothing".to_owned(), |t| cut(t.trim_end(), 40));
+            paint.bad(&format!("✗ line {at} is {} and should be {}", shown(tasks), shown(reference)))
+        }
+        None => "none".to_owned(),
+    }
+}
+
+/// Kills by verdict, with how often each task was hit.
+fn verdicts(run: &Run) -> String {
+    let mut table = Table::new(&["VERDICT", ">ATTEMPTS", "TASKS"]);
+    for (verdict, tasks) in &run.verdicts {
+        let mut times: BTreeMap<&str, u32> = BTreeMap::new();
+        for task in tasks {
+            *times.entry(task).or_default() += 1;
+        }
+        let shown: Vec<String> = times.iter().map(|(t, n)| if *n > 1 { format!("{t} ×{n}") } else { (*t).to_owned() }).collect();
+        table.row([verdict.clone(), tasks.len().to_string(), cut(&shown.join(", "), 90)]);
+    }
+    if run.verdicts.is_empty() {
+        return format!("no attempt failed in mode {} ({} ran)\n", run.mode.as_str(), count(run.totals.tasks, "task"));
+    }
+    table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn report() -> Report {
+        let mut app = fixture::app();
+        app.state = AppState::Finished;
+        let result = Some(Verdict::Equal { lines: 5_560_432 });
+        let run = Run::of(&app, Mode::Headroom, Duration::from_millis(14_300), result);
+        let fixed = Some(Fixed { finished: false, kills: 20, wall: Duration::from_millis(8_250) });
+        Report { enforcer: "cgroup1".into(), generated: true, share: Bytes::from_mib(32), run, fixed }
+    }
+
+    #[test]
+    fn a_job_repaired() {
+        insta::assert_snapshot!(outcome(&report(), Paint::PLAIN));
+        assert_eq!(report().exit(), Exit::Ok);
+    }
+
+    #[test]
+    fn the_object_for_machines() {
+        insta::assert_snapshot!(crate::render::json::line(&report().json()));
+    }
+
+    #[test]
+    fn what_did_not_go_as_hoped_is_said() {
+        let mut r = report();
+        r.fixed = Some(Fixed { finished: true, kills: 0, wall: Duration::from_secs(5) });
+        r.enforcer = "poll".into();
+        r.run.result = Some(Verdict::Differ { at: 7, tasks: Some("a,1,2,2\n".into()), reference: None });
+        r.run.verdicts.clear();
+        insta::assert_snapshot!(outcome(&r, Paint::PLAIN));
+        assert_eq!(r.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn success_needs_all_of_it() {
+        let with = |change: fn(&mut Report)| {
+            let mut r = report();
+            change(&mut r);
+            r.exit()
+        };
+        assert_eq!(with(|r| r.run.finished = false), Exit::Failed);
+        assert_eq!(with(|r| r.run.result = None), Exit::Failed);
+        assert_eq!(with(|r| r.fixed = Some(Fixed { finished: true, kills: 0, wall: Duration::ZERO })), Exit::Failed);
+        assert_eq!(
+            with(|r| (r.generated, r.fixed) = (false, Some(Fixed { finished: true, kills: 0, wall: Duration::ZERO }))),
+            Exit::Ok
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! One attempt that ended: verdict, what happened, evidence, what was done, what would cure it.
+
+use headroom_types::{Certainty, Charge, Diagnosis, Dimension, ExitReason};
+use headroom_wire::v1::apps::{AppView, ContainerView};
+use headroom_wire::v1::job::{AttemptRow, JobView, TaskRow, TaskState};
+
+use super::figures::{fine_span, short, short_or_dash, span, time_of_day};
+use super::table::{Table, wrap};
+use super::timeline::{self, End};
+use super::{Paint, apps, evidence, job};
+
+/// Columns of the labels on the left.
+const LABEL: usize = 10;
+/// Columns of the chart.
+const CHART: usize = 64;
+
+/// One attempt.
+pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usize, paint: Paint) -> String {
+    let mut page = Page { text: String::new(), width };
+    page.block("VERDICT", &verdict(a, paint));
+    page.wrapped("WHAT", &what(a));
+    match &a.evidence {
+        Some(e) => page.lines("EVIDENCE", &evidence::lines(e)),
+        None if a.reason.is_some() => page.wrapped("EVIDENCE", "none was kept"),
+        None => page.wrapped("EVIDENCE", &so_far(a)),
+    }
+    let end = if charge(a) == Some(Charge::Memory) { End::Killed } else { End::Other };
+    for line in timeline::chart(&a.timeline, end, CHART.min(width.saturating_sub(LABEL + 20)), paint) {
+        page.text.push_str(&format!("{}{line}\n", " ".repeat(LABEL - 3)));
+    }
+    if a.ended.is_some() && charge(a) != Some(Charge::Success) {
+        page.wrapped("DID", &did(task, a));
+    }
+    if matches!(charge(a), Some(Charge::Memory | Charge::Plain)) || !a.diagnosis.is_empty() {
+        page.lines("FIX", &fixes(&a.diagnosis));
+    }
+    if let Some(tail) = tail(&a.log_tail) {
+        page.lines("STDERR", &tail);
+    }
+    let id = format!("{}/{}", app.id, a.attempt);
+    page.block("SEE", &paint.dim(&format!("rmctl logs {id} --stderr --tail 50 · rmctl ps {}", app.id)));
+    page.text
+}
+
+/// A job: what failed, one line for each attempt that did, the newest last.
+pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
+    let mut text = format!("{}  {}", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
+    text.push_str(&if app.diagnostics.is_empty() { "\n".to_owned() } else { format!(" · {}\n", app.diagnostics) });
+    let Some(view) = &app.job else {
+        let see = format!("rmctl logs {} --master --stderr", app.id);
+        return text + "its master has not told of any task\n" + &paint.dim(&format!("next: {see}")) + "\n";
+    };
+    text.push_str(&job::figures(&view.totals));
+    let failed = failures(view);
+    if failed.is_empty() {
+        return text + "nothing to diagnose: no attempt has failed\n" + &paint.dim(&format!("next: rmctl ps {}", app.id)) + "\n";
+    }
+    let mut table = Table::new(&["ATTEMPT", "VERDICT", ">LIMIT", ">PEAK", ">AFTER", "NODE", "DECIDED"]);
+    for a in &failed {
+        let ran = a.ended.map(|e| fine_span(e.since(a.started))).unwrap_or_default();
+        let reason = a.reason.map(|r| r.to_string()).unwrap_or_default();
+        let cells = [a.attempt.to_string(), reason, short(a.profile.memory()), short_or_dash(a.peak), ran];
+        table.row(cells.into_iter().chain([a.node.to_string(), a.decision.clone()]));
+    }
+    text.push_str(&table.text());
+    let first = worst(view).or_else(|| failed.last().copied());
+    let see = first.map(|a| format!("next: rmctl diagnose {}/{}", app.id, a.attempt)).unwrap_or_default();
+    text + &paint.dim(&see) + "\n"
+}
+
+/// A container as far as the resource manager knows it.
+pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
+    let whose = c.request.as_ref().map_or_else(|| "its application master".to_owned(), |r| format!("request {r}"));
+    let verdict = c.reason.map_or_else(|| format!("{}: it has not ended", c.state), |r| format!("{r}: {}", r.sentence()));
+    let used = c.used.map(|u| format!(" · last seen using {u}")).unwrap_or_default();
+    format!(
+        "VERDICT   {verdict}\nWHAT      {} on {} for {whose}\nEVIDENCE  size {}{used}\nSEE       {}\n",
+        c.id,
+        c.node,
+        c.resource,
+        paint.dim(&format!("rmctl logs {} --stderr · rmctl diagnose {}", c.id, c.id.app))
+    )
+}
+
+/// Attempts that ended otherwise than well, in the order in which they ended.
+pub(crate) fn failures(view: &JobView) -> Vec<&AttemptRow> {
+    let bad = |a: &&AttemptRow| charge(a).is_some_and(|c| c != Charge::Success);
+    let mut found: Vec<&AttemptRow> = view.tasks.iter().flat_map(|t| &t.attempts).filter(bad).collect();
+    found.sort_by_key(|a| (a.ended, &a.attempt));
+    found
+}
+
+/// The last attempt of a task that was given up: what a diagnosis of the job is about.
+fn worst(view: &JobView) -> Option<&AttemptRow> {
+    view.tasks.iter().find(|t| t.state == TaskState::Failed).and_then(|t| t.attempts.last())
+}
+
+fn charge(a: &AttemptRow) -> Option<Charge> {
+    a.reason.map(|r| r.charge())
+}
+
+fn verdict(a: &AttemptRow, paint: Paint) -> String {
+    let Some(reason) = a.reason else {
+        return paint.live("▶ running");
+    };
+    let text = format!("{reason}: {}", reason.sentence());
+    let sure = a.diagnosis.first().map(|d| format!("  ({})", certainty(d.certainty))).unwrap_or_default();
+    match reason.charge() {
+        Charge::Success => paint.good(&format!("✓ {text}")),
+        Charge::Memory => format!("{}{sure}", paint.bad(&format!("✗ {text}"))),
+        Charge::Plain => paint.bad(&format!("✗ {text}")),
+        Charge::Free => paint.warn(&format!("↻ {text}; not charged to the task")),
+    }
+}
+
+fn what(a: &AttemptRow) -> String {
+    let place = format!("{} in {} on {}", a.attempt, a.container, a.node);
+    let size = format!("size {} in {} slot{}", a.profile, a.slots, if a.slots == 1 { "" } else { "s" });
+    let ran_out = a.dimension.map(|d| format!("; {} ran out", dimension(d))).unwrap_or_default();
+    match a.ended {
+        None => format!("{place}, {size}, since {} UTC", time_of_day(a.started)),
+        Some(end) => {
+            let how = exit(a.reason, a.evidence.as_ref().and_then(|e| e.signal));
+            format!("{place} ended {} UTC after {}{how}; {size}{ran_out}", time_of_day(end), fine_span(end.since(a.started)))
+        }
+    }
+}
+
+fn so_far(a: &AttemptRow) -> String {
+    let used = a.used.map(|u| format!("uses {u}")).unwrap_or_else(|| "its use is not known yet".to_owned());
+    let peak = a.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
+    format!("{used}{peak} of {}", a.profile.memory())
+}
+
+fn exit(reason: Option<ExitReason>, signal: Option<i32>) -> String {
+    match (reason.map(|r| r.charge()), signal) {
+        (Some(Charge::Memory), Some(9)) => " by SIGKILL of the kernel".to_owned(),
+        (_, Some(n)) => format!(" by signal {n}"),
+        (_, None) => String::new(),
+    }
+}
+
+fn dimension(d: Dimension) -> &'static str {
+    match d {
+        Dimension::Heap => "the heap",
+        Dimension::Overhead => "the overhead",
+        Dimension::Native => "memory (one quantity)",
+    }
+}
+
+fn certainty(c: Certainty) -> &'static str {
+    match c {
+        Certainty::Certain => "certain",
+        Certainty::Likely => "likely",
+        Certainty::Possible => "possible",
+    }
+}
+
+/// What was decided upon it, and what became of that.
+fn did(task: &TaskRow, a: &AttemptRow) -> String {
+    let decided = if a.decision.is_empty() { "no decision was recorded".to_owned() } else { a.decision.clone() };
+    let Some(next) = task.attempts.iter().find(|n| n.attempt.attempt == a.attempt.attempt + 1) else {
+        return if task.note.is_empty() { decided } else { format!("{decided}; {}", task.note) };
+    };
+    let fate = match (next.reason, next.ended) {
+        (Some(reason), Some(end)) => format!("{} after {}", reason.sentence(), span(end.since(next.started))),
+        (_, _) => "running".to_owned(),
+    };
+    let peak = next.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
+    format!("{decided}; attempt {} at {}: {fate}{peak}", next.attempt.attempt, next.profile)
+}
+
+fn fixes(diagnosis: &[Diagnosis]) -> Vec<String> {
+    if diagnosis.is_empty() {
+        return vec!["no rule applies to this evidence".to_owned()];
+    }
+    let one = |d: &Diagnosis| {
+        let cost = if d.trade_off.is_empty() { String::new() } else { format!(" (costs: {})", d.trade_off) };
+        format!("{}: {} → {}{cost}", certainty(d.certainty), d.cause, d.fix)
+    };
+    diagnosis.iter().map(one).collect()
+}
+
+fn tail(log: &str) -> Option<Vec<String>> {
+    let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
+    let kept: Vec<String> = lines.iter().rev().take(3).rev().map(|l| (*l).to_owned()).collect();
+    (!kept.is_empty()).then_some(kept)
+}
+
+/// Labels on the left, text wrapped on the right.
+struct Page {
+    text: String,
+    width: usize,
+}
+
+impl Page {
+    fn block(&mut self, label: &str, line: &str) {
+        self.text.push_str(&format!("{label:<LABEL$}{line}\n"));
+    }
+    fn wrapped(&mut self, label: &str, text: &str) {
+        self.lines(label, &[text.to_owned()]);
+    }
+    fn lines(&mut self, label: &str, lines: &[String]) {
+        let wrapped = lines.iter().flat_map(|l| wrap(l, self.width.saturating_sub(LABEL)));
+        for (i, line) in wrapped.enumerate() {
+            let label = if i == 0 { label } else { "" };
+            self.text.push_str(&format!("{label:<LABEL$}{line}\n"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn a_kill_with_all_its_evidence() {
+        let text = attempt(&fixture::app(), &fixture::escalated(), &fixture::killed(), 100, Paint::PLAIN);
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn an_attempt_that_runs_and_one_that_lost_its_node() {
+        let row = fixture::retried();
+        let texts: Vec<String> = row.attempts.iter().map(|a| attempt(&fixture::app(), &row, a, 100, Paint::PLAIN)).collect();
+        insta::assert_snapshot!(texts.join("---\n"));
+    }
+
+    #[test]
+    fn a_job_with_failures() {
+        insta::assert_snapshot!(of_app(&fixture::app(), Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_job_given_up_points_at_the_attempt_that_ended_it() {
+        let mut app = fixture::app();
+        app.job.as_mut().expect("job").tasks.push(fixture::task_given_up());
+        assert!(of_app(&app, Paint::PLAIN).contains("next: rmctl diagnose wordcount.7/map/11@6"));
+    }
+
+    #[test]
+    fn containers() {
+        let texts: Vec<String> = fixture::containers().iter().map(|c| container(c, Paint::PLAIN)).collect();
+        insta::assert_snapshot!(texts.join("---\n"));
+    }
+}

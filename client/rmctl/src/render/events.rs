@@ -1,0 +1,87 @@
+//! Events as lines.
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::events::{Event, EventLevel};
+
+use super::Paint;
+use super::figures::{clock, rfc3339, time_of_day};
+
+/// Which events stand for which glyph.
+fn glyph(e: &Event, paint: Paint) -> String {
+    match e.reason.as_str() {
+        "OomKilled" | "TaskFailed" | "JobFailed" | "EscalationExhausted" | "NodeLost" | "ContainerLost" | "AppFailed" => {
+            paint.bad("✗")
+        }
+        "TaskFinished" | "JobFinished" | "AppFinished" | "NodeReady" => paint.good("✓"),
+        "Escalated" => paint.warn("↑"),
+        "TaskRetried" => paint.warn("↻"),
+        "JobStarted" | "AppRunning" | "ContainerStarted" => paint.live("▶"),
+        _ => match e.level {
+            EventLevel::Normal => "·".to_owned(),
+            EventLevel::Warning => paint.warn("!"),
+        },
+    }
+}
+
+/// A line of the log: time of day in UTC, index, reason, object, message.
+pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
+    let time = if wide { rfc3339(e.time) } else { time_of_day(e.time) };
+    let node = e.node.as_ref().filter(|n| wide && n.as_str() != e.object).map(|n| format!("  on {n}")).unwrap_or_default();
+    let object = match &e.app {
+        Some(app) if e.object.contains('/') && !e.object.starts_with(&app.to_string()) => format!("{app}/{}", e.object),
+        Some(_) | None => e.object.clone(),
+    };
+    let reason = format!("{:<19}", e.reason);
+    let reason = if e.level == EventLevel::Warning { paint.warn(&reason) } else { reason };
+    format!("{time} #{:<5} {} {reason} {object:<22}  {}{node}", e.index, glyph(e, paint), e.message).trim_end().to_owned()
+}
+
+/// A line for somebody who follows one job: time since it was submitted, object, message.
+pub(crate) fn followed(e: &Event, submitted: UnixMillis, paint: Paint) -> String {
+    let since = clock(e.time.since(submitted));
+    format!("{since:>5}  {:<10} {} {}", e.object, glyph(e, paint), said(e)).trim_end().to_owned()
+}
+
+/// The message, or the reason where there is none.
+fn said(e: &Event) -> &str {
+    if e.message.is_empty() { &e.reason } else { &e.message }
+}
+
+/// Whether somebody who follows a job wants this line. Of tasks that finished, only those that had trouble, or all of a small job.
+pub(crate) fn worth_following(e: &Event, tasks: u32) -> bool {
+    let again = e.object.rsplit_once('@').is_some_and(|(_, n)| n != "1");
+    match e.reason.as_str() {
+        "JobSubmitted" | "ContainerStarted" | "ContainerAllocated" | "TaskStarted" => false,
+        "TaskFinished" => again || tasks <= 4,
+        "ContainerExited" => e.level == EventLevel::Warning,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn the_log() {
+        let lines: Vec<String> = fixture::events().iter().map(|e| line(e, false, Paint::PLAIN)).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+        let wide: Vec<String> = fixture::events().iter().map(|e| line(e, true, Paint::PLAIN)).collect();
+        insta::assert_snapshot!("wide_events", wide.join("\n"));
+    }
+
+    #[test]
+    fn a_job_followed() {
+        let events = fixture::events();
+        let wanted = events.iter().filter(|e| worth_following(e, 24));
+        let lines: Vec<String> = wanted.map(|e| followed(e, UnixMillis(fixture::START), Paint::PLAIN)).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn a_small_job_shows_every_task_that_finished() {
+        let finished = fixture::events().into_iter().find(|e| e.reason == "TaskFinished").expect("one");
+        assert!(worth_following(&finished, 3) && !worth_following(&finished, 24));
+    }
+}

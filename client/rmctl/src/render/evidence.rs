@@ -1,0 +1,121 @@
+//! Evidence in sentences: what the counters say, and what could not be read.
+
+use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel};
+use headroom_types::{Bytes, StopCause};
+
+use super::figures::percent;
+
+/// One line for each kind of evidence there is.
+pub(crate) fn lines(e: &Evidence) -> Vec<String> {
+    let mut lines = vec![own(e)];
+    let outer: Vec<String> = e.outer.iter().map(level).collect();
+    if !outer.is_empty() {
+        lines.push(format!("outer levels: {}", outer.join(" · ")));
+    }
+    lines.extend(kinds(e));
+    lines.extend(heap(e));
+    if let Some(marker) = &e.heap_marker {
+        lines.push(format!("the runtime said: {}", marker.trim()));
+    }
+    if let Some(cause) = e.stop_asked {
+        lines.push(format!("end asked for: {}", stop(cause)));
+    }
+    if !e.victims.is_empty() {
+        let named: Vec<String> = e.victims.iter().take(3).map(|v| format!("{} (pid {}) {}", v.name, v.pid, v.rss)).collect();
+        lines.push(format!("largest: {}", named.join(", ")));
+    }
+    if !e.missing.is_empty() {
+        lines.push(format!("not weighed, could not be read: {}", e.missing.join("; ")));
+    }
+    lines
+}
+
+fn own(e: &Evidence) -> String {
+    let limit = e.own.limit.map_or_else(|| "no limit".to_owned(), |l| format!("limit {l}"));
+    let peak = e.own.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
+    let held = if e.enforcer.is_kernel() { e.enforcer.to_string() } else { "poll (not kernel-enforced)".to_owned() };
+    format!("{limit}{peak} · own counters: {} · held by {held}", counters(&e.own.local, &e.own.events))
+}
+
+/// Only what moved; the counters of the level itself where they differ from those with all below it.
+fn counters(local: &MemoryEvents, all: &MemoryEvents) -> String {
+    let pick = |name: &str, local: u64, all: u64| match (local, all) {
+        (0, 0) => None,
+        (l, a) if l == a => Some(format!("{name} {a}")),
+        (l, a) => Some(format!("{name} {a} (own level {l})")),
+    };
+    let moved: Vec<String> = [
+        pick("max", local.max, all.max),
+        pick("oom", local.oom, all.oom),
+        pick("oom_kill", local.oom_kill, all.oom_kill),
+        pick("oom_group_kill", local.oom_group_kill, all.oom_group_kill),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if moved.is_empty() { "none moved".to_owned() } else { moved.join(", ") }
+}
+
+fn level(level: &OuterLevel) -> String {
+    let limit = level.limit.map(|l| format!(" (limit {l})")).unwrap_or_default();
+    format!("{}{limit} {}", level.level, counters(&level.local, &level.local))
+}
+
+fn kinds(e: &Evidence) -> Option<String> {
+    let s = &e.own.stat;
+    let whole = e.own.current;
+    let named = [("anon", s.anon), ("file", s.file), ("tmpfs", s.shmem), ("kernel", s.kernel), ("sockets", s.sock)];
+    let some = named.into_iter().filter_map(|(name, b)| b.filter(|b| !b.is_zero()).map(|b| (name, b)));
+    let parts: Vec<String> = some.map(|(name, b)| format!("{name} {} ({b})", percent(b, whole))).collect();
+    (!parts.is_empty() && !whole.is_zero()).then(|| format!("at the end {whole}: {}", parts.join(", ")))
+}
+
+fn heap(e: &Evidence) -> Option<String> {
+    let budget = e.heap_budget?;
+    let Some(heap) = e.heap else {
+        return Some(format!("heap budget {budget}; the runtime did not tell its use"));
+    };
+    let outside = e.own.peak.unwrap_or(e.own.current).saturating_sub(heap.committed);
+    let room = e.own.limit.map(|l| l.saturating_sub(budget)).unwrap_or_default();
+    let verdict = match (heap.used >= budget.mul_ratio(95, 100), outside > room) {
+        (true, _) => " → the heap is what ran out",
+        (false, true) => " → the overhead is what ran out",
+        (false, false) => "",
+    };
+    let threads = heap.threads.map(|n| format!(", {n} threads")).unwrap_or_default();
+    let outside = if outside == Bytes::ZERO { String::new() } else { format!("; {outside} outside it where {room} is allowed") };
+    Some(format!("heap {} used, {} committed of {budget}{threads}{outside}{verdict}", heap.used, heap.committed))
+}
+
+fn stop(cause: StopCause) -> &'static str {
+    match cause {
+        StopCause::Asked => "by the application or a user",
+        StopCause::Preempted => "by the resource manager, which took it back",
+        StopCause::Timeout => "its time was up",
+        StopCause::OverLimit => "by the agent's own measuring: beyond its limit",
+        StopCause::Stalled => "by the agent: stuck at its limit",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn a_kill_at_its_own_limit() {
+        insta::assert_snapshot!(lines(&fixture::evidence()).join("\n"));
+    }
+
+    #[test]
+    fn what_was_not_told_is_not_made_up() {
+        let bare = Evidence::empty(headroom_types::EnforcerKind::Poll);
+        assert_eq!(lines(&bare), ["no limit · own counters: none moved · held by poll (not kernel-enforced)"]);
+        let mut e = fixture::evidence();
+        e.heap = None;
+        e.missing = vec!["memory.peak".into()];
+        let text = lines(&e).join("\n");
+        assert!(text.contains("did not tell its use") && text.contains("could not be read: memory.peak"), "{text}");
+        assert!(!text.contains("ran out"), "{text}");
+    }
+}

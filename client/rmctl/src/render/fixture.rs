@@ -1,0 +1,303 @@
+//! Fixed states for tests of screens.
+
+use std::collections::BTreeMap;
+
+use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, Victim};
+use headroom_types::{
+    Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, Profile, Resource, UnixMillis,
+};
+use headroom_wire::v1::apps::{AppState, AppView, ClusterView, ContainerView, WhyNode, WhyPending};
+use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, Mode, TaskRow, TaskState};
+use headroom_wire::v1::nodes::NodeView;
+
+/// 2026-11-21T10:40:00Z, when the job was submitted.
+pub(crate) const START: u64 = 1_795_257_600_000;
+/// Two minutes later.
+pub(crate) const NOW: UnixMillis = UnixMillis(START + 120_000);
+
+fn gib(tenths: u64) -> Bytes {
+    Bytes::from_gib(tenths).mul_ratio(1, 10)
+}
+fn profile(heap: u64, overhead: u64) -> Profile {
+    Profile { heap: gib(heap), overhead: gib(overhead), cpus: Cpus::from_cores(1) }
+}
+fn room(memory: u64, cpus: u32) -> Resource {
+    Resource { memory: gib(memory), cpus: Cpus::from_cores(cpus), extra: BTreeMap::new() }
+}
+
+/// A job in the middle of its life.
+pub(crate) fn app() -> AppView {
+    let totals = JobTotals {
+        mode: Mode::Headroom,
+        tasks: 24,
+        done: 20,
+        failed: 0,
+        running: 2,
+        memory_kills: 2,
+        innocent_reruns: 0,
+        transient: 1,
+        escalated: 1,
+        rerun_byte_ms: u128::from(gib(34).get()) * 60_000,
+        allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
+    };
+    AppView {
+        id: "wordcount.7".parse().expect("id"),
+        queue: "default".parse().expect("name"),
+        priority: 0,
+        user: "ada".into(),
+        state: AppState::Running,
+        diagnostics: String::new(),
+        master_url: Some("tcp://127.0.0.1:4711".into()),
+        attempt: 1,
+        managed: true,
+        submitted: UnixMillis(START),
+        ended: None,
+        containers: 4,
+        memory: gib(158),
+        pending: 1,
+        job: Some(JobView { totals, tasks: vec![done(), retried(), escalated(), waiting()] }),
+    }
+}
+
+fn row(task: &str, state: TaskState, profile: Profile, rung: u32, attempts: Vec<AttemptRow>) -> TaskRow {
+    TaskRow { task: task.parse().expect("id"), state, profile, rung, note: String::new(), attempts }
+}
+
+fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>, reason: Option<ExitReason>) -> AttemptRow {
+    AttemptRow {
+        attempt: id.parse().expect("id"),
+        profile,
+        slots: 1,
+        rung,
+        container: format!("wordcount.7.e1.c{}", rung + 1).parse().expect("id"),
+        node: format!("worker-0{}", 3 - rung.min(2)).parse().expect("node"),
+        started: UnixMillis(START + from_s * 1000),
+        ended: to_s.map(|s| UnixMillis(START + s * 1000)),
+        peak: None,
+        used: None,
+        reason,
+        dimension: None,
+        evidence: None,
+        diagnosis: Vec::new(),
+        decision: String::new(),
+        timeline: Vec::new(),
+        log_tail: String::new(),
+    }
+}
+
+/// It finished at its first size.
+pub(crate) fn done() -> TaskRow {
+    let mut a = attempt("map/2@1", profile(20, 4), 1, 2, Some(64), Some(ExitReason::Exit { code: 0 }));
+    a.peak = Some(gib(9));
+    row("map/2", TaskState::Done, profile(20, 4), 1, vec![a])
+}
+
+/// It lost its node and runs again at the same size.
+pub(crate) fn retried() -> TaskRow {
+    let lost = attempt("map/4@1", profile(20, 4), 1, 2, Some(60), Some(ExitReason::NodeLost));
+    let mut again = attempt("map/4@2", profile(20, 4), 1, 62, None, None);
+    again.used = Some(gib(15));
+    again.peak = Some(gib(16));
+    row("map/4", TaskState::Running, profile(20, 4), 1, vec![lost, again])
+}
+
+/// It was killed twice and runs at its third size.
+pub(crate) fn escalated() -> TaskRow {
+    let mut first = attempt("map/7@1", profile(20, 4), 1, 2, Some(42), Some(ExitReason::OverheadOom));
+    first.peak = Some(gib(24));
+    first.dimension = Some(Dimension::Overhead);
+    let mut third = attempt("map/7@3", profile(40, 48), 3, 70, None, None);
+    third.used = Some(gib(46));
+    third.peak = Some(gib(51));
+    row("map/7", TaskState::Running, profile(40, 48), 3, vec![first, killed(), third])
+}
+
+/// The attempt that a diagnosis is shown of.
+pub(crate) fn killed() -> AttemptRow {
+    let mut a = attempt("map/7@2", profile(40, 4), 2, 43, Some(67), Some(ExitReason::OverheadOom));
+    a.peak = Some(gib(44));
+    a.dimension = Some(Dimension::Overhead);
+    a.decision = "overhead × 2: 8.8 GiB in a container of its own".into();
+    a.log_tail = "reading part 7\n120000 records\nspilling to direct buffers\n".into();
+    a.diagnosis = vec![
+        Diagnosis {
+            cause: "direct buffers outside the heap: 1.7 GiB where the overhead allows 0.4".into(),
+            fix: "profiles.map.overhead = \"2GiB\"".into(),
+            trade_off: "1.6 GiB more for each running task".into(),
+            certainty: Certainty::Certain,
+        },
+        Diagnosis {
+            cause: "many fetches at once".into(),
+            fix: "-XX:MaxDirectMemorySize=1g".into(),
+            trade_off: "slower fetches".into(),
+            certainty: Certainty::Possible,
+        },
+    ];
+    let point = |i: u64| Sample {
+        at_ms: i * 1000,
+        current: gib(4 + i * 40 / 24),
+        anon: Some(gib(3 + i * 39 / 24)),
+        file: Some(gib(1)),
+        heap: Some(gib(2 + i)),
+        limit: Some(gib(44)),
+    };
+    a.timeline = (0..=24).map(point).collect();
+    a.evidence = Some(evidence());
+    a
+}
+
+/// What the kernel and the runtime said about the killed attempt.
+pub(crate) fn evidence() -> Evidence {
+    let events = MemoryEvents { high: 0, max: 181, oom: 1, oom_kill: 2, oom_group_kill: 1 };
+    let stat = MemoryStat {
+        anon: Some(gib(41)),
+        file: Some(gib(2)),
+        shmem: Some(Bytes::ZERO),
+        kernel: Some(gib(1)),
+        ..MemoryStat::default()
+    };
+    let heap = HeapFacts { used: gib(27), committed: gib(28), max: gib(40), old_used: None, metaspace: None, threads: Some(41) };
+    Evidence {
+        exit_code: None,
+        signal: Some(9),
+        own: GroupFacts { limit: Some(gib(44)), current: gib(44), peak: Some(gib(44)), stat, events, local: events },
+        outer: vec![
+            OuterLevel { level: "container".into(), limit: Some(gib(104)), local: MemoryEvents::default() },
+            OuterLevel { level: "host".into(), limit: None, local: MemoryEvents::default() },
+        ],
+        heap_budget: Some(gib(40)),
+        heap: Some(heap),
+        victims: vec![Victim { pid: 4711, name: "java".into(), rss: gib(43) }],
+        ..Evidence::empty(EnforcerKind::Cgroup2)
+    }
+}
+
+fn waiting() -> TaskRow {
+    let mut t = row("map/9", TaskState::Pending, profile(20, 4), 1, Vec::new());
+    t.note = "waits for a slot: 4 of 4 taken on every executor".into();
+    t
+}
+
+/// A task that was killed at the largest size there is.
+pub(crate) fn task_given_up() -> TaskRow {
+    let mut a = attempt("map/11@6", profile(150, 0), 5, 50, Some(99), Some(ExitReason::TaskOom));
+    a.peak = Some(gib(150));
+    let mut t = row("map/11", TaskState::Failed, profile(150, 0), 5, vec![a]);
+    t.note = "killed alone at 15 GiB, the largest there is".into();
+    t
+}
+
+/// A cluster at work.
+pub(crate) fn cluster() -> ClusterView {
+    ClusterView {
+        version: "0.1.0".into(),
+        epoch: Epoch(3),
+        up_s: 532_800,
+        nodes_ready: 2,
+        nodes: 3,
+        memory: gib(750),
+        allocated: gib(443),
+        used: gib(279),
+        cpus: Cpus::from_cores(32),
+        cpus_allocated: Cpus::from_cores(20),
+        apps_live: 2,
+        containers: 12,
+        pending: 3,
+        oom_1h: 6,
+        longest_wait: Some("sort.3: needs 10 GiB on one node, best is worker-03 with 9.5 GiB".into()),
+        enforcers: vec!["cgroup2".into()],
+    }
+}
+
+/// Its nodes.
+pub(crate) fn nodes() -> Vec<NodeView> {
+    let node = |id: &str, state: &str, offers, alloc, heap: u64, used: u64, containers| NodeView {
+        id: id.parse().expect("node"),
+        state: state.into(),
+        reason: None,
+        enforcer: EnforcerKind::Cgroup2,
+        offers: room(offers, 8),
+        allocated: room(alloc, 4),
+        allocated_heap: gib(heap),
+        used: gib(used),
+        host_used: gib(used + 12),
+        containers,
+        url: "http://10.0.0.1:7072".into(),
+        version: "0.1.0".into(),
+        silent_ms: 400,
+    };
+    let mut lost = node("worker-04", "unhealthy", 150, 25, 20, 17, 1);
+    lost.reason = Some("the enforcer's trial run was not killed at its limit".into());
+    lost.silent_ms = 12_000;
+    vec![
+        node("worker-01", "ready", 150, 108, 90, 68, 4),
+        node("worker-03", "ready", 300, 204, 170, 132, 2),
+        lost,
+        node("worker-05", "ready", 150, 0, 0, 0, 0),
+    ]
+}
+
+/// Requests that wait.
+pub(crate) fn why() -> Vec<WhyPending> {
+    let node = |id: &str, free: u64, offers: u64, verdict: &str| WhyNode {
+        node: id.parse().expect("node"),
+        free: room(free, 2),
+        offers: room(offers, 8),
+        verdict: verdict.into(),
+    };
+    vec![WhyPending {
+        request: "own-map-9-r2".parse().expect("request"),
+        asks: room(100, 2),
+        missing: 1,
+        waiting_ms: 130_000,
+        ahead: 0,
+        sentence: "needs 10 GiB on one node; best is worker-03 with 9.5 GiB".into(),
+        nodes: vec![
+            node("worker-03", 95, 300, "0.5 GiB short now"),
+            node("worker-01", 42, 150, "5.8 GiB short now"),
+            node("worker-04", 125, 150, "would fit, but unhealthy"),
+        ],
+    }]
+}
+
+/// Its containers.
+pub(crate) fn containers() -> Vec<ContainerView> {
+    let c = |id: &str, request: Option<&str>, memory, state: &str, reason| ContainerView {
+        id: id.parse().expect("id"),
+        node: "worker-01".parse().expect("node"),
+        request: request.map(|r| r.parse().expect("request")),
+        resource: room(memory, 1),
+        state: state.into(),
+        used: Some(gib(memory / 2)),
+        granted: UnixMillis(START + 1000),
+        reason,
+    };
+    vec![
+        c("wordcount.7.e1.c1", None, 1, "running", None),
+        c("wordcount.7.e1.c2", Some("executor-main"), 104, "running", None),
+        c("wordcount.7.e1.c3", Some("own-map-7-r2"), 48, "exited", Some(ExitReason::OverheadOom)),
+    ]
+}
+
+/// The end of an event log.
+pub(crate) fn events() -> Vec<Event> {
+    let event = |index, s: u64, level, reason: &str, object: &str, message: &str| Event {
+        index,
+        time: UnixMillis(START + s * 1000),
+        level,
+        reason: reason.into(),
+        object: object.into(),
+        app: Some("wordcount.7".parse().expect("id")),
+        node: None,
+        message: message.into(),
+    };
+    use EventLevel::{Normal, Warning};
+    vec![
+        event(8801, 0, Normal, "JobSubmitted", "wordcount.7", "submitted by ada to queue default"),
+        event(8812, 67, Warning, "OomKilled", "map/7@2", "out of memory at 4.4 GiB on worker-01 (overhead)"),
+        event(8813, 68, Warning, "Escalated", "map/7", "rung 2 → 3 (4.4 → 8.8 GiB)"),
+        event(8820, 90, Normal, "TaskFinished", "map/2@1", "peak 0.9 GiB"),
+        event(8829, 150, Warning, "NodeSuspect", "worker-04", "no sign of life for 3 s (lost at 30 s)"),
+    ]
+}

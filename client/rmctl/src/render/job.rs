@@ -1,0 +1,179 @@
+//! One job: a line of figures, then its tasks, those that matter first.
+
+use headroom_types::{Charge, UnixMillis};
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::{JobTotals, TaskRow, TaskState};
+
+use super::figures::{byte_time, short, short_or_dash, span};
+use super::table::{Table, cut};
+use super::{Paint, apps, count};
+use crate::render::ladder::ladder;
+
+/// Tasks shown unless the screen is wide.
+const MOST: usize = 40;
+
+/// The whole screen.
+pub(crate) fn screen(app: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> String {
+    let mut text = head(app, now, paint) + "\n";
+    if !app.diagnostics.is_empty() {
+        text.push_str(&format!("{}\n", app.diagnostics));
+    }
+    let Some(job) = &app.job else {
+        return text + "its master has not told of any task yet\n" + &next(app, paint);
+    };
+    text.push_str(&figures(&job.totals));
+    let mut rows: Vec<&TaskRow> = job.tasks.iter().collect();
+    rows.sort_by_key(|t| weight(t));
+    let most = if wide { usize::MAX } else { MOST };
+    let mut headers = vec!["TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE"];
+    if wide {
+        headers.extend([">TRIES", ">SLOTS", "CONTAINER"]);
+    }
+    headers.push("REASON / LADDER");
+    let mut table = Table::new(&headers);
+    for row in rows.iter().take(most) {
+        table.row(cells(row, now, wide, paint));
+    }
+    text.push_str(&table.text());
+    let more = rows.len().saturating_sub(most);
+    if more > 0 {
+        text.push_str(&format!("… {more} more: rmctl ps {} -o wide\n", app.id));
+    }
+    text + &next(app, paint)
+}
+
+fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
+    let age = span(app.ended.unwrap_or(now).since(app.submitted));
+    let master = if app.managed { format!("attempt {}", app.attempt) } else { "unmanaged".to_owned() };
+    let containers = format!("{} ({})", count(app.containers, "container"), short(app.memory));
+    format!("{}  {}  {age} · {master} · {containers}", paint.strong(&app.id.to_string()), apps::state(app.state, paint))
+}
+
+/// The figures of a job in two lines.
+pub(crate) fn figures(t: &JobTotals) -> String {
+    let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
+    format!(
+        "tasks   {} of {} done, {} running, {waiting} waiting, {} failed · mode {}\nmemory  {}, {} escalated, {}, {} lost otherwise · {} re-run of {}\n",
+        t.done,
+        t.tasks,
+        t.running,
+        t.failed,
+        t.mode.as_str(),
+        count(t.memory_kills, "kill"),
+        count(t.escalated, "task"),
+        count(t.innocent_reruns, "innocent re-run"),
+        t.transient,
+        byte_time(t.rerun_byte_ms),
+        byte_time(t.allocated_byte_ms),
+    )
+}
+
+/// What matters goes first: given up, running after a kill, running, waiting, done.
+fn weight(t: &TaskRow) -> (u8, std::cmp::Reverse<u32>, &headroom_types::TaskId) {
+    let class = match t.state {
+        TaskState::Failed => 0,
+        TaskState::Running => 1,
+        TaskState::Pending => 2,
+        TaskState::Blocked => 3,
+        TaskState::Done => 4,
+    };
+    (class, std::cmp::Reverse(t.rung), &t.task)
+}
+
+fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+    let last = t.attempts.last();
+    let running = last.filter(|a| a.ended.is_none());
+    let age = last.map(|a| a.ended.unwrap_or(now).since(a.started));
+    let peak = t.attempts.iter().rev().find_map(|a| a.peak);
+    let mut cells = vec![t.task.to_string(), state(t.state, paint), t.rung.to_string(), short(t.profile.memory())];
+    cells.extend([short_or_dash(running.and_then(|a| a.used)), short_or_dash(peak)]);
+    cells.extend([last.map_or_else(|| "–".to_owned(), |a| a.node.to_string()), age.map_or_else(|| "–".to_owned(), span)]);
+    if wide {
+        let slots = last.map_or_else(|| "–".to_owned(), |a| a.slots.to_string());
+        let container = last.map_or_else(|| "–".to_owned(), |a| a.container.to_string());
+        cells.extend([t.attempts.len().to_string(), slots, container]);
+    }
+    cells.push(note(t, wide));
+    cells
+}
+
+/// The ladder, and what the row says of itself where the ladder does not show it.
+fn note(t: &TaskRow, wide: bool) -> String {
+    let ladder = ladder(t);
+    let free = t.attempts.iter().rev().find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));
+    let said = match (&t.note, free) {
+        (note, _) if !note.is_empty() => note.clone(),
+        (_, Some(reason)) if t.state == TaskState::Running => format!("again after {reason}"),
+        (_, _) => String::new(),
+    };
+    let said = if wide { said } else { cut(&said, 70) };
+    format!("{ladder} {said}").trim().to_owned()
+}
+
+/// A task's state with its glyph.
+pub(crate) fn state(state: TaskState, paint: Paint) -> String {
+    match state {
+        TaskState::Blocked => paint.dim("… blocked"),
+        TaskState::Pending => paint.dim("… pending"),
+        TaskState::Running => paint.live("▶ running"),
+        TaskState::Done => paint.good("✓ done"),
+        TaskState::Failed => paint.bad("✗ failed"),
+    }
+}
+
+fn next(app: &AppView, paint: Paint) -> String {
+    let rows = app.job.as_ref().map_or(&[][..], |j| &j.tasks);
+    let killed = |t: &&TaskRow| t.attempts.iter().any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory));
+    let waits = |t: &&TaskRow| t.state == TaskState::Pending;
+    let see = match (rows.iter().find(killed), rows.iter().find(waits)) {
+        (Some(t), _) => format!("rmctl diagnose {}/{}", app.id, t.task),
+        (None, Some(t)) => format!("rmctl why {}/{}", app.id, t.task),
+        (None, None) if app.pending > 0 => format!("rmctl why {}", app.id),
+        (None, None) => format!("rmctl logs {}", app.id),
+    };
+    paint.dim(&format!("next: {see}")) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn a_job_in_the_middle() {
+        insta::assert_snapshot!(screen(&fixture::app(), fixture::NOW, false, Paint::PLAIN));
+        insta::assert_snapshot!("job_wide", screen(&fixture::app(), fixture::NOW, true, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_job_that_failed_for_memory() {
+        let mut app = fixture::app();
+        app.state = headroom_wire::v1::apps::AppState::Failed;
+        app.ended = Some(fixture::NOW);
+        app.diagnostics = "map/11: killed alone at 15 GiB, the largest there is".into();
+        let job = app.job.as_mut().expect("job");
+        job.totals.failed = 1;
+        job.tasks.push(fixture::task_given_up());
+        insta::assert_snapshot!(screen(&app, fixture::NOW, false, Paint::PLAIN));
+    }
+
+    #[test]
+    fn before_the_master_has_spoken() {
+        let app = AppView { job: None, pending: 0, ..fixture::app() };
+        assert!(screen(&app, fixture::NOW, false, Paint::PLAIN).contains("has not told of any task"));
+    }
+
+    #[test]
+    fn a_large_job_shows_what_matters() {
+        let mut app = fixture::app();
+        let job = app.job.as_mut().expect("job");
+        for i in 100..200 {
+            let mut row = fixture::done();
+            row.task.index = i;
+            job.tasks.push(row);
+        }
+        let text = screen(&app, fixture::NOW, false, Paint::PLAIN);
+        assert!(text.contains("… 64 more: rmctl ps wordcount.7 -o wide"), "{text}");
+        assert!(text.lines().nth(4).is_some_and(|l| l.starts_with("map/7")), "{text}");
+    }
+}

@@ -1,0 +1,84 @@
+//! From views to text: pure functions, the same input gives the same screen. Knows no clock, no terminal and no connection.
+
+pub(crate) mod apps;
+pub(crate) mod bars;
+#[cfg(feature = "dev")]
+pub(crate) mod demo;
+pub(crate) mod diagnose;
+pub(crate) mod events;
+pub(crate) mod evidence;
+pub(crate) mod figures;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub(crate) mod job;
+pub(crate) mod json;
+pub(crate) mod ladder;
+pub(crate) mod logs;
+pub(crate) mod nodes;
+pub(crate) mod plan;
+pub(crate) mod status;
+pub(crate) mod table;
+pub(crate) mod timeline;
+pub(crate) mod why;
+
+/// Adds colour, or leaves a text as it is. Every coloured text also differs by its glyph or word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    /// No colour.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Paint = Paint { colour: false };
+
+    /// Colour when `colour` is true.
+    pub(crate) fn new(colour: bool) -> Self {
+        Paint { colour }
+    }
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+    /// Something failed.
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+    /// Something worked.
+    pub(crate) fn good(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+    /// Worth a look.
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.wrap("33", text)
+    }
+    /// In motion.
+    pub(crate) fn live(self, text: &str) -> String {
+        self.wrap("36", text)
+    }
+    /// Less important.
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+    /// More important.
+    pub(crate) fn strong(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+}
+
+/// `1 task`, `2 tasks`.
+pub(crate) fn count(n: impl Into<u64>, one: &str) -> String {
+    let n = n.into();
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_colour_nothing_is_added() {
+        assert_eq!(Paint::PLAIN.bad("✗"), "✗");
+        assert_eq!(Paint::new(true).bad("✗"), "\u{1b}[31m✗\u{1b}[0m");
+        assert_eq!(Paint::new(true).bad(""), "");
+    }
+}

@@ -1,0 +1,79 @@
+//! What a job will ask of a cluster, in a few lines, before it is submitted.
+
+use headroom_config::{JobSpec, StageSpec};
+use headroom_types::Bytes;
+use headroom_wire::v1::job::Mode;
+
+use super::figures::short;
+
+/// The plan of a job: its executors, its stages, and what a memory failure would lead to.
+pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
+    let executors = job.executors.iter().map(|e| {
+        let slots = if e.slots == 1 { "slot" } else { "slots" };
+        let name = &e.name;
+        format!("plan  executors {name}: {} × {} with {} {slots}, {} a slot\n", e.count, e.profile, e.slots, short(e.share()))
+    });
+    let stages = job.stages.iter().map(|s| stage(job, s));
+    let sizes = format!("      mode {}: {}\n", mode.as_str(), ladder(job, mode, largest));
+    executors.chain(stages).chain([sizes]).collect()
+}
+
+fn stage(job: &JobSpec, s: &StageSpec) -> String {
+    let at_once = job.executors_of(s).map_or(0, |e| {
+        let slots = e.slots_for(s.profile.memory()).max(s.cpus_per_task);
+        e.count.saturating_mul(e.slots / slots.max(1))
+    });
+    let at_once = if at_once == 0 { "in containers of their own".to_owned() } else { format!("{at_once} at once") };
+    let after: Vec<String> = s.after.iter().map(ToString::to_string).collect();
+    let after = if after.is_empty() { String::new() } else { format!(" after {}", after.join(", ")) };
+    format!("plan  {} {} × {}, {at_once}{after}\n", s.name, s.count, s.profile)
+}
+
+/// In words, so that nothing is promised that is decided only when a task was killed.
+fn ladder(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
+    let cap = job.retry.cap.into_iter().chain(largest).min();
+    let cap = cap.map(|c| format!("up to {}", short(c))).unwrap_or_else(|| "up to the largest node".to_owned());
+    match mode {
+        Mode::Headroom => format!(
+            "a task killed for memory takes two slots, then a container of its own, {cap}; {} tries",
+            job.retry.memory_attempts
+        ),
+        Mode::Pinterest => format!("a task killed for memory takes two slots, then an executor of 2, 3, 4 times the size, {cap}"),
+        Mode::Uber => "a task killed for memory gets a whole executor; killed alone on one is final".to_owned(),
+        Mode::Fixed => format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = r#"
+version = 1
+name = "group-by"
+[profiles.exec]
+heap = "128MiB"
+overhead = "32MiB"
+cpus = 2
+[executors.main]
+profile = "exec"
+count = 2
+slots = 4
+reserve = "32MiB"
+[[stage]]
+name = "group"
+array = "0-19"
+command = ["prog", "{index}"]
+[[stage]]
+name = "merge"
+after = ["group"]
+command = ["prog", "all"]
+"#;
+
+    #[test]
+    fn a_job_in_each_mode() {
+        let job = headroom_config::job::compile(JOB, "job.toml").expect("compiles");
+        let plans = Mode::ALL.map(|mode| plan(&job, mode, Some(Bytes::from_gib(3))));
+        insta::assert_snapshot!(plans.join("---\n"));
+    }
+}

@@ -1,0 +1,133 @@
+//! Tables without borders: upper-case headers, columns as wide as their widest cell, the last one as long as it likes.
+
+/// How a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Figures.
+    Right,
+}
+
+/// A table in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headers; one that begins with `>` stands to the right.
+    pub(crate) fn new(headers: &[&str]) -> Self {
+        let column = |h: &&str| match h.strip_prefix('>') {
+            Some(h) => (h.to_owned(), Align::Right),
+            None => ((*h).to_owned(), Align::Left),
+        };
+        Table { columns: headers.iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row; it has as many cells as there are headers.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// True without rows.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The lines, each with its line feed.
+    pub(crate) fn text(&self) -> String {
+        let headers: Vec<String> = self.columns.iter().map(|(h, _)| h.clone()).collect();
+        let all: Vec<&Vec<String>> = std::iter::once(&headers).chain(&self.rows).collect();
+        let width = |i: usize| all.iter().filter_map(|r| r.get(i)).map(|c| visible(c)).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        all.iter().map(|row| self.line(row, &widths)).collect()
+    }
+
+    fn line(&self, row: &[String], widths: &[usize]) -> String {
+        let mut line = String::new();
+        for (i, ((cell, width), (_, align))) in row.iter().zip(widths).zip(&self.columns).enumerate() {
+            let space = " ".repeat(width.saturating_sub(visible(cell)));
+            if i > 0 {
+                line.push_str("  ");
+            }
+            match align {
+                Align::Left => line.extend([cell.as_str(), &space]),
+                Align::Right => line.extend([space.as_str(), cell]),
+            }
+        }
+        format!("{}\n", line.trim_end())
+    }
+}
+
+/// Columns a text takes on a terminal: colour takes none, and every glyph used here takes one.
+pub(crate) fn visible(text: &str) -> usize {
+    let mut n = 0;
+    let mut escaped = false;
+    for c in text.chars() {
+        match (escaped, c) {
+            (false, '\u{1b}') => escaped = true,
+            (false, _) => n += 1,
+            (true, 'm') => escaped = false,
+            (true, _) => {}
+        }
+    }
+    n
+}
+
+/// The first `width` columns, with `…` in place of what is left out. For text without colour.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept.truncate(kept.trim_end().len());
+    kept.push('…');
+    kept
+}
+
+/// A text broken at spaces into lines of at most `width` columns.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else { continue };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::Paint;
+
+    #[test]
+    fn colour_does_not_move_columns() {
+        let mut plain = Table::new(&["A", ">N", "C"]);
+        plain.row(["✗".to_owned(), "7".to_owned(), "x".to_owned()]);
+        plain.row(["long".to_owned(), "700".to_owned(), "y".to_owned()]);
+        let mut coloured = Table::new(&["A", ">N", "C"]);
+        coloured.row([Paint::new(true).bad("✗"), "7".to_owned(), "x".to_owned()]);
+        coloured.row(["long".to_owned(), "700".to_owned(), "y".to_owned()]);
+        assert!(!plain.is_empty());
+        assert_eq!(plain.text(), "A       N  C\n✗       7  x\nlong  700  y\n");
+        assert_eq!(coloured.text().replace("\u{1b}[31m", "").replace("\u{1b}[0m", ""), plain.text());
+    }
+
+    #[test]
+    fn text_is_cut_and_wrapped() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("", 7), [""]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Why something waits: what it asks, and each node with what is missing there.
+
+use std::time::Duration;
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::apps::{AppView, WhyPending};
+use headroom_wire::v1::job::{TaskRow, TaskState};
+
+use super::figures::{short, span};
+use super::ladder::ladder;
+use super::table::Table;
+use super::{Paint, apps, count, job};
+
+/// Why a job waits.
+pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], paint: Paint) -> String {
+    let mut text = format!("{}  {}\n", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
+    if app.state.is_final() {
+        let why = if app.diagnostics.is_empty() { "it has ended" } else { app.diagnostics.as_str() };
+        return text + why + "\n" + &next(&format!("rmctl diagnose {}", app.id), paint);
+    }
+    text.extend(waits.iter().map(|w| request(w, paint)));
+    if waits.is_empty() {
+        text.push_str("no container request waits: all that was asked for has been granted\n");
+    }
+    if let Some(view) = &app.job {
+        text.push_str(&job::figures(&view.totals));
+        let notes = view.tasks.iter().filter(|t| t.state == TaskState::Pending && !t.note.is_empty()).take(5);
+        text.extend(notes.map(|t| format!("{:<10} {}\n", t.task, t.note)));
+    }
+    text + &next("rmctl node list · rmctl ps", paint)
+}
+
+/// Why a task waits, or what it does instead.
+pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
+    let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
+    let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, t.rung, ladder(t));
+    if !t.note.is_empty() {
+        text.push_str(&format!("{}\n", t.note));
+    }
+    if let Some(a) = t.attempts.last() {
+        let at = format!("attempt {} in {} on {}", a.attempt.attempt, a.container, a.node);
+        match (a.ended, a.reason) {
+            (Some(end), Some(reason)) => {
+                text.push_str(&format!("{at}: {} after {}\n", reason.sentence(), span(end.since(a.started))));
+            }
+            (_, _) => text.push_str(&format!("{at}: runs for {}\n", span(now.since(a.started)))),
+        }
+        if !a.decision.is_empty() {
+            text.push_str(&format!("decided: {}\n", a.decision));
+        }
+    }
+    // A container of the task's own is asked for under a name that begins so.
+    let own = format!("own-{}-{}-", t.task.stage, t.task.index);
+    let (mine, others): (Vec<_>, Vec<_>) = waits.iter().partition(|w| w.request.as_str().starts_with(&own));
+    let shown = if mine.is_empty() && t.state == TaskState::Pending { others } else { mine };
+    text.extend(shown.iter().map(|w| request(w, paint)));
+    let see = match t.state {
+        TaskState::Pending | TaskState::Blocked => "rmctl node list".to_owned(),
+        TaskState::Running => format!("rmctl logs -f {}/{}", app.id, t.task),
+        TaskState::Done | TaskState::Failed => format!("rmctl diagnose {}/{}", app.id, t.task),
+    };
+    text + &next(&see, paint)
+}
+
+fn next(see: &str, paint: Paint) -> String {
+    paint.dim(&format!("next: {see}")) + "\n"
+}
+
+fn request(w: &WhyPending, paint: Paint) -> String {
+    let waited = span(Duration::from_millis(w.waiting_ms));
+    let asks = count(w.missing, "container");
+    let mut text = format!(
+        "{} waits {waited} · asks {asks} of {} · {} ahead\n{}\n",
+        paint.strong(w.request.as_str()),
+        w.asks,
+        count(w.ahead, "request"),
+        w.sentence
+    );
+    let mut table = Table::new(&["NODE", ">FREE", ">MAX", ">CPUS", "VERDICT"]);
+    for (i, n) in w.nodes.iter().enumerate() {
+        let closest = if i == 0 && w.nodes.len() > 1 { "   ← closest" } else { "" };
+        let cpus = format!("{}/{}", n.free.cpus, n.offers.cpus);
+        table.row([n.node.to_string(), short(n.free.memory), short(n.offers.memory), cpus, format!("{}{closest}", n.verdict)]);
+    }
+    if !w.nodes.is_empty() {
+        text.push_str(&table.text());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn a_job_that_waits_for_room() {
+        insta::assert_snapshot!(of_app(&fixture::app(), &fixture::why(), Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_task_that_waits_for_a_container_of_its_own() {
+        let app = fixture::app();
+        let row = app.job.as_ref().and_then(|j| j.tasks.last()).expect("a task");
+        insta::assert_snapshot!(of_task(&app, row, &fixture::why(), fixture::NOW, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_task_that_runs() {
+        let text = of_task(&fixture::app(), &fixture::escalated(), &fixture::why(), fixture::NOW, Paint::PLAIN);
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn nothing_waits() {
+        let text = of_app(&fixture::app(), &[], Paint::PLAIN);
+        assert!(text.contains("no container request waits"), "{text}");
+    }
+}

@@ -1,0 +1,193 @@
+//! What a command is about: `wordcount.7`, `wordcount.7/map/7`, `wordcount.7/map/7@2`, a container, a unique beginning, `last`.
+//!
+//! Pure: reads a text, and finds it in a list.
+
+use headroom_types::{AppId, ContainerId, TaskAttemptId, TaskId};
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::{AttemptRow, TaskRow};
+
+use crate::exit::{Exit, Failure};
+
+/// What a command is about, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Which job.
+    pub(crate) job: Job,
+    /// Which part of it.
+    pub(crate) part: Part,
+}
+
+/// Which job, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// The newest.
+    Last,
+    /// The one whose id begins so.
+    Beginning(String),
+}
+
+/// Which part of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// One task.
+    Task(TaskId),
+    /// One attempt at a task.
+    Attempt(TaskAttemptId),
+    /// One container.
+    Container(ContainerId),
+}
+
+impl Part {
+    /// The task, when it is about one.
+    pub(crate) fn task(&self) -> Option<&TaskId> {
+        match self {
+            Part::Task(task) => Some(task),
+            Part::Attempt(attempt) => Some(&attempt.task),
+            Part::Whole | Part::Container(_) => None,
+        }
+    }
+}
+
+/// Reads a target.
+pub(crate) fn parse(text: &str) -> Result<Target, Failure> {
+    if let Ok(container) = text.parse::<ContainerId>() {
+        return Ok(Target { job: Job::Beginning(container.app.to_string()), part: Part::Container(container) });
+    }
+    let target = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [job] => Some((*job, Part::Whole)),
+        [stage, index] => part(stage, index).map(|p| ("last", p)),
+        [job, stage, index] => part(stage, index).map(|p| (*job, p)),
+        _ => None,
+    };
+    match target {
+        Some((job, part)) if !job.is_empty() => {
+            let job = if job == "last" { Job::Last } else { Job::Beginning(job.to_owned()) };
+            Ok(Target { job, part })
+        }
+        Some(_) | None => Err(Failure::new(Exit::Usage, format!("{text:?} names no job, task or container"))
+            .help("write for example wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2 or last")),
+    }
+}
+
+fn part(stage: &str, index: &str) -> Option<Part> {
+    let text = format!("{stage}/{index}");
+    if let Ok(attempt) = text.parse() {
+        return Some(Part::Attempt(attempt));
+    }
+    text.parse().ok().map(Part::Task)
+}
+
+/// Finds the application: the id itself first, then the only one that begins so.
+pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failure> {
+    let beginning = match &target.job {
+        Job::Last => {
+            let none = || Failure::new(Exit::NotFound, "there is no job yet").help("rmctl submit FILE");
+            return apps.iter().map(|a| &a.id).max().cloned().ok_or_else(none);
+        }
+        Job::Beginning(text) => text,
+    };
+    if let Some(app) = apps.iter().find(|a| a.id.to_string() == *beginning) {
+        return Ok(app.id.clone());
+    }
+    let mut found: Vec<&AppId> = apps.iter().map(|a| &a.id).filter(|id| id.to_string().starts_with(beginning)).collect();
+    found.sort();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => Err(Failure::new(Exit::NotFound, format!("there is no job {beginning}")).help("rmctl ps lists all jobs")),
+        many => {
+            let names: Vec<String> = many.iter().rev().take(5).map(ToString::to_string).collect();
+            let more = if many.len() > 5 { " …" } else { "" };
+            Err(Failure::new(Exit::Usage, format!("{} jobs begin with {beginning}: {}{more}", many.len(), names.join(", ")))
+                .help("write more of the id, or `last` for the newest"))
+        }
+    }
+}
+
+/// The row of a task.
+pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Failure> {
+    let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
+    rows.iter().find(|t| t.task == *id).ok_or_else(|| {
+        let failure = Failure::new(Exit::NotFound, format!("{} has no task {id}", app.id));
+        if rows.is_empty() {
+            failure.help("its master has not told of any task yet")
+        } else {
+            failure.help(format!("rmctl ps {}", app.id))
+        }
+    })
+}
+
+/// The row of an attempt.
+pub(crate) fn attempt<'a>(app: &'a AppView, id: &TaskAttemptId) -> Result<(&'a TaskRow, &'a AttemptRow), Failure> {
+    let row = task(app, &id.task)?;
+    let found = row.attempts.iter().find(|a| a.attempt == *id);
+    let none = || {
+        let failure = Failure::new(Exit::NotFound, format!("{} has no attempt {id}", app.id));
+        match row.attempts.last() {
+            Some(last) => failure.help(format!("its last one is {}/{}", app.id, last.attempt)),
+            None => failure.help("it has not been started yet"),
+        }
+    };
+    found.map(|a| (row, a)).ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn apps(ids: &[&str]) -> Vec<AppView> {
+        ids.iter().map(|id| AppView { id: id.parse().expect("id"), ..fixture::app() }).collect()
+    }
+    fn find(text: &str, ids: &[&str]) -> Result<String, Failure> {
+        resolve(&parse(text)?, &apps(ids)).map(|id| id.to_string())
+    }
+
+    #[test]
+    fn every_form_is_read() {
+        let part = |text: &str| parse(text).expect(text).part;
+        assert_eq!(part("wordcount.7"), Part::Whole);
+        assert_eq!(part("wordcount.7/map/7"), Part::Task("map/7".parse().expect("id")));
+        assert_eq!(part("wordcount.7/map/7@2"), Part::Attempt("map/7@2".parse().expect("id")));
+        assert_eq!(part("wordcount.7.e1.c3"), Part::Container("wordcount.7.e1.c3".parse().expect("id")));
+        let short = parse("map/7@2").expect("short");
+        assert_eq!((short.job, short.part), (Job::Last, Part::Attempt("map/7@2".parse().expect("id"))));
+        assert_eq!(parse("last/map/0").expect("last").job, Job::Last);
+    }
+
+    #[test]
+    fn nonsense_is_a_usage_error() {
+        for text in ["", "/", "a/b/c/d", "a/map/x", "a//1", "map/01"] {
+            assert_eq!(parse(text).expect_err(text).exit(), Exit::Usage, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_id_wins_over_longer_ones_that_begin_so() {
+        assert_eq!(find("sort.1", &["sort.1", "sort.12"]), Ok("sort.1".into()));
+        assert_eq!(find("wo", &["sort.1", "wordcount.2"]), Ok("wordcount.2".into()));
+    }
+
+    #[test]
+    fn last_is_the_newest_by_number_not_by_name() {
+        assert_eq!(find("last", &["zeta.2", "alpha.10", "beta.9"]), Ok("alpha.10".into()));
+        assert_eq!(find("last", &[]).expect_err("none").exit(), Exit::NotFound);
+    }
+
+    #[test]
+    fn what_is_not_there_and_what_is_not_one() {
+        assert_eq!(find("x", &["sort.1"]).expect_err("none").exit(), Exit::NotFound);
+        let many = find("sort", &["sort.1", "sort.2"]).expect_err("two");
+        assert_eq!(many.exit(), Exit::Usage);
+        assert!(many.sentence().contains("sort.2, sort.1"), "{many}");
+    }
+
+    #[test]
+    fn a_missing_attempt_names_the_last_one() {
+        let app = fixture::app();
+        let missing = attempt(&app, &"map/7@9".parse().expect("id")).expect_err("none");
+        assert_eq!(missing.exit(), Exit::NotFound);
+        assert!(missing.to_string().contains("wordcount.7/map/7@3"), "{missing}");
+    }
+}

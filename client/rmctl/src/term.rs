@@ -1,0 +1,62 @@
+//! Standard output and standard error: who writes, in colour or not. A reader that went away is no failure.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use crate::args::Color;
+use crate::exit::Failure;
+use crate::render::Paint;
+
+/// Where data and talk go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    /// For standard output.
+    pub(crate) paint: Paint,
+    /// For standard error.
+    pub(crate) talk: Paint,
+    /// Standard error is a terminal: progress lines may be drawn.
+    pub(crate) live: bool,
+    /// Columns of the terminal; 100 when there is none.
+    pub(crate) width: usize,
+}
+
+impl Term {
+    /// Looks at the two streams.
+    pub(crate) fn new(color: Color) -> Self {
+        let wanted = |terminal: bool| match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        };
+        let (out, err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
+        let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(100).clamp(60, 200);
+        Term { paint: Paint::new(wanted(out)), talk: Paint::new(wanted(err)), live: err, width }
+    }
+
+    /// Prints data. Ends the process quietly when nobody reads any more, as `head` does not.
+    pub(crate) fn print(&self, text: &str) {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+            std::process::exit(0);
+        }
+    }
+
+    /// Prints one line of data.
+    pub(crate) fn line(&self, text: &str) {
+        self.print(&format!("{text}\n"));
+    }
+
+    /// Prints one line of talk. Nothing can be done when that fails.
+    pub(crate) fn say(&self, text: &str) {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+
+    /// Prints why a call failed.
+    pub(crate) fn complain(&self, failure: &Failure) {
+        let text = failure.to_string();
+        match text.split_once(": ") {
+            Some((head, rest)) if head.starts_with("error") => self.say(&format!("{}: {rest}", self.talk.bad(head))),
+            Some(_) | None => self.say(&text),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The program itself against a resource manager of fixed answers: what is printed where, and which exit code it ends with.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+
+const APP: &str = include_str!("../../wire/golden/v1/app_view.json");
+const PROBLEM: &str = include_str!("../../wire/golden/v1/problem.json");
+const EVENT: &str = include_str!("../../wire/golden/v1/event.json");
+const NODES: &str = r#"[{"id":"worker-01","state":"ready","reason":null,"enforcer":"cgroup1","offers":{"memory":1073741824,"cpus":4},
+"allocated":{"memory":536870912,"cpus":1},"allocated_heap":0,"used":1048576,"host_used":2097152,"containers":1,
+"url":"http://127.0.0.1:1","version":"0.1.0","silent_ms":10}]"#;
+const STATUS: &str = r#"{"version":"0.1.0","epoch":3,"up_s":9,"nodes_ready":1,"nodes":1,"memory":1073741824,"allocated":536870912,
+"used":1048576,"cpus":4,"cpus_allocated":1,"apps_live":1,"containers":1,"pending":0,"oom_1h":2,"longest_wait":null,"enforcers":["cgroup1"]}"#;
+const JOB: &str = "version = 1\nname = \"demo\"\n[profiles.exec]\nheap = \"256MiB\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\n\
+                   count = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n";
+
+/// Answers every request from a table, one connection each.
+struct Fake {
+    url: String,
+}
+
+type Answer = fn(&str, &str) -> (u16, String);
+
+impl Fake {
+    fn new(answer: Answer) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        thread::spawn(move || listener.incoming().flatten().for_each(|peer| serve(peer, answer)));
+        Fake { url }
+    }
+    fn rmctl(&self, arguments: &[&str]) -> Ran {
+        rmctl(&[&["--addr", &self.url], arguments].concat())
+    }
+}
+
+fn serve(mut peer: TcpStream, answer: Answer) {
+    let mut request = Vec::new();
+    let mut chunk = [0; 4096];
+    while !complete(&request) {
+        match peer.read(&mut chunk) {
+            Ok(n) if n > 0 => request.extend_from_slice(&chunk[..n]),
+            Ok(_) | Err(_) => return,
+        }
+    }
+    let text = String::from_utf8_lossy(&request).into_owned();
+    let mut words = text.split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (status, body) = answer(method, path);
+    let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let _ = peer.write_all(head.as_bytes()).and_then(|()| peer.write_all(body.as_bytes()));
+}
+
+fn complete(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length:").map(|n| n.trim().to_owned()));
+    length.and_then(|n| n.parse::<usize>().ok()).is_none_or(|n| body.len() >= n)
+}
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn rmctl(arguments: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
+    let Output { status, stdout, stderr } =
+        command.args(arguments).env_remove("HEADROOM_ADDR").env_remove("HEADROOM_OUTPUT").output().expect("runs");
+    let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
+    Ran { code: status.code().expect("an exit code"), out: text(stdout), err: text(stderr) }
+}
+
+/// A cluster with one job.
+fn usual(method: &str, path: &str) -> (u16, String) {
+    let ended = || APP.replace("\"running\",\n  \"diagnostics\": \"\"", "\"failed\",\n  \"diagnostics\": \"map/7 was given up\"");
+    match (method, path) {
+        ("GET", "/v1/apps") => (200, format!("[{APP}]")),
+        ("GET", "/v1/apps/word-count.7") => (200, APP.to_owned()),
+        ("POST", "/v1/apps/word-count.7/kill") => (200, ended()),
+        ("POST", "/v1/apps") => (200, r#"{"app":"demo.8","attempt":"demo.8@1","epoch":3}"#.to_owned()),
+        ("GET", "/v1/nodes") => (200, NODES.to_owned()),
+        ("GET", "/v1/status") => (200, STATUS.to_owned()),
+        ("GET", "/v1/apps/word-count.7/why") => (200, "[]".to_owned()),
+        ("GET", p) if p.starts_with("/v1/events") => (200, EVENT.replace('\n', "") + "\n"),
+        ("GET", p) if p.contains("/logs/map-7-2.out") => (200, "one\ntwo\nthree\n".to_owned()),
+        _ => (404, PROBLEM.replace("HR0422", "HR0404").replace("422", "404")),
+    }
+}
+
+fn all_failed(_: &str, path: &str) -> (u16, String) {
+    let failed = APP.replacen("\"state\": \"running\"", "\"state\": \"failed\"", 1);
+    let killed = failed
+        .replacen("\"ended\": null", "\"ended\": 1790000009000", 1)
+        .replace("\"state\": \"running\"", "\"state\": \"failed\"")
+        .replace("\"reason\": null", "\"reason\": {\"kind\":\"task_oom\"}");
+    match path {
+        "/v1/apps" => (200, format!("[{killed}]")),
+        p if p.starts_with("/v1/events") => (200, String::new()),
+        _ => (200, killed),
+    }
+}
+
+#[test]
+fn data_goes_out_and_talk_goes_beside() {
+    let fake = Fake::new(usual);
+    for verb in [&["status"][..], &["ps"], &["ps", "last"], &["node", "list"], &["why", "word"], &["events"], &["version"]] {
+        let ran = fake.rmctl(verb);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}: {}", ran.out);
+        assert!(!ran.out.is_empty() && !ran.out.contains('\u{1b}'), "{verb:?}: {}", ran.out);
+    }
+}
+
+#[test]
+fn json_is_what_the_interface_gave() {
+    let fake = Fake::new(usual);
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_eq!(json(&fake.rmctl(&["status", "-o", "json"]).out), json(STATUS));
+    assert_eq!(json(&fake.rmctl(&["node", "list", "-o", "json"]).out), json(NODES));
+    assert_eq!(json(&fake.rmctl(&["ps", "last", "-o", "json"]).out)["id"], "word-count.7");
+    assert_eq!(fake.rmctl(&["ps", "-o", "name"]).out, "word-count.7\n");
+    assert_eq!(fake.rmctl(&["ps", "last", "-o", "jsonl"]).out.lines().count(), 1);
+    assert_eq!(json(&fake.rmctl(&["events", "-o", "json"]).out)[0], json(EVENT));
+}
+
+#[test]
+fn what_is_not_there_ends_with_three() {
+    let fake = Fake::new(usual);
+    for (arguments, named) in [
+        (&["ps", "sort.1"][..], "sort.1"),
+        (&["why", "word-count.7/map/99"], "map/99"),
+        (&["diagnose", "word-count.7/map/7@9"], "map/7@9"),
+        (&["logs", "word-count.7/map/7@2", "--stderr"], "map-7-2.err"),
+    ] {
+        let ran = fake.rmctl(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.starts_with("error") && ran.err.contains(named) && ran.err.contains("\nhelp: "), "{}", ran.err);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_ends_with_two() {
+    let fake = Fake::new(usual);
+    for arguments in [&["ps", "a/b/c/d"][..], &["nonsense"], &["ps", "-o", "xml"], &["submit", "/nonexistent.toml"], &["wait"]] {
+        let ran = fake.rmctl(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert!(!ran.err.is_empty());
+    }
+    assert_eq!(rmctl(&["--addr", "not a url", "ps"]).code, 2);
+    assert_eq!(rmctl(&["--help"]).code, 0);
+}
+
+#[test]
+fn nobody_there_ends_with_six_and_says_what_to_do() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let ran = rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "status"]);
+    assert_eq!(ran.code, 6);
+    assert!(ran.err.contains(&port.to_string()) && ran.err.contains("rmctl dev"), "{}", ran.err);
+}
+
+fn job_file(dir: &Path, text: &str) -> String {
+    let path = dir.join("job.toml");
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+#[test]
+fn a_job_is_submitted_or_refused() {
+    let dir = tempfile::tempdir().expect("directory");
+    let fake = Fake::new(usual);
+    let good = job_file(dir.path(), JOB);
+    let ran = fake.rmctl(&["submit", &good]);
+    assert!(ran.code == 0 && ran.out.contains("demo.8 accepted") && ran.out.contains("plan  "), "{}{}", ran.out, ran.err);
+    assert_eq!(fake.rmctl(&["submit", &good, "-o", "name"]).out, "demo.8\n");
+    let large = job_file(dir.path(), &JOB.replace("256MiB", "64GiB"));
+    let ran = fake.rmctl(&["submit", &large]);
+    assert!(ran.code == 7 && ran.err.contains("worker-01"), "{}: {}", ran.code, ran.err);
+    let wrong = job_file(dir.path(), &JOB.replace("slots = 2", "slots = 0").replace("256MiB", "much"));
+    let ran = fake.rmctl(&["submit", &wrong]);
+    assert!(ran.code == 2 && ran.err.contains("slots") && ran.err.contains("much"), "{}: {}", ran.code, ran.err);
+}
+
+#[test]
+fn logs_are_printed_as_they_are() {
+    let fake = Fake::new(usual);
+    assert_eq!(fake.rmctl(&["logs", "word-count.7/map/7@2"]).out, "one\ntwo\nthree\n");
+    assert_eq!(fake.rmctl(&["logs", "word-count.7/map/7", "--tail", "1"]).out, "three\n");
+    assert_eq!(fake.rmctl(&["logs", "last", "--tail", "1"]).out, "map/7@2 │ three\n");
+}
+
+#[test]
+fn kill_tells_what_ends() {
+    let fake = Fake::new(usual);
+    let dry = fake.rmctl(&["kill", "word-count.7", "--dry-run"]);
+    assert!(dry.code == 0 && dry.out.contains("would end: 3 containers"), "{}", dry.out);
+    let real = fake.rmctl(&["kill", "last"]);
+    assert!(real.code == 0 && real.out.contains("✗ failed"), "{}{}", real.out, real.err);
+    let again = Fake::new(all_failed).rmctl(&["kill", "last"]);
+    assert_eq!(again.code, 4, "{}", again.err);
+}
+
+#[test]
+fn waiting_tells_by_its_exit_code_how_a_job_ended() {
+    let exhausted = Fake::new(all_failed).rmctl(&["wait", "last"]);
+    assert_eq!(exhausted.code, 9, "{}{}", exhausted.out, exhausted.err);
+    let late = Fake::new(usual).rmctl(&["wait", "last", "--timeout", "1s"]);
+    assert_eq!(late.code, 8, "{}{}", late.out, late.err);
+}
+
+#[test]
+fn a_sample_names_the_line_that_is_wrong() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (input, output) = (dir.path().join("in.csv"), dir.path().join("out.csv"));
+    std::fs::write(&input, "key,value\na,1\nb,none\n").expect("writes");
+    let arguments = ["sample", "group-by", "--input", &input.display().to_string(), "--output", &output.display().to_string()];
+    let ran = rmctl(&arguments);
+    assert!(ran.code == 1 && ran.err.contains("in.csv:3:") && !output.exists(), "{}", ran.err);
+    std::fs::write(&input, "key,value\na,1\nb,2\na,3\n").expect("writes");
+    let ran = rmctl(&arguments);
+    assert!(ran.code == 0 && ran.out.contains("\"rows\":3,\"keys\":2"), "{}", ran.out);
+    assert_eq!(std::fs::read_to_string(&output).expect("reads"), "key,count,sum,median\na,2,4,2\nb,1,2,2\n");
+}
