@@ -127,15 +127,15 @@ fn a_configuration_with_mistakes_starts_nothing() {
 }
 
 #[test]
-fn what_no_node_can_ever_give_fails_at_once() {
+fn what_no_node_can_ever_give_is_refused_by_the_name_of_the_largest() {
     let cluster = Cluster::of_one().expect("a cluster");
+    let file = cluster.dir().join("huge.toml");
     let job = JobFile::new("huge", 1, 1, Bytes::from_gib(900)).stage("s", 1, &["/bin/true"], "");
-    let app = cluster.submit(job.text()).expect("submits");
-    let end = cluster.until_ended(&app).expect("ends");
-    assert_eq!(end.state, AppState::Failed);
-    contains_all(&end.diagnostics, &["node-1"]);
-    let waited = cluster.rmctl(&["wait", &app.to_string()]).expect("runs");
-    assert_ne!(waited.code, 0, "{}", waited.stdout);
+    fs::write(&file, job.text()).expect("writes");
+    let told = cluster.rmctl(&["submit", path_text(&file)]).expect("runs");
+    assert_eq!(told.code, 7, "{}{}", told.stdout, told.stderr);
+    contains_all(&told.stderr, &["node-1", "huge"]);
+    assert!(cluster.call(cluster.client().apps()).expect("answers").is_empty(), "nothing was submitted");
 }
 
 #[test]

@@ -273,6 +273,13 @@ fn named_files(source: &str) -> Vec<&str> {
         .collect()
 }
 
+/// `FILE` exists; `FILE::NAME` exists and defines a function of that name.
+fn is_there(name: &str) -> bool {
+    let (file, function) = name.split_once("::").map_or((name, None), |(file, function)| (file, Some(function)));
+    let Ok(source) = std::fs::read_to_string(root().join(file)) else { return root().join(file).exists() };
+    function.is_none_or(|f| [format!("fn {f}("), format!("fn {f}<")].iter().any(|d| source.contains(d)))
+}
+
 #[test]
 fn documentation_leads_somewhere() {
     let mut broken = Vec::new();
@@ -284,11 +291,8 @@ fn documentation_leads_somewhere() {
                 broken.push(format!("{}: link to {link}", path.display()));
             }
         }
-        for name in named_files(&source) {
-            if !root().join(name.split([':', '#']).next().unwrap_or(name)).exists() {
-                broken.push(format!("{}: names {name}", path.display()));
-            }
-        }
+        let lost = named_files(&source).into_iter().filter(|name| !is_there(name));
+        broken.extend(lost.map(|name| format!("{}: names {name}", path.display())));
     }
     none(&broken, "the documentation points at nothing:");
 }

@@ -1,0 +1,47 @@
+//! The first command of the README after the build: `rmctl demo`, as a machine reads it.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use integration::cluster::ran;
+use integration::guest::{Guest, in_guest};
+use integration::{on_host_and_in_guest, programs, sweep};
+use serde_json::Value;
+
+fn guest() -> Guest {
+    Guest::new().with_programs().memory(Bytes::from_gib(2)).timeout(Duration::from_secs(200))
+}
+
+fn the_demo_repairs_what_plain_retry_loses() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(programs::path("rmctl").expect("built"));
+    let keep = dir.path().join("demo");
+    command.args(["demo", "-o", "json", "--keep"]).arg(&keep);
+    command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
+    let told = ran(command).expect("runs");
+    sweep::processes_of(&keep);
+    assert_eq!(told.code, 0, "{}{}", told.stdout, told.stderr);
+    let report: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {}", told.stdout));
+    assert_eq!((&report["finished"], &report["result_equal"]), (&Value::Bool(true), &Value::Bool(true)), "{report}");
+    assert_eq!(report["fixed_mode"], "failed", "{report}");
+    assert_eq!(report["innocent_reruns"], 0, "{report}");
+    assert!(report["kills"].as_u64().is_some_and(|kills| kills >= 5), "{report}");
+    let enforcer = report["enforcer"].as_str().expect("an enforcer");
+    if in_guest() {
+        assert_eq!(enforcer, "cgroup2");
+    }
+    assert!(leftovers().is_empty(), "cgroups that the demo left behind: {:?}", leftovers());
+}
+on_host_and_in_guest!(demo, guest(), the_demo_repairs_what_plain_retry_loses);
+
+/// Cgroups that a cluster inside `rmctl` would have made.
+fn leftovers() -> Vec<String> {
+    let base = if Path::new("/sys/fs/cgroup/memory").is_dir() { "/sys/fs/cgroup/memory" } else { "/sys/fs/cgroup" };
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|n| n.starts_with("headroom-dev")).collect()
+}
