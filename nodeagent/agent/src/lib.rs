@@ -1,6 +1,6 @@
 //! The node agent: launches containers, holds them to their limits, and explains how they ended.
 //!
-//! One task, in [`run`], owns all state; everything else does one thing for it and sends back what came of it. The rules are in
+//! One task, in `run`, owns all state; everything else does one thing for it and sends back what came of it. The rules are in
 //! `headroom-node-core`, the kernel's files in `headroom-node-cgroup`, processes in `headroom-node-exec`.
 //!
 //! *Architecture Invariant*: the agent may be killed at any moment. What must survive is in a file before it is acted upon, and

@@ -4,6 +4,7 @@
 // A program that has nothing to log to yet speaks on standard error.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,7 +98,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     match run(args.over(config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

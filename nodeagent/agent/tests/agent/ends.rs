@@ -91,7 +91,8 @@ async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
     let _node = Node::start(&rm.url, 48, &[]);
     // No resource manager would grant more than the node has; here it shows whose limit was hit.
     let id = rm.run(1, 512, sh(GREEDY));
-    if !rm.with(|b| b.registrations[0].enforcer.is_kernel()) {
+    let kind = rm.until("the registration", |b| b.registrations.first().map(|r| r.enforcer)).await;
+    if !kind.is_kernel() {
         // Without a kernel there is no limit around all containers.
         rm.running(&id).await;
         rm.stop(&id, StopCause::Asked);
