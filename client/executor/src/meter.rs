@@ -142,10 +142,10 @@ impl Meter {
         if let Some(heap) = &mut self.heap {
             heap.read();
         }
-        // The last point shows what it came to: after a kill nothing is left of it.
-        let last = facts.peak.unwrap_or_default().max(facts.current);
-        self.push(facts, if last > self.peak { last } else { facts.current });
-        self.peak = self.peak.max(last);
+        // The last point shows what it came to, unless an earlier one does: after a kill nothing is left of it.
+        self.peak = self.peak.max(facts.peak.unwrap_or_default()).max(facts.current);
+        let shown = self.timeline.points().iter().any(|s| s.current >= self.peak);
+        self.push(facts, if shown { facts.current } else { self.peak });
         facts.peak = Some(self.peak);
         let mut missing: Vec<String> = self.failed.take().into_iter().collect();
         missing.extend(self.heap.as_ref().and_then(HeapWatch::missing));
@@ -190,6 +190,8 @@ mod tests {
     fn the_timeline_ends_with_what_the_kernel_saw_between_two_samples() {
         let mut meter = Meter::new(Instant::now(), None, None);
         meter.take(&facts(10), true, false);
+        // A sample in the middle of the kill: nearly all is gone, the kernel knows what it was.
+        meter.take(&GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(1) }, true, false);
         let mut end = GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(0) };
         let measured = meter.close(&mut end);
         assert_eq!(measured.timeline.last().map(|s| s.current), Some(Bytes::from_mib(64)));
