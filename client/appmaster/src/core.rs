@@ -18,7 +18,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_config::{ExecutorSpec, JobSpec, StageSpec};
-use headroom_types::{Bytes, ContainerId, Resource, Tick};
+use headroom_types::{Bytes, ContainerId, Epoch, Resource, Tick};
 use headroom_wire::v1::job::JobTotals;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
@@ -57,6 +57,7 @@ pub struct Core {
     /// Hellos of containers whose grant has not been told yet.
     early: BTreeMap<ContainerId, Hello>,
     largest: Option<Resource>,
+    epoch: Option<Epoch>,
     cursor: u64,
     phase: Phase,
     causes: BTreeSet<Cause>,
@@ -91,6 +92,7 @@ impl Core {
             view: View::default(),
             early: BTreeMap::new(),
             largest: None,
+            epoch: None,
             cursor: 0,
             phase: Phase::Unregistered,
             causes: BTreeSet::new(),
@@ -121,7 +123,10 @@ impl Core {
     /// The only entry: what happens, and what is to be done about it.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
-            Event::Registered { epoch: _, largest, containers } => self.on_registered(now, largest, containers, out),
+            Event::Registered { epoch, largest, containers, cursor } => {
+                self.begin_epoch(epoch, cursor);
+                self.on_registered(now, largest, containers, out);
+            }
             Event::Update { cursor, what } => self.on_update(now, cursor, what, out),
             Event::Refused { request, sentence, largest } => self.on_refused(now, &request, &sentence, largest, out),
             Event::Hello(hello) => self.on_hello(now, hello, out),
@@ -142,8 +147,7 @@ impl Core {
             Phase::Replaying | Phase::Unregistered | Phase::Over(_) => return None,
         }
         let queues = self.queues.iter().filter_map(Queue::next_ready);
-        let wide = self.tasks_waiting_wide().filter_map(|task| task.wide_since).map(|since| since.plus(place::WIDE_PATIENCE));
-        queues.chain(wide).chain(self.fleet.next_deadline()).min()
+        queues.chain(self.next_patience_end()).chain(self.fleet.next_deadline()).min()
     }
 
     /// The job.
@@ -178,9 +182,16 @@ impl Core {
         let open = self.fleet.executors.values().filter_map(|e| e.ended.as_ref()).map(|(_, _, cursor)| cursor.saturating_sub(1));
         open.min().unwrap_or(self.cursor).min(self.cursor)
     }
-    /// Another life of the resource manager counts its updates from the beginning.
-    pub fn new_epoch(&mut self) {
-        self.cursor = 0;
+    /// Another life of the resource manager counts its updates anew; ends that wait for last words were told by the old one.
+    fn begin_epoch(&mut self, epoch: Epoch, cursor: u64) {
+        if self.epoch == Some(epoch) {
+            return;
+        }
+        self.epoch = Some(epoch);
+        self.cursor = cursor;
+        for ended in self.fleet.executors.values_mut().filter_map(|e| e.ended.as_mut()) {
+            ended.2 = u64::MAX;
+        }
     }
 
     fn stage_of(&self, key: TaskKey) -> Option<&StageSpec> {

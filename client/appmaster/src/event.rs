@@ -27,6 +27,8 @@ pub enum Event {
         largest: Resource,
         /// Containers of the application that live.
         containers: Vec<Granted>,
+        /// Where its stream of updates stands.
+        cursor: u64,
     },
     /// The resource manager tells of a container. May come twice.
     Update {

@@ -201,7 +201,8 @@ impl Fleet {
                 Line::Silent { until } | Line::Down { until } => Some(until),
                 Line::Up => None,
             };
-            [line, e.reserved.map(|(_, at)| at), e.ended.as_ref().map(|(_, at, _)| *at)]
+            let reserved = e.reserved.map(|(_, at)| at).filter(|at| *at < Tick(u64::MAX));
+            [line, reserved, e.ended.as_ref().map(|(_, at, _)| *at)]
         });
         let holds = self.requests.values().map(|r| (r.hold_until > Tick(0)).then_some(r.hold_until));
         executors.chain(holds).flatten().min()

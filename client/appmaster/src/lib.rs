@@ -7,10 +7,15 @@
 
 pub mod core;
 pub mod event;
+pub mod executor_link;
 pub mod executors;
+pub mod journal;
 pub mod ledger;
 pub mod policy;
 pub mod record;
+pub mod rm_link;
+pub mod run;
+mod shell;
 pub mod spec;
 pub mod taskset;
 

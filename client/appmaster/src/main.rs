@@ -1,2 +1,122 @@
-//! Stub.
-fn main() {}
+//! `appmaster`: runs one job.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use headroom_appmaster::run::{self, Options, RunError, Wish};
+use headroom_types::{AppId, Bytes};
+use headroom_wire::v1::job::Mode;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Runs the tasks of one job: asks the resource manager for executors, gives them tasks, and answers every failure.
+#[derive(Debug, Parser)]
+#[command(
+    name = "appmaster",
+    version,
+    after_help = "Exit codes: 0 done, 1 the job failed, 2 mistakes in the job file, \
+    6 the resource manager does not answer, 9 tasks were killed for memory at the largest size they can have"
+)]
+struct Args {
+    /// The job file
+    #[arg(long, value_name = "FILE")]
+    job: PathBuf,
+    /// The application it is the master of; without it, the job is submitted and its id printed
+    #[arg(long, env = "HEADROOM_APP", value_name = "ID")]
+    app: Option<AppId>,
+    /// Which run of the master
+    #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
+    attempt: u32,
+    /// The resource manager
+    #[arg(long, env = "HEADROOM_RM", default_value = "http://127.0.0.1:7070", value_name = "URL")]
+    rm: String,
+    /// Directory that outlives this run, for the journal
+    #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Working directory of tasks; by default each container's own
+    #[arg(long, value_name = "DIR")]
+    base_dir: Option<PathBuf>,
+    /// Where executors connect
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// How memory failures are answered, instead of the job file's: headroom, pinterest, uber or fixed
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// Memory of the container this master runs in, bytes; set by the node agent
+    #[arg(long, env = "HEADROOM_MEMORY_BYTES", default_value_t = 0, hide = true)]
+    master_memory: u64,
+    /// Only check the job file
+    #[arg(long)]
+    check_config: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return say(&format!("the runtime cannot be started: {error}"), 1),
+    };
+    match runtime.block_on(work(args)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let code = error.exit_code();
+            let chain: Vec<String> = anyhow::Error::from(error).chain().map(ToString::to_string).collect();
+            say(chain.join(": ").trim_end(), code)
+        }
+    }
+}
+
+async fn work(args: Args) -> Result<u8, RunError> {
+    let (wish, leave) = watch::channel(Wish::GoOn);
+    let options = Options {
+        job: args.job,
+        app: args.app,
+        attempt: args.attempt,
+        rm: args.rm,
+        state: args.state,
+        base_dir: args.base_dir,
+        listen: args.listen,
+        mode: args.mode,
+        master_memory: Bytes::new(args.master_memory),
+        leave,
+    };
+    tokio::spawn(heed_signals(wish));
+    run_job(options, args.check_config).await
+}
+
+#[allow(clippy::print_stdout)] // the application's id is this program's output
+async fn run_job(mut options: Options, check_only: bool) -> Result<u8, RunError> {
+    if check_only {
+        return run::load(&options).map(|_| 0);
+    }
+    if options.app.is_none() {
+        println!("{}", run::submit(&mut options).await?);
+    }
+    run::run(options).await.map(|finished| finished.exit_code())
+}
+
+/// SIGTERM ends this run and leaves the job to the next one; Ctrl-C ends the job.
+async fn heed_signals(wish: watch::Sender<Wish>) {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        tracing::warn!("signals cannot be heeded");
+        return;
+    };
+    let wanted = tokio::select! {
+        _ = terminate.recv() => Wish::Leave,
+        _ = interrupt.recv() => Wish::Stop,
+    };
+    wish.send_replace(wanted);
+    // A second Ctrl-C does not wait for the resource manager.
+    interrupt.recv().await;
+    wish.send_replace(Wish::Leave);
+}
+
+#[allow(clippy::print_stderr)] // what stopped this program is told to whoever started it
+fn say(text: &str, code: u8) -> ExitCode {
+    eprintln!("appmaster: {text}");
+    ExitCode::from(code)
+}

@@ -2,7 +2,8 @@
 //!
 //! Owned by the core. Only [`on`] changes where a task is in its life.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use headroom_config::JobSpec;
 use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick};
@@ -265,9 +266,10 @@ impl Stage {
 
 /// The order in which waiting tasks are served: escalated ones first, then by stage and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+pub struct Turn {
     rung: std::cmp::Reverse<u32>,
-    key: TaskKey,
+    /// Whose turn it is.
+    pub key: TaskKey,
 }
 
 /// Tasks of one executor set that wait for slots, and those that wait for their time.
@@ -275,6 +277,8 @@ struct Turn {
 pub struct Queue {
     ready: BTreeSet<Turn>,
     later: BTreeSet<(Tick, TaskKey)>,
+    /// How many waiting tasks take so many slots.
+    widths: BTreeMap<u32, u32>,
     slots: u64,
 }
 
@@ -285,6 +289,7 @@ impl Queue {
         let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, &task.size)) };
         if new {
             self.slots += u64::from(task.size.slots);
+            *self.widths.entry(task.size.slots).or_default() += 1;
         }
     }
     /// A task waits no longer. `size` is the one it was pushed with.
@@ -296,6 +301,12 @@ impl Queue {
         }
         if found {
             self.slots = self.slots.saturating_sub(u64::from(size.slots));
+            if let Some(count) = self.widths.get_mut(&size.slots) {
+                *count -= 1;
+                if *count == 0 {
+                    self.widths.remove(&size.slots);
+                }
+            }
         }
     }
     /// The tasks whose time has come by `now` join those that are ready.
@@ -310,6 +321,15 @@ impl Queue {
     /// The tasks that are ready, in the order they are served.
     pub fn ready(&self) -> impl Iterator<Item = TaskKey> {
         self.ready.iter().map(|t| t.key)
+    }
+    /// The turn after `turn`, or the first one.
+    pub fn next_after(&self, turn: Option<Turn>) -> Option<Turn> {
+        let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
+        self.ready.range((from, Bound::Unbounded)).next().copied()
+    }
+    /// The fewest slots that a waiting task takes.
+    pub fn narrowest(&self) -> Option<u32> {
+        self.widths.keys().next().copied()
     }
     /// When the next waiting task becomes ready.
     pub fn next_ready(&self) -> Option<Tick> {

@@ -295,6 +295,36 @@ fn a_wide_task_falls_to_its_own_container_when_nothing_drains() {
     assert_eq!(world.words("TaskMoved").len(), 1);
 }
 
+#[test]
+fn tasks_that_are_wide_from_the_start_wait_for_their_executors() {
+    let wide = FIGURE.replace("0-19", "0-59").replace("command", "cpus_per_task = 2\ncommand");
+    let world = Scenario::of(&wide).usual(Habit::native(50, 30_000)).run();
+    assert_eq!(done(&world), 60);
+    assert_eq!(world.granted.len(), 1, "nobody was given a container of its own: {:?}", world.granted);
+    assert!(world.rows.values().all(|r| r.attempts.len() == 1 && r.attempts[0].slots == 2));
+}
+
+#[test]
+fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
+    let both = FIGURE.replace("0-19", "0-399");
+    let both = format!("{both}[[stage]]\nname = \"wide\"\ncpus_per_task = 4\ncommand = [\"prog\"]\n");
+    let mut s = Scenario::of(&both).usual(Habit::native(50, 2000));
+    for i in 0..8 {
+        s = s.habit(&format!("group/{i}"), Habit::native(50, 1000 + 250 * i));
+    }
+    let world = s.run();
+    assert_eq!((done(&world), world.granted.len()), (401, 1));
+}
+
+#[test]
+fn twenty_thousand_tasks_are_not_looked_at_one_by_one() {
+    let many = FIGURE.replace("0-19", "0-19999").replace("count = 2", "count = 50");
+    let from = std::time::Instant::now();
+    let world = Scenario::of(&many).nodes(&[64 * 1024]).usual(Habit::native(50, 1000)).quick().run();
+    assert_eq!(done(&world), 20_000);
+    assert!(from.elapsed().as_secs() < 60, "{:?}", from.elapsed());
+}
+
 const TWO: &str = r#"
 version = 1
 name = "two"

@@ -88,9 +88,6 @@ impl Core {
         task.note.clear();
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             executor.seats.insert(row.attempt.clone(), Seat { task: key, slots: row.slots, started: false });
-            if executor.reserved.is_some_and(|(task, _)| task == key) {
-                executor.reserved = None;
-            }
         }
     }
 
@@ -170,6 +167,9 @@ impl Core {
                     queue.remove(key, &task.size);
                 }
                 let (was_final, failed) = (task.is_final(), after == State::Failed);
+                for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
+                    executor.reserved = None;
+                }
                 self.ledger.moved(&before, &after);
                 if let Some(stage) = self.tasks.stage_mut(key.stage).filter(|_| was_final) {
                     stage.left = stage.left.saturating_sub(1);

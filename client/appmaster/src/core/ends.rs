@@ -1,6 +1,6 @@
 //! The end of an attempt as its executor told it: classified, decided, written down, acknowledged.
 
-use headroom_types::exit::TaskReport;
+use headroom_types::exit::{Sample, TaskReport};
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
@@ -12,6 +12,9 @@ use crate::policy::classify::{Class, Facts, classify};
 use crate::policy::{Account, Case, Next, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
+
+/// Most points of a timeline that are kept in an attempt's row.
+const MOST_POINTS: usize = 128;
 
 impl Core {
     /// A report that is late, or comes twice, is acknowledged and changes nothing.
@@ -91,6 +94,13 @@ fn decision(next: &Next) -> String {
     }
 }
 
+/// Every n-th point, and the last one: a master keeps the rows of all attempts for as long as it lives.
+pub(super) fn thinned(timeline: &[Sample]) -> Vec<Sample> {
+    let step = timeline.len().div_ceil(MOST_POINTS).max(1);
+    let last = timeline.len().saturating_sub(1);
+    timeline.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last).map(|(_, s)| *s).collect()
+}
+
 fn fill_row(row: &mut AttemptRow, report: &TaskReport) {
     let sampled: Option<Bytes> = report.timeline.iter().map(|s| s.current).max();
     row.ended = Some(report.ended.max(row.started));
@@ -101,7 +111,7 @@ fn fill_row(row: &mut AttemptRow, report: &TaskReport) {
     if report.reason != (ExitReason::Exit { code: 0 }) {
         row.evidence = Some(report.evidence.clone());
         row.diagnosis.clone_from(&report.diagnosis);
-        row.timeline.clone_from(&report.timeline);
+        row.timeline = thinned(&report.timeline);
         row.log_tail.clone_from(&report.log_tail);
     }
 }

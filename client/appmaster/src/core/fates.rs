@@ -77,7 +77,7 @@ impl Core {
             row.log_tail.clone_from(&report.log_tail);
             if guilty {
                 row.diagnosis.clone_from(&report.diagnosis);
-                row.timeline.clone_from(&report.timeline);
+                row.timeline = super::ends::thinned(&report.timeline);
             }
             let failure = self.failure_of(seat.task, &row, report);
             row.dimension = guilty.then_some(failure.dimension);

@@ -12,7 +12,7 @@ use crate::executors::Purpose;
 use crate::policy::{Place, Size};
 use crate::record::Record;
 use crate::spec::{self, Attempt};
-use crate::taskset::{State, Task, TaskKey};
+use crate::taskset::{State, TaskKey};
 
 /// How long a wide task waits for slots to come free together before it gets a container of its own.
 pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);
@@ -25,14 +25,18 @@ struct Room {
     reserved: Option<TaskKey>,
 }
 
-impl Core {
-    pub(super) fn tasks_waiting_wide(&self) -> impl Iterator<Item = &Task> {
-        let ready = self.queues.iter().flat_map(|q| q.ready().take_while(|key| self.is_wide(*key)));
-        ready.filter_map(|key| self.tasks.get(key))
-    }
+/// How many more executors may be kept from other work: half of them, and at least one.
+fn reservations_left(rooms: &[Room]) -> usize {
+    let reserved = rooms.iter().filter(|r| r.reserved.is_some()).count();
+    (rooms.len() / 2).max(1).saturating_sub(reserved)
+}
 
-    fn is_wide(&self, key: TaskKey) -> bool {
-        self.tasks.get(key).is_some_and(|t| t.size.slots > 1)
+impl Core {
+    /// When the next task that waits for slots to come free together has waited long enough. Escalated tasks come first.
+    pub(super) fn next_patience_end(&self) -> Option<Tick> {
+        let escalated =
+            self.queues.iter().flat_map(|q| q.ready().map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1)));
+        escalated.filter_map(|task| task.wide_since).map(|since| since.plus(WIDE_PATIENCE)).min()
     }
 
     pub(super) fn place_shared(&mut self, now: Now, out: &mut Vec<Effect>) {
@@ -47,34 +51,32 @@ impl Core {
 
     fn place_in_set(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
         let mut rooms = self.rooms(set);
-        if rooms.is_empty() {
-            return;
-        }
-        let ready: Vec<TaskKey> = self.queues.get(set).map(|q| q.ready().collect()).unwrap_or_default();
-        for key in ready {
-            let open = rooms.iter().filter(|r| r.reserved.is_none()).map(|r| r.free).max().unwrap_or(0);
-            let wide = self.is_wide(key);
-            if open == 0 && !wide {
-                // Reserved executors take their own wide task only, and wide tasks come first in the queue of their rung.
-                if rooms.iter().all(|r| r.reserved.is_none_or(|t| t < key)) {
-                    break;
+        let mut turn = None;
+        while let Some(next) = self.queues.get(set).filter(|_| !rooms.is_empty()).and_then(|q| q.next_after(turn)) {
+            turn = Some(next);
+            let Some((slots, rung)) = self.tasks.get(next.key).map(|t| (t.size.slots, t.size.rung)) else { continue };
+            if let Some(container) = self.best_room(next.key, &rooms).map(|r| r.container.clone()) {
+                for room in &mut rooms {
+                    room.free = if room.container == container { room.free.saturating_sub(slots) } else { room.free };
+                    room.reserved = room.reserved.filter(|task| *task != next.key);
                 }
-                continue;
+                self.place(now, next.key, &container, out);
+            } else if slots > 1 {
+                self.wait_wide(now, next.key, &mut rooms, out);
             }
-            match self.best_room(key, &rooms) {
-                Some(chosen) => {
-                    let container = chosen.container.clone();
-                    let slots = self.tasks.get(key).map_or(0, |t| t.size.slots);
-                    for room in rooms.iter_mut().filter(|r| r.container == container || r.reserved == Some(key)) {
-                        room.free = if room.container == container { room.free.saturating_sub(slots) } else { room.free };
-                        room.reserved = None;
-                    }
-                    self.place(now, key, &container, out);
-                }
-                None if wide => self.wait_wide(now, key, set, &mut rooms, out),
-                None => {}
+            // What follows has the size of its stage, and neither room nor reservation is left for any of it.
+            if rung == 1 && self.no_room_left(set, &rooms) {
+                break;
             }
         }
+    }
+
+    fn no_room_left(&self, set: usize, rooms: &[Room]) -> bool {
+        let open = rooms.iter().filter(|r| r.reserved.is_none()).map(|r| r.free).max().unwrap_or(0);
+        let narrowest = self.queues.get(set).and_then(crate::taskset::Queue::narrowest).unwrap_or(1);
+        let reserved_room =
+            rooms.iter().any(|r| r.reserved.is_some_and(|key| self.tasks.get(key).is_some_and(|t| t.size.slots <= r.free)));
+        open < narrowest && !reserved_room && (narrowest == 1 || reservations_left(rooms) == 0)
     }
 
     fn rooms(&self, set: usize) -> Vec<Room> {
@@ -92,18 +94,22 @@ impl Core {
         allowed.max_by_key(|r| (r.reserved == Some(key), r.free, std::cmp::Reverse(r.container.clone())))
     }
 
-    /// No executor has enough free slots: one is kept from taking other work until it has, or until patience ends.
-    fn wait_wide(&mut self, now: Now, key: TaskKey, set: usize, rooms: &mut [Room], out: &mut Vec<Effect>) {
+    /// No executor has enough free slots: one is kept from taking other work until it has. The patience of an escalated task
+    /// ends; one that was wide from the start waits for its executors like all of its stage.
+    fn wait_wide(&mut self, now: Now, key: TaskKey, rooms: &mut [Room], out: &mut Vec<Effect>) {
         let Some(task) = self.tasks.get_mut(key) else { return };
-        let since = *task.wide_since.get_or_insert(now.tick);
         let slots = task.size.slots;
-        if now.tick.since(since) >= WIDE_PATIENCE {
-            self.fall_to_own(now, key, out);
-            return;
-        }
-        let reserved = rooms.iter().filter(|r| r.reserved.is_some()).count();
-        let most = (rooms.len() / 2).max(1);
-        if reserved >= most || rooms.iter().any(|r| r.reserved == Some(key)) {
+        let until = if task.size.rung > 1 {
+            let since = *task.wide_since.get_or_insert(now.tick);
+            if now.tick.since(since) >= WIDE_PATIENCE {
+                self.fall_to_own(now, key, out);
+                return;
+            }
+            since.plus(WIDE_PATIENCE)
+        } else {
+            Tick(u64::MAX)
+        };
+        if reservations_left(rooms) == 0 || rooms.iter().any(|r| r.reserved == Some(key)) {
             return;
         }
         let able = |id: &ContainerId| self.fleet.executors.get(id).is_some_and(|e| e.slots >= slots);
@@ -112,10 +118,10 @@ impl Core {
         room.reserved = Some(key);
         let container = room.container.clone();
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
-            executor.reserved = Some((key, since.plus(WIDE_PATIENCE)));
+            executor.reserved = Some((key, until));
         }
         if let Some(task) = self.tasks.get_mut(key) {
-            task.note = format!("waits for {slots} slots of executor {container} to come free (set {set})");
+            task.note = format!("waits for {slots} slots of {container} to come free");
         }
         self.view.touch(key);
     }

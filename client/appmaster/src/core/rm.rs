@@ -24,6 +24,7 @@ const REFUSAL_LASTS: Duration = Duration::from_secs(10);
 impl Core {
     pub(super) fn on_registered(&mut self, now: Now, largest: Resource, containers: Vec<Granted>, out: &mut Vec<Effect>) {
         self.learn_largest(largest);
+        self.view.touch_all(&self.tasks);
         match self.phase {
             Phase::Over(_) | Phase::Replaying => return,
             Phase::Unregistered => self.first_registration(now, out),
@@ -38,7 +39,6 @@ impl Core {
         for granted in containers {
             self.on_granted(now, granted, out);
         }
-        self.view.touch_all(&self.tasks);
         out.push(Effect::Sync);
     }
 

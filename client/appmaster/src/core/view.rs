@@ -12,10 +12,10 @@ use crate::ledger::changes_size;
 use crate::policy::{Account, Cause, Next, Place, Size};
 use crate::taskset::{State, TaskKey, TaskSets};
 
-/// Most rows in one patch.
-const MOST_ROWS: usize = 500;
-/// Most points of timelines in one patch, about 100 bytes each.
-const MOST_POINTS: usize = 8192;
+/// Most weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
+const MOST_WEIGHT: usize = 5000;
+/// Most events in one patch.
+const EVENTS_AT_ONCE: usize = 1000;
 /// Most events that wait to be told.
 const MOST_EVENTS: usize = 10_000;
 
@@ -55,15 +55,16 @@ impl Core {
     /// The next piece of what was not told yet. Give it back with [`Core::put_back`] when it could not be told.
     pub fn take_patch(&mut self) -> JobPatch {
         let mut rows: Vec<TaskRow> = Vec::new();
-        let mut points = 0;
-        while let Some(key) = self.view.dirty.first().copied().filter(|_| rows.len() < MOST_ROWS && points < MOST_POINTS) {
+        let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(EVENTS_AT_ONCE)).collect();
+        let mut spent = 2 * events.len();
+        while let Some(key) = self.view.dirty.first().copied().filter(|_| spent < MOST_WEIGHT) {
             self.view.dirty.remove(&key);
             let Some(task) = self.tasks.get(key) else { continue };
-            points += task.attempts.iter().map(|a| 8 + a.timeline.len()).sum::<usize>();
+            spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
             rows.push(task.row());
         }
         let full = std::mem::take(&mut self.view.full);
-        JobPatch { full, totals: self.ledger.totals().clone(), tasks: rows, events: std::mem::take(&mut self.view.events) }
+        JobPatch { full, totals: self.ledger.totals().clone(), tasks: rows, events }
     }
 
     /// The patch could not be told.
@@ -190,6 +191,12 @@ impl Core {
         let name = self.job.name.to_string();
         self.view.tell(now, level, "JobFinished", name.clone(), format!("{name}: {}", outcome.diagnostics));
     }
+}
+
+/// How much of a patch an attempt takes.
+fn weight(row: &AttemptRow) -> usize {
+    let evidence = if row.evidence.is_some() { 25 } else { 0 };
+    5 + evidence + 5 * row.diagnosis.len() + row.timeline.len() + row.log_tail.len() / 100
 }
 
 /// What ran out, in words: ` (off-heap)`.

@@ -1,0 +1,213 @@
+//! The journal file: records as lines of JSON, durable in groups.
+//!
+//! Owned by the loop. A group is written with one write and made durable with one `fdatasync` before anything that depends on it
+//! leaves the process. A last line that was torn by a crash was never acted upon and is cut off; damage anywhere else is refused,
+//! and the file is left as it is.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::record::{self, Begin, Record};
+
+/// An open journal. Locked against a second master.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+/// What went wrong with a journal.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file or its directory cannot be used.
+    #[error("the journal {path} cannot be {doing}; check the directory's rights and free space")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What was to be done.
+        doing: &'static str,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another master has it.
+    #[error("the journal {path} is in use by another master of the same application")]
+    InUse {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A line that is not the last cannot be read.
+    #[error("line {line} of the journal {path} is damaged: {what}; move the file away to start the job anew")]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// It belongs to something else.
+    #[error("the journal {path} belongs to {what}; use another state directory")]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// To what.
+        what: String,
+    },
+}
+
+impl Journal {
+    /// Opens or makes the journal at `path`, and reads what is there.
+    pub fn open(path: &Path) -> Result<(Journal, Vec<Record>), JournalError> {
+        let io = |doing| move |source| JournalError::Io { path: path.to_owned(), doing, source };
+        if let Some(dir) = path.parent() {
+            std::fs::create_dir_all(dir).map_err(io("made"))?;
+        }
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io("opened"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(JournalError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(io("locked")(source)),
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(io("read"))?;
+        let (records, good) = parse(path, &bytes)?;
+        if good < bytes.len() {
+            let good = u64::try_from(good).unwrap_or_default();
+            file.set_len(good).and_then(|()| file.sync_data()).map_err(io("cut at its torn end"))?;
+        }
+        file.seek(SeekFrom::End(0)).map_err(io("read"))?;
+        if let Some(dir) = path.parent() {
+            File::open(dir).and_then(|d| d.sync_all()).map_err(io("made durable"))?;
+        }
+        Ok((Journal { path: path.to_owned(), file }, records))
+    }
+
+    /// Writes a group of records and returns when they are durable.
+    pub fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        let io = |doing| JournalErrorAt { path: self.path.clone(), doing };
+        let mut group = Vec::new();
+        for record in records {
+            serde_json::to_writer(&mut group, record).map_err(|e| io("written").with(e.into()))?;
+            group.push(b'\n');
+        }
+        self.file.write_all(&group).map_err(|e| io("written").with(e))?;
+        self.file.sync_data().map_err(|e| io("made durable").with(e))
+    }
+}
+
+struct JournalErrorAt {
+    path: PathBuf,
+    doing: &'static str,
+}
+impl JournalErrorAt {
+    fn with(self, source: std::io::Error) -> JournalError {
+        JournalError::Io { path: self.path, doing: self.doing, source }
+    }
+}
+
+/// The records, and how many bytes of the file they are.
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalError> {
+    let mut records = Vec::new();
+    let mut good = 0;
+    while let Some(length) = bytes.get(good..).and_then(|rest| rest.iter().position(|b| *b == b'\n')) {
+        let end = good + length;
+        match serde_json::from_slice(bytes.get(good..end).unwrap_or_default()) {
+            Ok(record) => records.push(record),
+            // A torn write may leave zeros or old bytes with a newline in them, but nothing follows it.
+            Err(_) if !bytes.get(end + 1..).unwrap_or_default().contains(&b'{') => break,
+            Err(e) => {
+                let line = records.len() + 1;
+                return Err(JournalError::Damaged { path: path.to_owned(), line, what: e.to_string() });
+            }
+        }
+        good = end + 1;
+    }
+    Ok((records, good))
+}
+
+/// The first record, when the journal belongs to this job and application and is of a version that can be read.
+pub fn belongs(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<Begin>, JournalError> {
+    let Some(first) = records.first() else { return Ok(None) };
+    let foreign = |what: String| JournalError::Foreign { path: path.to_owned(), what };
+    let Record::Begin(begin) = first else { return Err(foreign("something else: its first line is no beginning".to_owned())) };
+    if begin.version != record::VERSION {
+        return Err(foreign(format!("version {} of this program", begin.version)));
+    }
+    if begin.app != app {
+        return Err(foreign(format!("application {}", begin.app)));
+    }
+    if begin.job != job {
+        return Err(foreign("the same application with another job file or mode".to_owned()));
+    }
+    Ok(Some(begin.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn begin() -> Record {
+        Record::Begin(Begin { version: record::VERSION, job: 7, app: "job.1".into(), token: "secret".into(), port: 4711 })
+    }
+    fn gone(seq: u64) -> Record {
+        let container = format!("job.1.e1.c{seq}").parse().expect("id");
+        Record::Gone { container, request: "set-main".parse().expect("id"), unused: false }
+    }
+
+    #[test]
+    fn what_was_appended_is_there_after_opening_again() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("app").join("journal.ndjson");
+        let (mut journal, records) = Journal::open(&path).expect("opens");
+        assert!(records.is_empty());
+        journal.append(&[begin(), gone(1)]).expect("writes");
+        journal.append(&[gone(2)]).expect("writes");
+        assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })), "one master at a time");
+        drop(journal);
+        let (_, records) = Journal::open(&path).expect("opens");
+        assert_eq!(records, [begin(), gone(1), gone(2)]);
+        assert_eq!(belongs(&path, &records, "job.1", 7).expect("ours").map(|b| b.port), Some(4711));
+        assert!(matches!(belongs(&path, &records, "job.2", 7), Err(JournalError::Foreign { .. })));
+        assert!(matches!(belongs(&path, &records, "job.1", 8), Err(JournalError::Foreign { .. })));
+    }
+
+    #[test]
+    fn damage_before_the_end_is_refused_and_nothing_is_touched() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("journal.ndjson");
+        let text = format!(
+            "{}\nrubbish\n{}\n",
+            serde_json::to_string(&begin()).expect("w"),
+            serde_json::to_string(&gone(1)).expect("w")
+        );
+        std::fs::write(&path, &text).expect("writes");
+        assert!(matches!(Journal::open(&path), Err(JournalError::Damaged { line: 2, .. })));
+        assert_eq!(std::fs::read_to_string(&path).expect("reads"), text);
+    }
+
+    proptest! {
+        /// Safety: whatever length a crash leaves, the whole records before it are there, and appending goes on behind them.
+        #[test]
+        fn a_torn_end_costs_only_the_torn_record(cut in 0usize..400, more in 0u64..5) {
+            let dir = tempfile::tempdir().expect("directory");
+            let path = dir.path().join("journal.ndjson");
+            let all: Vec<Record> = std::iter::once(begin()).chain((0..more).map(gone)).collect();
+            let (mut journal, _) = Journal::open(&path).expect("opens");
+            journal.append(&all).expect("writes");
+            drop(journal);
+            let bytes = std::fs::read(&path).expect("reads");
+            let cut = cut.min(bytes.len());
+            std::fs::write(&path, &bytes[..cut]).expect("writes");
+            let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count();
+            let (mut journal, records) = Journal::open(&path).expect("opens");
+            prop_assert_eq!(&records, &all[..whole]);
+            journal.append(&[gone(99)]).expect("writes");
+            drop(journal);
+            let (_, records) = Journal::open(&path).expect("opens");
+            prop_assert_eq!(records.len(), whole + 1);
+        }
+    }
+}

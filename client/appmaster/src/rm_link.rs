@@ -1,0 +1,168 @@
+//! The line to the resource manager: calls one after the other, and the stream of updates.
+//!
+//! Two tasks that only move messages. What is said and when is decided by the loop; a call that failed is told to the loop, which
+//! tries again. The stream goes on from its cursor after any break.
+
+use std::time::Duration;
+
+use headroom_client::retry::Backoff;
+use headroom_client::{Client, ClientError};
+use headroom_types::{AppId, Epoch};
+use headroom_wire::v1::am::{FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update};
+use headroom_wire::v1::error::Code;
+use headroom_wire::v1::job::JobPatch;
+use tokio::sync::{mpsc, watch};
+
+/// Calls that may wait.
+const CALLS: usize = 4;
+
+/// What the loop wants said.
+#[derive(Debug)]
+pub enum Call {
+    /// This master is there.
+    Register(RegisterMaster),
+    /// Heartbeat and wishes.
+    Sync(Box<MasterSync>),
+    /// It is done.
+    Finish(Box<FinishApp>),
+}
+
+/// What the loop is told.
+#[derive(Debug)]
+pub enum RmEvent {
+    /// The answer to a registration.
+    Registered(Result<Registered, ClientError>),
+    /// The answer to a sync; its patch comes back when it was not taken in.
+    Synced(Result<MasterSyncReply, (ClientError, Option<JobPatch>)>),
+    /// The answer to the end.
+    Finished(Result<(), ClientError>),
+    /// News of containers.
+    Update(Epoch, Box<Update>),
+    /// The stream belongs to an earlier life of the resource manager, or begins too late.
+    Stale(Epoch),
+}
+
+/// From where the stream is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct From {
+    /// In which life of the resource manager.
+    pub epoch: Epoch,
+    /// After this update.
+    pub cursor: u64,
+}
+
+/// The loop's end of the line.
+#[derive(Debug)]
+pub struct RmLink {
+    calls: mpsc::Sender<Call>,
+    stream: watch::Sender<Option<From>>,
+}
+
+impl RmLink {
+    /// Starts the two tasks. They end when the link, or the receiver of `events`, is dropped.
+    pub fn start(client: Client, app: AppId, events: mpsc::Sender<RmEvent>) -> Self {
+        let (calls, waiting) = mpsc::channel(CALLS);
+        let (stream, from) = watch::channel(None);
+        tokio::spawn(make_calls(client.clone(), app.clone(), waiting, events.clone()));
+        tokio::spawn(follow(client, app, from, events));
+        RmLink { calls, stream }
+    }
+
+    /// Says something. The loop has one call under way at a time, so there is always room.
+    pub fn call(&self, call: Call) {
+        if self.calls.try_send(call).is_err() {
+            tracing::error!("a call to the resource manager was made while others wait; it is dropped");
+        }
+    }
+
+    /// Reads the stream from here on.
+    pub fn listen(&self, from: From) {
+        self.stream.send_replace(Some(from));
+    }
+}
+
+async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<Call>, events: mpsc::Sender<RmEvent>) {
+    while let Some(call) = calls.recv().await {
+        let event = match call {
+            Call::Register(body) => RmEvent::Registered(client.register_master(&app, &body).await),
+            Call::Sync(body) => match client.sync_master(&app, &body).await {
+                Ok(reply) => RmEvent::Synced(Ok(reply)),
+                Err(error) => RmEvent::Synced(Err((error, body.job))),
+            },
+            Call::Finish(body) => RmEvent::Finished(client.finish(&app, &body).await.map(|_| ())),
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the stream wherever the loop wants it read, over any number of connections.
+async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<From>>, events: mpsc::Sender<RmEvent>) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    loop {
+        let Some(mut from) = *wanted.borrow_and_update() else {
+            if wanted.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let end = loop {
+            tokio::select! {
+                changed = wanted.changed() => break changed.is_err(),
+                lost = read(&client, &app, &mut from, &events, &mut backoff) => match lost {
+                    Lost::Listener => return,
+                    Lost::Stale => {
+                        if events.send(RmEvent::Stale(from.epoch)).await.is_err() || wanted.changed().await.is_err() {
+                            return;
+                        }
+                        break false;
+                    }
+                    Lost::Line => tokio::time::sleep(backoff.wait()).await,
+                },
+            }
+        };
+        if end {
+            return;
+        }
+    }
+}
+
+enum Lost {
+    Line,
+    Stale,
+    Listener,
+}
+
+async fn read(client: &Client, app: &AppId, from: &mut From, events: &mpsc::Sender<RmEvent>, backoff: &mut Backoff) -> Lost {
+    let mut lines = match client.updates(app, from.epoch, from.cursor).await {
+        Ok(lines) => lines,
+        Err(error) => return lost(&error),
+    };
+    loop {
+        match lines.next().await {
+            Some(Ok(update)) => {
+                backoff.reset();
+                from.cursor = from.cursor.max(update.cursor);
+                if events.send(RmEvent::Update(from.epoch, Box::new(update))).await.is_err() {
+                    return Lost::Listener;
+                }
+            }
+            Some(Err(error)) => return lost(&error),
+            None => return Lost::Line,
+        }
+    }
+}
+
+fn lost(error: &ClientError) -> Lost {
+    match error.code() {
+        Some(Code::HR0410 | Code::HR0411) => Lost::Stale,
+        Some(
+            Code::HR0400 | Code::HR0404 | Code::HR0409 | Code::HR0413 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503,
+        )
+        | None => {
+            tracing::debug!(%error, "the stream of updates broke, connecting again");
+            Lost::Line
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Starting and ending a master: the job file, the application, the journal, the lines, then the loop of [`crate::shell`].
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use headroom_client::retry::Backoff;
+use headroom_client::{Client, ClientError};
+use headroom_config::{JobSpec, Problem};
+use headroom_types::{AppId, AttemptId, Bytes};
+use headroom_wire::v1::apps::{Master, SubmitApp};
+use headroom_wire::v1::job::Mode;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::core::{Core, Setup};
+use crate::event::{Ending, Outcome};
+use crate::executor_link::{self, Gate};
+use crate::journal::{self, Journal, JournalError};
+use crate::record::{self, Begin, Record};
+use crate::rm_link::RmLink;
+use crate::shell::Shell;
+use crate::spec::Greeting;
+
+/// How long a resource manager that does not answer is waited for at the start.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+/// Messages from executors that may wait for the loop.
+const FROM_EXECUTORS: usize = 4096;
+/// Messages from the resource manager that may wait for the loop.
+const FROM_RM: usize = 1024;
+
+/// What a master is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The job file.
+    pub job: PathBuf,
+    /// The application it is the master of; `None` submits one.
+    pub app: Option<AppId>,
+    /// Which run of the master.
+    pub attempt: u32,
+    /// The resource manager's address.
+    pub rm: String,
+    /// Directory that outlives this run; one below the user's own state directory when left out.
+    pub state: Option<PathBuf>,
+    /// Working directory of tasks.
+    pub base_dir: Option<PathBuf>,
+    /// Where executors connect.
+    pub listen: SocketAddr,
+    /// Answers memory failures in this way instead of the job file's.
+    pub mode: Option<Mode>,
+    /// Memory of the container this master itself runs in; zero beside the user. Bytes.
+    pub master_memory: Bytes,
+    /// Ends this run when it becomes true: the job is left as it is for the next run.
+    pub leave: tokio::sync::watch::Receiver<Wish>,
+}
+
+/// What a signal or a caller wants of a running master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    #[default]
+    GoOn,
+    /// End this run and leave the job to the next one.
+    Leave,
+    /// End the job.
+    Stop,
+}
+
+/// How a master ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The application.
+    pub app: AppId,
+    /// How its job ended; `None` when this run was left and the job goes on without it.
+    pub outcome: Option<Outcome>,
+}
+
+impl Finished {
+    /// The program's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self.outcome.as_ref().map(|o| o.ending) {
+            None | Some(Ending::Succeeded) => 0,
+            Some(Ending::Failed | Ending::Stopped) => 1,
+            Some(Ending::MemoryExhausted) => 9,
+        }
+    }
+}
+
+/// Why a master could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The job file has mistakes.
+    #[error("{}", headroom_config::render(.0))]
+    Job(Vec<Problem>),
+    /// The resource manager does not answer.
+    #[error("the resource manager at {url} does not answer; start it, or give its address with --rm")]
+    Unreachable {
+        /// Its address.
+        url: String,
+        /// Why.
+        #[source]
+        source: ClientError,
+    },
+    /// The resource manager does not want this master.
+    #[error("the resource manager refused this master")]
+    Refused(#[source] ClientError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// Executors could not connect.
+    #[error("cannot listen on {address}; give another address with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No secret can be made.
+    #[error("no secret for executors can be made from /dev/urandom")]
+    Random(#[source] std::io::Error),
+}
+
+impl RunError {
+    /// The program's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Job(_) => 2,
+            RunError::Unreachable { .. } => 6,
+            RunError::Refused(_) | RunError::Journal(_) | RunError::Listen { .. } | RunError::Random(_) => 1,
+        }
+    }
+}
+
+/// Reads the job, with the mode that was asked for.
+pub fn load(options: &Options) -> Result<JobSpec, RunError> {
+    let mut job = headroom_config::load_job(&options.job).map_err(RunError::Job)?;
+    if let Some(mode) = options.mode {
+        job.mode = mode;
+    }
+    Ok(job)
+}
+
+/// Submits the job as an application whose master this is, and sets `options.app` and `options.attempt`.
+pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
+    let job = load(options)?;
+    let client = client(&options.rm)?;
+    let body = SubmitApp {
+        name: job.name.clone(),
+        queue: job.queue.clone(),
+        priority: job.priority,
+        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64),
+        master: Master::Unmanaged,
+        idempotency_key: Some(secret()?),
+    };
+    let submitted = answered(&options.rm, || client.submit(&body)).await?;
+    options.app = Some(submitted.app.clone());
+    options.attempt = submitted.attempt.attempt;
+    Ok(submitted.app)
+}
+
+/// Runs the master until its job has ended.
+pub async fn run(mut options: Options) -> Result<Finished, RunError> {
+    let job = load(&options)?;
+    let app = match options.app.clone() {
+        Some(app) => app,
+        None => submit(&mut options).await?,
+    };
+    let client = client(&options.rm)?;
+    let path = state_dir(&options, &app).join("journal.ndjson");
+    let (journal, records) = Journal::open(&path)?;
+    let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
+    let address = listener.local_addr().map_err(|source| RunError::Listen { address: options.listen, source })?;
+    let greeting =
+        Greeting { master_url: format!("tcp://{}:{}", host(address.ip()), address.port()), token: begin.token.clone() };
+    let setup =
+        Setup { base_dir: options.base_dir.as_ref().map(|d| d.display().to_string()), master_memory: options.master_memory };
+    let core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
+    tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master is up");
+
+    let (to_loop, executors) = mpsc::channel(FROM_EXECUTORS);
+    let (rm_events, rm) = mpsc::channel(FROM_RM);
+    let gate = Gate { token: begin.token.clone(), app: app.clone() };
+    let server = tokio::spawn(executor_link::serve(listener, gate, to_loop));
+    let link = RmLink::start(client, app.clone(), rm_events);
+    let attempt = AttemptId { app: app.clone(), attempt: options.attempt };
+    let mut shell = Shell::new(core, journal, link, greeting, attempt);
+    if records.is_empty() {
+        shell.write_first(&[Record::Begin(begin)]).await?;
+    }
+    let outcome = shell.work(executors, rm, options.leave.clone(), &options.rm).await;
+    server.abort();
+    Ok(Finished { app, outcome: outcome? })
+}
+
+/// The journal's beginning, made when there is none, and the port that executors know.
+async fn begin(
+    options: &Options,
+    path: &Path,
+    app: &AppId,
+    job: &JobSpec,
+    records: Vec<Record>,
+) -> Result<(Begin, Vec<Record>, TcpListener), RunError> {
+    let fingerprint = record::fingerprint(job);
+    let known = journal::belongs(path, &records, &app.to_string(), fingerprint)?;
+    let wanted = options.listen;
+    // The port of the run before, so that executors find this one without asking; any other will do, since they can ask.
+    let before = match &known {
+        Some(begin) if wanted.port() == 0 => TcpListener::bind((wanted.ip(), begin.port)).await.ok(),
+        Some(_) | None => None,
+    };
+    let listener = match before {
+        Some(listener) => listener,
+        None => TcpListener::bind(wanted).await.map_err(|source| RunError::Listen { address: wanted, source })?,
+    };
+    let port = listener.local_addr().map_err(|source| RunError::Listen { address: wanted, source })?.port();
+    let begin = match known {
+        Some(begin) => begin,
+        None => Begin { version: record::VERSION, job: fingerprint, app: app.to_string(), token: secret()?, port },
+    };
+    Ok((begin, records, listener))
+}
+
+fn client(url: &str) -> Result<Client, RunError> {
+    Client::new(url).map_err(|source| RunError::Unreachable { url: url.to_owned(), source })
+}
+
+/// Calls until there is an answer, for as long as a resource manager may take to come up.
+async fn answered<T, F: Future<Output = Result<T, ClientError>>>(url: &str, mut call: impl FnMut() -> F) -> Result<T, RunError> {
+    let start = tokio::time::Instant::now();
+    let mut backoff = Backoff::usual();
+    loop {
+        match call().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.code().is_some_and(|c| !c.retryable()) => return Err(RunError::Refused(error)),
+            Err(source) if start.elapsed() > FIRST_ANSWER => {
+                return Err(RunError::Unreachable { url: url.to_owned(), source });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the resource manager does not answer yet");
+                tokio::time::sleep(backoff.wait()).await;
+            }
+        }
+    }
+}
+
+/// 32 bytes from the kernel, in hexadecimal.
+fn secret() -> Result<String, RunError> {
+    use std::io::Read as _;
+    let mut bytes = [0u8; 32];
+    std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes)).map_err(RunError::Random)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Where the journal of an application lives. One directory for each, so that masters do not meet.
+fn state_dir(options: &Options, app: &AppId) -> PathBuf {
+    if let Some(dir) = &options.state {
+        return dir.join("appmaster").join(app.to_string());
+    }
+    let own = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    own.or(home).unwrap_or_else(std::env::temp_dir).join("headroom").join(app.to_string())
+}
+
+/// The name executors on other nodes reach this master by.
+fn host(ip: IpAddr) -> String {
+    if !ip.is_unspecified() {
+        return match ip {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        };
+    }
+    std::env::var("HEADROOM_NODE").unwrap_or_else(|_| "127.0.0.1".to_owned())
+}

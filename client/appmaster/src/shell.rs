@@ -1,0 +1,249 @@
+//! The loop that owns the core: takes messages one batch at a time, makes records durable, and only then lets anything leave.
+
+mod dialog;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_types::{AttemptId, ContainerId, Tick, UnixMillis};
+use headroom_wire::v1::task::{FromExecutor, ToExecutor};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::core::Core;
+use crate::event::{Effect, Event, Now, Outcome};
+use crate::executor_link::{Connection, LinkEvent};
+use crate::journal::{Journal, JournalError};
+use crate::record::Record;
+use crate::rm_link::{RmEvent, RmLink};
+use crate::run::{RunError, Wish};
+use crate::spec::Greeting;
+use dialog::Dialog;
+
+/// Messages taken in before records are made durable.
+const BATCH: usize = 256;
+/// How long executors' last messages may take to leave at the end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// One executor's connection.
+struct LineTo {
+    connection: Connection,
+    sender: mpsc::Sender<ToExecutor>,
+    writer: JoinHandle<()>,
+}
+
+/// The loop's state.
+pub(crate) struct Shell {
+    core: Core,
+    journal: Option<Journal>,
+    lines: BTreeMap<ContainerId, LineTo>,
+    dialog: Dialog,
+    started: Instant,
+    effects: Vec<Effect>,
+    outcome: Option<Outcome>,
+}
+
+/// What the loop has heard.
+enum Heard {
+    Executor(LinkEvent),
+    Rm(RmEvent),
+    Timer,
+    Wish(Wish),
+    /// Time to speak to the resource manager.
+    Speak,
+}
+
+impl Shell {
+    pub(crate) fn new(core: Core, journal: Journal, link: RmLink, greeting: Greeting, attempt: AttemptId) -> Self {
+        let outcome = core.outcome().cloned();
+        let dialog = Dialog::new(link, greeting, attempt);
+        Shell {
+            core,
+            journal: Some(journal),
+            lines: BTreeMap::new(),
+            dialog,
+            started: Instant::now(),
+            effects: Vec::new(),
+            outcome,
+        }
+    }
+
+    /// Makes the first records durable.
+    pub(crate) async fn write_first(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        self.commit(records.to_vec()).await
+    }
+
+    /// Works until the job has ended and the resource manager knows, or until it is told to leave.
+    pub(crate) async fn work(
+        &mut self,
+        mut executors: mpsc::Receiver<LinkEvent>,
+        mut rm: mpsc::Receiver<RmEvent>,
+        mut wishes: watch::Receiver<Wish>,
+        url: &str,
+    ) -> Result<Option<Outcome>, RunError> {
+        self.dialog.register();
+        loop {
+            let timer = self.core.next_timer().map(|t| self.started + Duration::from_millis(t.0));
+            let speak = self.dialog.due();
+            let heard = tokio::select! {
+                biased;
+                Some(event) = rm.recv() => Heard::Rm(event),
+                Some(event) = executors.recv() => Heard::Executor(event),
+                Ok(()) = wishes.changed() => Heard::Wish(*wishes.borrow_and_update()),
+                () = until(timer) => Heard::Timer,
+                () = until(speak) => Heard::Speak,
+            };
+            self.take(heard, url)?;
+            for _ in 0..BATCH {
+                let more = rm.try_recv().map(Heard::Rm).or_else(|_| executors.try_recv().map(Heard::Executor));
+                let Ok(more) = more else { break };
+                self.take(more, url)?;
+            }
+            self.carry_out().await?;
+            if self.dialog.is_over() || *wishes.borrow() == Wish::Leave {
+                self.farewell().await;
+                return Ok(self.outcome.clone().filter(|_| self.dialog.is_over()));
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        let tick = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Now { tick: Tick(tick), unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.now();
+        self.core.step(now, event, &mut self.effects);
+        for fault in self.core.take_illegal() {
+            tracing::error!(%fault, "a change that cannot happen was asked for; the state is kept");
+        }
+    }
+
+    fn take(&mut self, heard: Heard, url: &str) -> Result<(), RunError> {
+        match heard {
+            Heard::Executor(event) => self.hear_executor(event),
+            Heard::Rm(event) => return self.hear_rm(event, url),
+            Heard::Timer => self.step(Event::Timer),
+            Heard::Wish(Wish::Stop) => self.step(Event::Stop),
+            Heard::Wish(Wish::GoOn | Wish::Leave) => {}
+            Heard::Speak => self.speak(),
+        }
+        Ok(())
+    }
+
+    fn hear_executor(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Up { connection, hello, sender, writer } => {
+                tracing::info!(container = %hello.container, slots = hello.slots, running = hello.running.len(), "executor connected");
+                self.lines.insert(hello.container.clone(), LineTo { connection, sender, writer });
+                self.step(Event::Hello(hello));
+            }
+            LinkEvent::Heard { connection, container, message } => {
+                if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
+                    self.hear_words(container, *message);
+                }
+            }
+            LinkEvent::Down { connection, container } => {
+                if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
+                    self.lines.remove(&container);
+                    self.step(Event::LineDown { container });
+                }
+            }
+        }
+    }
+
+    fn hear_words(&mut self, container: ContainerId, message: FromExecutor) {
+        match message {
+            FromExecutor::Started { attempt, at: _ } => self.step(Event::Started { container, attempt }),
+            FromExecutor::Usage { tasks } => self.step(Event::Usage { container, tasks }),
+            FromExecutor::Ended { report } => self.step(Event::Ended { container, report }),
+            FromExecutor::Hello { .. } | FromExecutor::Alive => {}
+        }
+    }
+
+    /// Records first; when they are durable, everything else.
+    async fn carry_out(&mut self) -> Result<(), RunError> {
+        while !self.effects.is_empty() {
+            let mut records = Vec::new();
+            let mut rest = Vec::new();
+            for effect in std::mem::take(&mut self.effects) {
+                match effect {
+                    Effect::Record(record) => records.push(*record),
+                    Effect::Send { .. } | Effect::Sync | Effect::Finish(_) => rest.push(effect),
+                }
+            }
+            if !records.is_empty() {
+                self.commit(records).await?;
+            }
+            for effect in rest {
+                match effect {
+                    Effect::Record(_) => {}
+                    Effect::Send { container, message } => self.send(container, *message),
+                    Effect::Sync => self.dialog.hurry(),
+                    Effect::Finish(outcome) => self.end(outcome),
+                }
+            }
+        }
+        if self.core.has_news() {
+            self.dialog.has_news();
+        }
+        Ok(())
+    }
+
+    /// The write waits for the disk, so it is made beside the runtime's threads.
+    async fn commit(&mut self, records: Vec<Record>) -> Result<(), JournalError> {
+        let Some(mut journal) = self.journal.take() else { return Ok(()) };
+        let written = tokio::task::spawn_blocking(move || {
+            let result = journal.append(&records);
+            (journal, result)
+        });
+        match written.await {
+            Ok((journal, result)) => {
+                self.journal = Some(journal);
+                result
+            }
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// An executor that does not read is cut off; it comes back and says what it has.
+    fn send(&mut self, container: ContainerId, message: ToExecutor) {
+        let Some(line) = self.lines.get(&container) else { return };
+        if line.sender.try_send(message).is_err() {
+            tracing::warn!(%container, "an executor does not take its messages, closing its connection");
+            self.lines.remove(&container);
+            self.step(Event::LineDown { container });
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
+        let now = self.now();
+        self.core.tell_finished(now, &outcome);
+        self.outcome = Some(outcome);
+        self.dialog.hurry();
+    }
+
+    /// Lets the last messages leave.
+    async fn farewell(&mut self) {
+        let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines).into_values().map(|line| line.writer).collect();
+        let all = async {
+            for writer in writers {
+                let _ = writer.await;
+            }
+        };
+        if timeout(FAREWELL, all).await.is_err() {
+            tracing::debug!("some executors did not take the last message");
+        }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

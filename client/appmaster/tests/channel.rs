@@ -1,0 +1,119 @@
+//! The task channel over a real socket, with an executor that is played by the test.
+
+use std::time::Duration;
+
+use headroom_appmaster::executor_link::{Gate, LinkEvent, serve};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE, ToExecutor, VERSION};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(5);
+
+async fn server() -> (String, mpsc::Receiver<LinkEvent>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("address").to_string();
+    let (events, heard) = mpsc::channel(16);
+    let gate = Gate { token: "secret".into(), app: "job.1".parse().expect("id") };
+    tokio::spawn(serve(listener, gate, events));
+    (address, heard)
+}
+
+fn hello(version: u32, token: &str, container: &str) -> FromExecutor {
+    FromExecutor::Hello {
+        version,
+        container: container.parse().expect("id"),
+        token: token.into(),
+        slots: 4,
+        task_groups: true,
+        running: vec!["map/1@1".parse().expect("id")],
+        unacked: Vec::new(),
+    }
+}
+
+async fn say(stream: &mut TcpStream, message: &FromExecutor) {
+    let mut line = serde_json::to_vec(message).expect("writes");
+    line.push(b'\n');
+    stream.write_all(&line).await.expect("sends");
+}
+
+async fn heard(events: &mut mpsc::Receiver<LinkEvent>) -> LinkEvent {
+    timeout(SOON, events.recv()).await.expect("in time").expect("an event")
+}
+
+/// True when the other side closes without having said anything.
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    matches!(timeout(SOON, stream.read_to_end(&mut rest)).await, Ok(Ok(0) | Err(_)))
+}
+
+#[tokio::test]
+async fn words_go_both_ways_in_their_order() {
+    let (address, mut events) = server().await;
+    let mut stream = TcpStream::connect(&address).await.expect("connects");
+    say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
+    let LinkEvent::Up { connection, hello, sender, .. } = heard(&mut events).await else { panic!("no hello") };
+    assert_eq!((hello.slots, hello.running.len()), (4, 1));
+    say(&mut stream, &FromExecutor::Alive).await;
+    say(&mut stream, &FromExecutor::Usage { tasks: Vec::new() }).await;
+    let LinkEvent::Heard { connection: same, message, .. } = heard(&mut events).await else { panic!("no words") };
+    assert_eq!((same, *message), (connection, FromExecutor::Usage { tasks: Vec::new() }));
+    for attempt in ["map/1@1", "map/2@1"] {
+        sender.send(ToExecutor::Ack { attempt: attempt.parse().expect("id") }).await.expect("sends");
+    }
+    let mut lines = BufReader::new(stream).lines();
+    for attempt in ["map/1@1", "map/2@1"] {
+        let line = timeout(SOON, lines.next_line()).await.expect("in time").expect("reads").expect("a line");
+        let message: ToExecutor = serde_json::from_str(&line).expect("parses");
+        assert_eq!(message, ToExecutor::Ack { attempt: attempt.parse().expect("id") });
+    }
+    drop(lines);
+    assert!(matches!(heard(&mut events).await, LinkEvent::Down { connection: gone, .. } if gone == connection));
+}
+
+#[tokio::test]
+async fn what_was_sent_leaves_before_the_connection_is_closed() {
+    let (address, mut events) = server().await;
+    let mut stream = TcpStream::connect(&address).await.expect("connects");
+    say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
+    let LinkEvent::Up { sender, writer, .. } = heard(&mut events).await else { panic!("no hello") };
+    sender.send(ToExecutor::Shutdown).await.expect("sends");
+    drop(sender);
+    timeout(SOON, writer).await.expect("in time").expect("ends");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("reads to the end");
+    assert!(text.contains("shutdown"), "{text}");
+}
+
+#[tokio::test]
+async fn strangers_are_refused() {
+    let strangers = [
+        hello(VERSION + 1, "secret", "job.1.e1.c1"),
+        hello(VERSION, "guess", "job.1.e1.c1"),
+        hello(VERSION, "secre", "job.1.e1.c1"),
+        hello(VERSION, "secret", "other.2.e1.c1"),
+        FromExecutor::Usage { tasks: Vec::new() },
+    ];
+    let (address, mut events) = server().await;
+    for stranger in strangers {
+        let mut stream = TcpStream::connect(&address).await.expect("connects");
+        say(&mut stream, &stranger).await;
+        assert!(is_closed(&mut stream).await, "{stranger:?}");
+    }
+    let mut stream = TcpStream::connect(&address).await.expect("connects");
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("sends");
+    assert!(is_closed(&mut stream).await);
+    assert!(events.try_recv().is_err(), "the loop heard of none of them");
+}
+
+#[tokio::test]
+async fn an_endless_line_ends_the_connection() {
+    let (address, mut events) = server().await;
+    let mut stream = TcpStream::connect(&address).await.expect("connects");
+    say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
+    assert!(matches!(heard(&mut events).await, LinkEvent::Up { .. }));
+    let flood = vec![b'x'; MAX_LINE + 64 * 1024];
+    let _ = timeout(SOON, stream.write_all(&flood)).await.expect("does not hang"); // refused in the middle of it
+    assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+}

@@ -1,0 +1,131 @@
+//! The whole master over real sockets: a resource manager and executors played by the test, the journal on a real disk.
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::{Cluster, JOB};
+use headroom_appmaster::event::Ending;
+use headroom_appmaster::run::{self, Finished, Options, RunError, Wish};
+use headroom_types::{Bytes, ExitReason};
+use headroom_wire::v1::job::TaskState;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn options(cluster: &Cluster, dir: &std::path::Path) -> (Options, watch::Sender<Wish>) {
+    let job = dir.join("job.toml");
+    std::fs::write(&job, JOB).expect("writes");
+    let (wish, leave) = watch::channel(Wish::GoOn);
+    let options = Options {
+        job,
+        app: None,
+        attempt: 1,
+        rm: cluster.url(),
+        state: Some(dir.join("state")),
+        base_dir: None,
+        listen: "127.0.0.1:0".parse().expect("address"),
+        mode: None,
+        master_memory: Bytes::ZERO,
+        leave,
+    };
+    (options, wish)
+}
+
+async fn finished(options: Options) -> Finished {
+    timeout(SOON, run::run(options)).await.expect("in time").expect("runs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_from_submission_to_its_end() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (options, _wish) = options(&cluster, dir.path());
+    let end = finished(options).await;
+    assert_eq!((end.app.to_string().as_str(), end.exit_code()), ("fake.1", 0));
+    let seen = cluster.seen();
+    assert_eq!(seen.finished, Some(true));
+    assert_eq!(seen.rows.len(), 7);
+    assert!(seen.rows.values().all(|r| r.state == TaskState::Done));
+    let heavy: Vec<u64> = seen.rows["map/2"].attempts.iter().map(|a| a.profile.memory().whole_mib()).collect();
+    assert_eq!(heavy, [64, 128, 192]);
+    assert_eq!(seen.rows["map/2"].attempts[0].reason, Some(ExitReason::TaskOom));
+    assert_eq!(seen.totals.done, 7);
+    let reasons: Vec<&str> = seen.events.iter().map(|e| e.reason.as_str()).collect();
+    for wanted in ["JobStarted", "OomKilled", "Escalated", "TaskFinished", "JobFinished"] {
+        assert!(reasons.contains(&wanted), "{wanted}: {reasons:?}");
+    }
+    assert_eq!(seen.environment["HEADROOM_PREVIOUS_REASON"], "task_oom");
+    assert_eq!(seen.command, ["prog", "--part=2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_survives_new_lives_of_the_resource_manager() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (options, _wish) = options(&cluster, dir.path());
+    let running = tokio::spawn(finished(options));
+    cluster.until("tasks run", |s| s.started >= 2).await;
+    cluster.begin_new_life();
+    cluster.until("more tasks run", |s| s.started >= 5).await;
+    cluster.begin_new_life();
+    let end = running.await.expect("runs");
+    let seen = cluster.seen();
+    assert_eq!((end.exit_code(), seen.totals.done, seen.registrations), (0, 7, 3));
+    assert_eq!(seen.totals.transient, 0, "nothing was lost by it");
+    assert_eq!(seen.started, 7 + 2, "nothing ran twice but the two killed attempts");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_run_goes_on_where_the_last_one_was_left() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (mut first, wish) = options(&cluster, dir.path());
+    let app = run::submit(&mut first).await.expect("submits");
+    let (mut second, _keep) = options(&cluster, dir.path());
+    second.app = Some(app);
+    let running = tokio::spawn(finished(first));
+    cluster.until("a task was killed and others run", |s| s.started >= 4).await;
+    wish.send(Wish::Leave).expect("is heard");
+    let left = running.await.expect("runs");
+    assert!(left.outcome.is_none() && cluster.seen().finished.is_none(), "the job is not over");
+    let end = finished(second).await;
+    let seen = cluster.seen();
+    assert_eq!((end.exit_code(), seen.totals.done, seen.totals.transient), (0, 7, 0));
+    assert_eq!(seen.started, 7 + 2, "what ran was found again and not run a second time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_application_ends_its_master() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (options, _wish) = options(&cluster, dir.path());
+    let running = tokio::spawn(finished(options));
+    cluster.until("tasks run", |s| s.started >= 2).await;
+    cluster.kill();
+    let end = running.await.expect("runs");
+    assert_eq!(end.outcome.map(|o| o.ending), Some(Ending::Stopped));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_in_the_job_are_told_before_anything_is_submitted() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (options, _wish) = options(&cluster, dir.path());
+    std::fs::write(&options.job, "version = 1\nname = \"x y\"\n").expect("writes");
+    let error = run::run(options).await.expect_err("mistakes");
+    assert!(matches!(&error, RunError::Job(p) if p.len() >= 3), "{error}");
+    assert_eq!((error.exit_code(), cluster.seen().registrations), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_jobs_journal_is_refused() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (mut first, wish) = options(&cluster, dir.path());
+    let app = run::submit(&mut first).await.expect("submits");
+    let running = tokio::spawn(finished(first));
+    cluster.until("tasks run", |s| s.started >= 1).await;
+    wish.send(Wish::Leave).expect("is heard");
+    running.await.expect("runs");
+    let (mut second, _keep) = options(&cluster, dir.path());
+    second.app = Some(app);
+    std::fs::write(&second.job, JOB.replace("count = 6", "count = 5")).expect("writes");
+    let error = run::run(second).await.expect_err("another job");
+    assert!(matches!(error, RunError::Journal(_)), "{error}");
+}
