@@ -1,1 +1,27 @@
-//! Stub.
+//! The resource manager: keeps the state of the cluster and places containers.
+//!
+//! One task, in [`run`], owns all state: a cluster of `headroom-rm-core`, a journal of `headroom-rm-store`, the mailboxes. All
+//! else turns messages into its inputs and its effects into messages. It may be killed at any moment: what it has answered is on
+//! disk, what it has not may be asked again.
+//!
+//! *Architecture Invariant*: nothing leaves the process before what it depends on is durable, and no handler touches the core.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod dispatch;
+mod eventlog;
+mod http;
+mod incoming;
+mod input;
+mod jobs;
+mod notify;
+mod options;
+mod outgoing;
+mod query;
+mod run;
+mod start;
+mod view;
+
+pub use options::{Args, Options};
+pub use start::{Running, start};

@@ -1,0 +1,160 @@
+//! Mailboxes: what should go to nodes and masters that listen.
+//!
+//! Owned by the loop. A mailbox is bounded and never waited for: a reader that is too slow loses its line and asks for everything
+//! again when it comes back, which is always right because lines are levels or have numbers.
+
+use std::collections::BTreeMap;
+
+use headroom_rm_core::{Update, Want};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId};
+use headroom_wire::v1::nodes::Desired;
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::outgoing;
+
+/// Lines that may wait for a reader.
+const LINES: usize = 1024;
+
+/// All mailboxes.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    epoch: Epoch,
+    nodes: BTreeMap<NodeId, mpsc::Sender<Desired>>,
+    apps: BTreeMap<AppId, mpsc::Sender<Vec<Update>>>,
+    to_nodes: BTreeMap<NodeId, Vec<(ContainerId, Want)>>,
+    to_apps: BTreeMap<AppId, Vec<Update>>,
+}
+
+impl Dispatch {
+    pub(crate) fn new(epoch: Epoch) -> Self {
+        Dispatch { epoch, nodes: BTreeMap::new(), apps: BTreeMap::new(), to_nodes: BTreeMap::new(), to_apps: BTreeMap::new() }
+    }
+
+    /// A node listens: it gets everything, then changes. A line it had before ends.
+    pub(crate) fn open_node(&mut self, node: NodeId, all: Vec<(ContainerId, Want)>) -> mpsc::Receiver<Desired> {
+        let (send, receive) = mpsc::channel(LINES);
+        // The box is new and empty.
+        let _ = send.try_send(outgoing::desired(self.epoch, true, all));
+        self.nodes.insert(node, send);
+        receive
+    }
+
+    /// A master listens: it gets what it does not have, then what comes. A line it had before ends.
+    pub(crate) fn open_app(&mut self, app: AppId, missed: Vec<Update>) -> mpsc::Receiver<Vec<Update>> {
+        let (send, receive) = mpsc::channel(LINES);
+        // The box is new and empty.
+        let _ = send.try_send(missed);
+        self.apps.insert(app, send);
+        receive
+    }
+
+    /// For a node, with the next [`Dispatch::send`].
+    pub(crate) fn tell(&mut self, node: NodeId, container: ContainerId, want: Want) {
+        if self.nodes.contains_key(&node) {
+            self.to_nodes.entry(node).or_default().push((container, want));
+        }
+    }
+
+    /// For a master, with the next [`Dispatch::send`].
+    pub(crate) fn update(&mut self, app: AppId, update: Update) {
+        if self.apps.contains_key(&app) {
+            self.to_apps.entry(app).or_default().push(update);
+        }
+    }
+
+    /// Puts what was collected into the boxes: one line for each reader.
+    pub(crate) fn send(&mut self) {
+        for (node, wants) in std::mem::take(&mut self.to_nodes) {
+            let line = outgoing::desired(self.epoch, false, wants);
+            let sent = self.nodes.get(&node).map(|mailbox| mailbox.try_send(line));
+            if let Some(Err(error)) = sent {
+                debug!(%node, %error, "line to a node ended");
+                self.nodes.remove(&node);
+            }
+        }
+        for (app, updates) in std::mem::take(&mut self.to_apps) {
+            let sent = self.apps.get(&app).map(|mailbox| mailbox.try_send(updates));
+            if let Some(Err(error)) = sent {
+                debug!(%app, %error, "line to a master ended");
+                self.apps.remove(&app);
+            }
+        }
+    }
+
+    /// Nothing more will come for this application: its line ends after what is in it.
+    pub(crate) fn close_app(&mut self, app: &AppId) {
+        if let (Some(updates), Some(mailbox)) = (self.to_apps.remove(app), self.apps.get(app)) {
+            // A reader that is too slow learns the end from its next sync.
+            let _ = mailbox.try_send(updates);
+        }
+        self.apps.remove(app);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> NodeId {
+        "n1".parse().expect("id")
+    }
+    fn container(n: u64) -> ContainerId {
+        ContainerId { app: "job.1".parse().expect("id"), epoch: Epoch(1), seq: n }
+    }
+
+    #[test]
+    fn one_line_a_batch_and_the_first_one_is_full() {
+        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut line = dispatch.open_node(node(), vec![(container(1), Want::Forget)]);
+        dispatch.tell(node(), container(2), Want::Forget);
+        dispatch.tell(node(), container(3), Want::Forget);
+        dispatch.send();
+        dispatch.send();
+        let first = line.try_recv().expect("a line");
+        assert!(first.full && first.containers.len() == 1);
+        let second = line.try_recv().expect("a line");
+        assert!(!second.full && second.containers.len() == 2);
+        assert!(line.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_loses_its_line() {
+        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut line = dispatch.open_node(node(), Vec::new());
+        for n in 0..2000 {
+            dispatch.tell(node(), container(n), Want::Forget);
+            dispatch.send();
+        }
+        let mut lines = 0;
+        let ended = loop {
+            match line.try_recv() {
+                Ok(_) => lines += 1,
+                Err(end) => break end,
+            }
+        };
+        assert_eq!((lines, ended), (LINES, mpsc::error::TryRecvError::Disconnected));
+    }
+
+    #[test]
+    fn the_end_of_an_application_comes_after_its_last_update() {
+        let mut dispatch = Dispatch::new(Epoch(1));
+        let app: AppId = "job.1".parse().expect("id");
+        let mut line = dispatch.open_app(app.clone(), Vec::new());
+        let what = headroom_rm_core::UpdateKind::Running { container: container(1) };
+        dispatch.update(app.clone(), Update { cursor: 1, what });
+        dispatch.close_app(&app);
+        assert_eq!(line.try_recv().expect("what was missed").len(), 0);
+        assert_eq!(line.try_recv().expect("the last").len(), 1);
+        assert_eq!(line.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+    }
+
+    #[test]
+    fn a_second_line_ends_the_first() {
+        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut first = dispatch.open_node(node(), Vec::new());
+        let _second = dispatch.open_node(node(), Vec::new());
+        assert!(first.try_recv().expect("everything").full);
+        assert_eq!(first.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+    }
+}

@@ -1,0 +1,67 @@
+//! Connections: taken in up to a bound, with a deadline for their headers, and ended in good order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// Connections at once. A node has two, a master two, a screen one or two.
+const CONNECTIONS: usize = 30_000;
+/// A request's headers have to be there by then; also the longest a connection may idle between two.
+const HEADERS: Duration = Duration::from_secs(75);
+/// Out of file descriptors or memory: until something was given back.
+const RECOVER: Duration = Duration::from_millis(200);
+/// Calls that are under way may take so long when the end has come.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Serves until `closing`, then lets what is under way come to its end.
+pub(crate) async fn serve(listener: TcpListener, router: Router, closing: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    loop {
+        let (place, stream) = tokio::select! {
+            () = closing.cancelled() => break,
+            taken = take(&listener, &places) => match taken {
+                Some(taken) => taken,
+                None => continue,
+            },
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = connection.await {
+                debug!(error = &error as &dyn std::error::Error, "connection ended");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        debug!("some connections did not end in time and are cut");
+    }
+}
+
+async fn take(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(tokio::sync::OwnedSemaphorePermit, TcpStream)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => {
+            // Lines are short and must not wait for more.
+            let _ = stream.set_nodelay(true);
+            Some((place, stream))
+        }
+        Err(error) => {
+            warn!(error = &error as &dyn std::error::Error, "a connection could not be taken in, going on");
+            tokio::time::sleep(RECOVER).await;
+            None
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! From messages to the core's own types. Checked on the way; nothing here decides anything.
+
+use std::sync::Arc;
+
+use headroom_rm_core as core;
+use headroom_types::{AppId, Name, NodeId};
+use headroom_wire::v1::am::{Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
+use headroom_wire::v1::apps::{Master, SubmitApp};
+use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RegisterNode};
+
+/// Most items of one kind in one message.
+const MAX_ITEMS: usize = 10_000;
+
+fn bad(detail: String) -> Problem {
+    Problem::new(Code::HR0400, detail)
+}
+
+fn few(what: &str, n: usize) -> Result<(), Problem> {
+    if n > MAX_ITEMS {
+        return Err(Problem::new(Code::HR0413, format!("{n} {what} in one message; at most {MAX_ITEMS}")));
+    }
+    Ok(())
+}
+
+/// A submission.
+pub(crate) fn submit(app: SubmitApp) -> Result<core::Call, Problem> {
+    check_submit(&app)?;
+    let queue = match app.queue {
+        Some(queue) => queue,
+        None => default_queue()?,
+    };
+    let master = match app.master {
+        Master::Unmanaged => core::Master::Unmanaged,
+        Master::Managed { resource, launch, max_attempts } => {
+            core::Master::Managed { resource, launch: Arc::new(self::launch(*launch)), max_attempts }
+        }
+    };
+    let user = app.user.unwrap_or_else(|| "unknown".to_owned());
+    let new = core::NewApp { name: app.name, queue, priority: app.priority, user, master, key: app.idempotency_key };
+    Ok(core::Call::Submit(Box::new(new)))
+}
+
+fn default_queue() -> Result<Name, Problem> {
+    core::Cluster::default_queue().ok_or_else(|| Problem::new(Code::HR0500, "the default queue has no name"))
+}
+
+fn launch(launch: LaunchSpec) -> core::Launch {
+    let LaunchSpec { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
+    core::Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+}
+
+fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
+    if given != path {
+        return Err(bad(format!("attempt belongs to application {given}, and the address names {path}")));
+    }
+    Ok(())
+}
+
+/// A master that comes.
+pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<core::Call, Problem> {
+    of_app(&body.attempt.app, app)?;
+    if body.master_url.as_ref().is_some_and(|url| !url.starts_with("tcp://") || url.len() > 256) {
+        return Err(bad("master_url must begin with tcp:// and have at most 256 characters".into()));
+    }
+    Ok(core::Call::RegisterMaster { attempt: body.attempt, url: body.master_url })
+}
+
+/// A master's heartbeat, the job's rows left out.
+pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::Call, Problem> {
+    of_app(&body.attempt.app, app)?;
+    few("asks", body.asks.len())?;
+    few("requests to drop", body.drop.len())?;
+    few("containers to release", body.release.len())?;
+    let asks: Result<Vec<core::ask::Ask>, Problem> = body.asks.into_iter().map(ask).collect();
+    Ok(core::Call::Sync(Box::new(core::Sync {
+        attempt: body.attempt,
+        epoch: body.epoch,
+        ack: body.ack,
+        asks: asks?,
+        withdraw: body.drop,
+        release: body.release,
+    })))
+}
+
+/// One request.
+pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
+    check_ask(&ask)?;
+    check_launch(&ask.launch)?;
+    few("nodes in one request", ask.avoid_nodes.len().max(ask.nodes.len()))?;
+    Ok(core::ask::Ask {
+        request: ask.request,
+        resource: ask.resource,
+        count: ask.count,
+        settled: ask.settled,
+        priority: ask.priority,
+        avoid: ask.avoid_nodes,
+        only: ask.nodes,
+        launch: Arc::new(launch(*ask.launch)),
+    })
+}
+
+/// A master that is done.
+pub(crate) fn finish(app: &AppId, body: FinishApp) -> Result<core::Call, Problem> {
+    of_app(&body.attempt.app, app)?;
+    let outcome = if body.succeeded { core::Outcome::Succeeded } else { core::Outcome::Failed };
+    Ok(core::Call::Finish { attempt: body.attempt, outcome, diagnostics: cut(body.diagnostics, 16 << 10) })
+}
+
+/// At most so many bytes of a text, cut between characters.
+pub(crate) fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// A node that comes.
+pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Call, Problem> {
+    few("containers", body.containers.len())?;
+    few("exits", body.exits.len())?;
+    if !body.url.starts_with("http://") || body.url.len() > 256 {
+        return Err(bad("url must begin with http:// and have at most 256 characters".into()));
+    }
+    own(&node, &body.exits)?;
+    let facts = core::Registration {
+        offers: body.offers,
+        enforcer: body.enforcer,
+        url: body.url,
+        version: cut(body.version, 64),
+        health: health(body.health),
+        seen: body.containers.into_iter().map(seen).collect(),
+        exits: body.exits,
+    };
+    Ok(core::Call::RegisterNode { node, facts: Box::new(facts) })
+}
+
+/// A node's sign of life.
+pub(crate) fn report(node: NodeId, body: NodeReport) -> Result<core::Call, Problem> {
+    few("containers", body.containers.len())?;
+    few("exits", body.exits.len())?;
+    own(&node, &body.exits)?;
+    let report = core::Report {
+        epoch: body.epoch,
+        seen: body.containers.into_iter().map(seen).collect(),
+        exits: body.exits,
+        host_used: body.host_used,
+        health: health(body.health),
+    };
+    Ok(core::Call::Report { node, report: Box::new(report) })
+}
+
+fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), Problem> {
+    match exits.iter().find(|exit| exit.node != *node) {
+        Some(exit) => Err(bad(format!("the exit of {} is of node {}, and the address names {node}", exit.container, exit.node))),
+        None => Ok(()),
+    }
+}
+
+fn health(health: Health) -> core::Health {
+    match health {
+        Health::Healthy => core::Health::Healthy,
+        Health::Unhealthy { reason } => core::Health::Unhealthy { reason: cut(reason, 1024) },
+    }
+}
+
+fn seen(observed: Observed) -> core::Seen {
+    let phase = match observed.phase {
+        Phase::Preparing => core::Phase::Preparing,
+        Phase::Starting => core::Phase::Starting,
+        Phase::Running => core::Phase::Running,
+        Phase::Stopping => core::Phase::Stopping,
+        Phase::Exited => core::Phase::Exited,
+    };
+    core::Seen {
+        container: observed.container,
+        request: observed.request,
+        resource: observed.resource,
+        phase,
+        used: observed.used,
+        granted: observed.granted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut("äöü".into(), 3), "ä…");
+        assert_eq!(cut("abc".into(), 3), "abc");
+    }
+
+    #[test]
+    fn a_message_for_another_application_is_refused() {
+        let body = RegisterMaster { attempt: "job.1@1".parse().expect("id"), master_url: None };
+        let refused = register_master(&"job.2".parse().expect("id"), body).expect_err("another");
+        assert!(refused.detail.contains("job.1") && refused.detail.contains("job.2"), "{}", refused.detail);
+    }
+
+    #[test]
+    fn a_submission_without_a_queue_goes_to_the_default_one() {
+        let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
+        let core::Call::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else { panic!("submit") };
+        assert_eq!((new.queue.as_str(), new.user.as_str()), ("default", "unknown"));
+    }
+}

@@ -1,0 +1,171 @@
+//! The one way into the loop: a bounded queue of a closed enum, and the handle that handlers put things into it with.
+//!
+//! A handle never touches the core. It waits with a deadline, and says so when the loop does not keep up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use headroom_rm_core::{Answer, Answered, Call, Refusal, Update, Why};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId};
+use headroom_wire::v1::am::Ask;
+use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::nodes::Desired;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::outgoing;
+use crate::view::View;
+
+/// Inputs that may wait for the loop.
+pub(crate) const QUEUE: usize = 4096;
+/// How long a caller waits for a place in the queue and for the answer.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+/// Everything the loop is told.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Something for the core, and rows of a job that go with it.
+    Call {
+        /// What.
+        what: Box<Call>,
+        /// Merged when the core accepts the call.
+        job: Option<Box<(AppId, JobPatch)>>,
+        /// Where the answer goes, once it is durable.
+        reply: oneshot::Sender<Answered>,
+    },
+    /// A node listens for what it should have.
+    WatchNode {
+        /// Which.
+        node: NodeId,
+        /// The life it speaks to.
+        epoch: Epoch,
+        /// Gets the line.
+        reply: oneshot::Sender<Result<mpsc::Receiver<Desired>, Refusal>>,
+    },
+    /// A master listens for updates.
+    WatchApp {
+        /// Whose.
+        app: AppId,
+        /// The life it speaks to.
+        epoch: Epoch,
+        /// It has those up to here.
+        cursor: u64,
+        /// Gets the line.
+        reply: oneshot::Sender<Result<mpsc::Receiver<Vec<Update>>, Problem>>,
+    },
+    /// Somebody wants to see something.
+    Query(Query),
+    /// Save, hang up, end.
+    Stop,
+}
+
+/// Questions about the cluster as it is after the batch.
+#[derive(Debug)]
+pub(crate) enum Query {
+    /// Publish a new view.
+    Refresh,
+    /// Why requests wait.
+    Why(AppId, oneshot::Sender<Option<Vec<Why>>>),
+    /// The requests themselves.
+    Requests(AppId, oneshot::Sender<Option<Vec<Ask>>>),
+    /// Containers of one application or all, those that are over included.
+    Containers(Option<AppId>, oneshot::Sender<Vec<ContainerView>>),
+    /// One container.
+    Container(ContainerId, oneshot::Sender<Option<ContainerView>>),
+}
+
+/// The published view, and how many batches there have been.
+#[derive(Debug)]
+pub(crate) struct Published {
+    view: watch::Sender<Arc<View>>,
+    batches: AtomicU64,
+}
+
+impl Published {
+    pub(crate) fn new(view: View) -> Self {
+        Published { batches: AtomicU64::new(view.batch), view: watch::Sender::new(Arc::new(view)) }
+    }
+    /// Another batch changed the cluster: the published view is old now.
+    pub(crate) fn outdate(&self) {
+        self.batches.fetch_add(1, Ordering::AcqRel);
+    }
+    /// How many batches there have been.
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Acquire)
+    }
+    pub(crate) fn publish(&self, view: View) {
+        self.view.send_replace(Arc::new(view));
+    }
+    fn fresh(&self) -> Option<Arc<View>> {
+        let view = self.view.borrow().clone();
+        (view.batch >= self.batches.load(Ordering::Acquire)).then_some(view)
+    }
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh().is_some()
+    }
+}
+
+/// A handler's end of the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    inputs: mpsc::Sender<Input>,
+    published: Arc<Published>,
+}
+
+impl Handle {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>, published: Arc<Published>) -> Self {
+        Handle { inputs, published }
+    }
+
+    /// Asks the core.
+    pub(crate) async fn call(&self, what: Call) -> Result<Answer, Problem> {
+        self.call_with(what, None).await
+    }
+
+    /// Asks the core, and hands in rows of a job.
+    pub(crate) async fn call_with(&self, what: Call, job: Option<(AppId, JobPatch)>) -> Result<Answer, Problem> {
+        let answer = self.ask(|reply| Input::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
+        answer.map_err(|refusal| outgoing::problem(&refusal))
+    }
+
+    /// Puts something in and waits for what comes back.
+    pub(crate) async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let whole = async {
+            self.inputs.send(input(reply)).await.map_err(|_| ending())?;
+            answer.await.map_err(|_| ending())
+        };
+        tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// The cluster as it is now: not older than the last answer that was given.
+    pub(crate) async fn view(&self) -> Result<Arc<View>, Problem> {
+        if let Some(view) = self.published.fresh() {
+            return Ok(view);
+        }
+        let wanted = self.published.batches.load(Ordering::Acquire);
+        let mut views = self.published.view.subscribe();
+        let whole = async {
+            self.inputs.send(Input::Query(Query::Refresh)).await.map_err(|_| ending())?;
+            let view = views.wait_for(|view| view.batch >= wanted).await.map_err(|_| ending())?;
+            Ok(view.clone())
+        };
+        tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Tells the loop to end. False when it has.
+    pub(crate) async fn stop(&self) -> bool {
+        self.inputs.send(Input::Stop).await.is_ok()
+    }
+}
+
+fn ending() -> Problem {
+    Problem::new(Code::HR0503, "the resource manager is ending").hint("try again in a moment")
+}
+
+fn late() -> Problem {
+    Problem::new(Code::HR0503, format!("the resource manager did not get to it within {} s", PATIENCE.as_secs()))
+        .hint("whether it was done is not known; the same call may be sent again")
+}

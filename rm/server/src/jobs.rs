@@ -1,0 +1,239 @@
+//! What masters tell of their tasks: rows merged for each application, bounded, outside the core.
+//!
+//! Written by the loop only. Rows are shared, so a reader holds the lock only while it copies pointers. Kept in memory while an
+//! application lives; its last state goes to the store as one opaque document.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use headroom_types::{AppId, TaskId};
+use headroom_wire::v1::events::Event;
+use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
+
+use crate::incoming::cut;
+
+/// Most rows of one application.
+const MAX_ROWS: usize = 50_000;
+/// Most attempts shown of one task: the first one and the latest.
+const MAX_ATTEMPTS: usize = 64;
+/// Longest text of one event or note. Bytes.
+const MAX_TEXT: usize = 2048;
+/// Longest log tail kept of an attempt. Bytes.
+const MAX_TAIL: usize = 4096;
+
+/// The rows of all applications that live.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    apps: Mutex<BTreeMap<AppId, Rows>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rows {
+    totals: JobTotals,
+    tasks: BTreeMap<TaskId, Arc<TaskRow>>,
+}
+
+/// The rows of one application at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    totals: JobTotals,
+    tasks: Vec<Arc<TaskRow>>,
+}
+
+/// Whether a patch may start a view that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// It may.
+    Allowed,
+    /// Only when it holds the whole view: an earlier one is in the store already.
+    WithAllRows,
+}
+
+impl Jobs {
+    /// Takes in changed rows; the events in it come back. False with them when the rows were not taken.
+    pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: Start) -> (Vec<Event>, bool) {
+        let JobPatch { full, totals, tasks, events } = patch;
+        let events = events.into_iter().map(|e| event(app, e)).collect();
+        let mut apps = self.apps();
+        if !full && start == Start::WithAllRows && !apps.contains_key(app) {
+            return (events, false);
+        }
+        let rows = apps.entry(app.clone()).or_default();
+        rows.totals = totals;
+        if full {
+            rows.tasks.clear();
+        }
+        for row in tasks {
+            if rows.tasks.len() < MAX_ROWS || rows.tasks.contains_key(&row.task) {
+                rows.tasks.insert(row.task.clone(), Arc::new(bounded(row)));
+            }
+        }
+        (events, true)
+    }
+
+    /// The rows of an application now; `None` when its master told nothing in this life.
+    pub(crate) fn snapshot(&self, app: &AppId) -> Option<Snapshot> {
+        let apps = self.apps();
+        let rows = apps.get(app)?;
+        Some(Snapshot { totals: rows.totals.clone(), tasks: rows.tasks.values().cloned().collect() })
+    }
+
+    /// The application is over and its rows are in the store.
+    pub(crate) fn forget(&self, app: &AppId) {
+        self.apps().remove(app);
+    }
+
+    fn apps(&self) -> MutexGuard<'_, BTreeMap<AppId, Rows>> {
+        // A reader that panicked has changed nothing.
+        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Snapshot {
+    /// The view as it is sent.
+    pub(crate) fn view(&self) -> JobView {
+        JobView { totals: self.totals.clone(), tasks: self.tasks.iter().map(|row| (**row).clone()).collect() }
+    }
+
+    /// The view as one document of at most `most` bytes. What is left out to get there, in this order: timelines, log tails and
+    /// evidence of attempts, then tasks that went well, then all tasks.
+    pub(crate) fn encode(&self, most: usize) -> Vec<u8> {
+        let mut view = self.view();
+        let steps: [fn(&mut JobView); 4] = [
+            |view| attempts(view).for_each(|a| a.timeline.clear()),
+            |view| {
+                attempts(view).for_each(|a| {
+                    a.log_tail.clear();
+                    a.evidence = None;
+                    a.diagnosis.clear();
+                });
+            },
+            |view| view.tasks.retain(|row| row.attempts.len() > 1),
+            |view| view.tasks.clear(),
+        ];
+        let mut text = serde_json::to_vec(&view).unwrap_or_default();
+        for step in steps {
+            if text.len() <= most {
+                break;
+            }
+            step(&mut view);
+            text = serde_json::to_vec(&view).unwrap_or_default();
+        }
+        text
+    }
+}
+
+fn attempts(view: &mut JobView) -> impl Iterator<Item = &mut AttemptRow> {
+    view.tasks.iter_mut().flat_map(|row| row.attempts.iter_mut())
+}
+
+fn bounded(mut row: TaskRow) -> TaskRow {
+    if row.attempts.len() > MAX_ATTEMPTS {
+        let surplus = row.attempts.len() - MAX_ATTEMPTS;
+        row.attempts.drain(1..=surplus);
+    }
+    row.note = cut(row.note, MAX_TEXT);
+    for attempt in &mut row.attempts {
+        attempt.decision = cut(std::mem::take(&mut attempt.decision), MAX_TEXT);
+        attempt.log_tail = cut(std::mem::take(&mut attempt.log_tail), MAX_TAIL);
+    }
+    row
+}
+
+fn event(app: &AppId, event: JobEvent) -> Event {
+    let JobEvent { time, level, reason, object, message } = event;
+    let (reason, object, message) = (cut(reason, 64), cut(object, 256), cut(message, MAX_TEXT));
+    Event { index: 0, time, level, reason, object, app: Some(app.clone()), node: None, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Bytes, Cpus, Profile, UnixMillis};
+    use headroom_wire::v1::job::TaskState;
+
+    fn app() -> AppId {
+        "job.1".parse().expect("id")
+    }
+    fn row(task: &str, attempts: usize, tail: usize) -> TaskRow {
+        let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+        let attempt = |n: usize| AttemptRow {
+            attempt: format!("{task}@{n}").parse().expect("id"),
+            profile: profile.clone(),
+            slots: 1,
+            rung: 1,
+            container: "job.1.e1.c1".parse().expect("id"),
+            node: "n1".parse().expect("id"),
+            started: UnixMillis(1),
+            ended: None,
+            peak: None,
+            used: None,
+            reason: None,
+            dimension: None,
+            evidence: None,
+            diagnosis: Vec::new(),
+            decision: String::new(),
+            timeline: Vec::new(),
+            log_tail: "x".repeat(tail),
+        };
+        TaskRow {
+            task: task.parse().expect("id"),
+            state: TaskState::Running,
+            profile: profile.clone(),
+            rung: 1,
+            note: String::new(),
+            attempts: (1..=attempts).map(attempt).collect(),
+        }
+    }
+    fn patch(full: bool, tasks: Vec<TaskRow>) -> JobPatch {
+        JobPatch { full, tasks, ..JobPatch::default() }
+    }
+    fn tasks(jobs: &Jobs) -> Vec<String> {
+        jobs.snapshot(&app()).expect("rows").view().tasks.iter().map(|t| t.task.to_string()).collect()
+    }
+
+    #[test]
+    fn rows_are_merged_and_a_full_patch_replaces_all() {
+        let jobs = Jobs::default();
+        jobs.merge(&app(), patch(true, vec![row("map/10", 1, 0), row("map/2", 1, 0)]), Start::Allowed);
+        jobs.merge(&app(), patch(false, vec![row("reduce/0", 1, 0), row("map/2", 2, 0)]), Start::Allowed);
+        assert_eq!(tasks(&jobs), ["map/2", "map/10", "reduce/0"]);
+        assert_eq!(jobs.snapshot(&app()).expect("rows").view().tasks[0].attempts.len(), 2);
+        jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), Start::Allowed);
+        assert_eq!(tasks(&jobs), ["map/3"]);
+    }
+
+    #[test]
+    fn a_part_does_not_replace_what_the_store_has() {
+        let jobs = Jobs::default();
+        assert!(!jobs.merge(&app(), patch(false, vec![row("map/3", 1, 0)]), Start::WithAllRows).1);
+        assert!(jobs.snapshot(&app()).is_none());
+        assert!(jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), Start::WithAllRows).1);
+    }
+
+    #[test]
+    fn the_first_and_the_latest_attempts_stay() {
+        let kept = bounded(row("map/1", 100, 0));
+        assert_eq!(kept.attempts.len(), MAX_ATTEMPTS);
+        let numbers: Vec<u32> = kept.attempts.iter().map(|a| a.attempt.attempt).collect();
+        assert_eq!((numbers[0], numbers[1], numbers[63]), (1, 38, 100));
+    }
+
+    #[test]
+    fn a_document_is_cut_down_to_its_bound() {
+        let jobs = Jobs::default();
+        let rows = (0..200).map(|n| row(&format!("map/{n}"), if n == 7 { 2 } else { 1 }, 1000)).collect();
+        jobs.merge(&app(), patch(true, rows), Start::Allowed);
+        let snapshot = jobs.snapshot(&app()).expect("rows");
+        let read = |most: usize| -> JobView {
+            let text = snapshot.encode(most);
+            assert!(text.len() <= most, "{} > {most}", text.len());
+            serde_json::from_slice(&text).expect("reads")
+        };
+        assert_eq!(read(10 << 20), snapshot.view());
+        let without_tails = read(150 << 10);
+        assert!(without_tails.tasks.len() == 200 && without_tails.tasks[0].attempts[0].log_tail.is_empty());
+        assert_eq!(read(2000).tasks.iter().map(|t| t.task.to_string()).collect::<Vec<_>>(), ["map/7"]);
+        assert!(read(600).tasks.is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+//! Words to systemd. Without a service manager they go nowhere.
+
+use std::time::Duration;
+
+use headroom_types::Tick;
+use sd_notify::NotifyState;
+
+/// How often the status line is told anew.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
+
+/// The service manager's dog, fed by the loop itself: a loop that hangs is restarted.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    every: Option<Duration>,
+    next: Tick,
+    next_status: Tick,
+    status: String,
+}
+
+impl Watchdog {
+    /// As configured in the unit; does nothing without one.
+    pub(crate) fn from_environment() -> Self {
+        let every = sd_notify::watchdog_enabled().map(|d| d / 3);
+        Watchdog { every, next: Tick(0), next_status: Tick(0), status: String::new() }
+    }
+    /// Feeds it when it is time, and tells the status when it has changed.
+    pub(crate) fn feed(&mut self, now: Tick, status: impl FnOnce() -> String) {
+        if let Some(every) = self.every
+            && self.next <= now
+        {
+            self.next = now.plus(every);
+            say(&[NotifyState::Watchdog]);
+        }
+        if self.next_status <= now {
+            self.next_status = now.plus(STATUS_EVERY);
+            let status = status();
+            if status != self.status {
+                say(&[NotifyState::Status(&status)]);
+                self.status = status;
+            }
+        }
+    }
+}
+
+/// It answers.
+pub(crate) fn ready() {
+    say(&[NotifyState::Ready]);
+}
+
+/// It is on its way out.
+pub(crate) fn stopping() {
+    say(&[NotifyState::Stopping]);
+}
+
+fn say(words: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(words) {
+        tracing::debug!(%error, "the service manager does not listen, ignoring");
+    }
+}

@@ -1,0 +1,168 @@
+//! From the core's types to messages and problems. Decides nothing.
+
+use headroom_rm_core as core;
+use headroom_rm_core::Refusal;
+use headroom_types::{ContainerId, Epoch, RequestId};
+use headroom_wire::v1::am::{Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
+use headroom_wire::v1::apps::{AppState, ContainerView, WhyNode, WhyPending};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::events::EventLevel;
+use headroom_wire::v1::nodes::{Desired, DesiredContainer, RunOrder, Want};
+
+/// A refusal with its code.
+pub(crate) fn problem(refusal: &Refusal) -> Problem {
+    let says = |code| Problem::new(code, refusal.to_string());
+    match refusal {
+        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } => says(Code::HR0404),
+        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => {
+            says(Code::HR0410).hint("register again")
+        }
+        Refusal::Recovering(_) => says(Code::HR0503).hint("try again in a second"),
+        Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
+        Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
+        Refusal::NeverFits { .. } => says(Code::HR0422).hint("ask for less, or add a node that is large enough"),
+        Refusal::TooMany { .. } => says(Code::HR0429).hint("try again when some of them are done"),
+    }
+}
+
+/// The state of an application.
+pub(crate) fn app_state(state: core::app::State) -> AppState {
+    use core::app::State;
+    match state {
+        State::Accepted => AppState::Accepted,
+        State::Running => AppState::Running,
+        State::Finishing { .. } => AppState::Finishing,
+        State::Ended { outcome: core::Outcome::Succeeded } => AppState::Finished,
+        State::Ended { outcome: core::Outcome::Failed } => AppState::Failed,
+        State::Ended { outcome: core::Outcome::Killed } => AppState::Killed,
+    }
+}
+
+/// What becomes of a request.
+pub(crate) fn ask_answer(request: RequestId, verdict: core::Verdict) -> AskAnswer {
+    let verdict = match verdict {
+        core::Verdict::Fits => AskVerdict::Fits,
+        core::Verdict::Waits { sentence } => AskVerdict::Waits { sentence },
+        core::Verdict::Never { sentence, largest } => AskVerdict::Never { sentence, largest },
+    };
+    AskAnswer { request, verdict }
+}
+
+/// A grant.
+pub(crate) fn granted(granted: core::Granted) -> Granted {
+    let core::Granted { container, request, node, resource } = granted;
+    Granted { container, request, node, resource }
+}
+
+/// An update for a master.
+pub(crate) fn update(update: core::Update) -> Update {
+    let what = match update.what {
+        core::UpdateKind::Allocated(grant) => UpdateKind::Allocated(granted(grant)),
+        core::UpdateKind::Running { container } => UpdateKind::Running { container },
+        core::UpdateKind::Exited { request, report } => UpdateKind::Exited { request, report: Box::new((*report).clone()) },
+    };
+    Update { cursor: update.cursor, what }
+}
+
+/// A line for a node.
+pub(crate) fn desired(epoch: Epoch, full: bool, wants: Vec<(ContainerId, core::Want)>) -> Desired {
+    let containers = wants.into_iter().map(|(container, wanted)| DesiredContainer { container, want: want(wanted) });
+    Desired { epoch, full, containers: containers.collect() }
+}
+
+fn want(want: core::Want) -> Want {
+    match want {
+        core::Want::Run(order) => Want::Run(Box::new(RunOrder {
+            app: order.app,
+            request: order.request,
+            resource: order.resource,
+            launch: launch(&order.launch),
+            granted: order.granted,
+        })),
+        core::Want::Stop { cause } => Want::Stop { cause },
+        core::Want::Forget => Want::Forget,
+    }
+}
+
+fn launch(launch: &core::Launch) -> LaunchSpec {
+    let core::Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch.clone();
+    LaunchSpec { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+}
+
+/// A request as it was asked.
+pub(crate) fn ask(ask: &core::ask::Ask) -> Ask {
+    Ask {
+        request: ask.request.clone(),
+        resource: ask.resource.clone(),
+        count: ask.count,
+        settled: ask.settled,
+        priority: ask.priority,
+        avoid_nodes: ask.avoid.clone(),
+        nodes: ask.only.clone(),
+        launch: Box::new(launch(&ask.launch)),
+    }
+}
+
+/// Why a request waits.
+pub(crate) fn why(why: core::Why) -> WhyPending {
+    let nodes = why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict });
+    WhyPending {
+        request: why.request,
+        asks: why.asks,
+        missing: why.missing,
+        waiting_ms: u64::try_from(why.waiting.as_millis()).unwrap_or(u64::MAX),
+        ahead: u32::try_from(why.ahead).unwrap_or(u32::MAX),
+        sentence: why.sentence,
+        nodes: nodes.collect(),
+    }
+}
+
+/// A container in the cluster's table.
+pub(crate) fn container(c: &core::container::Container) -> ContainerView {
+    ContainerView {
+        id: c.id.clone(),
+        node: c.node.clone(),
+        request: c.request.clone(),
+        resource: c.resource.clone(),
+        state: c.state.as_str().to_owned(),
+        used: c.used.filter(|_| c.state.is_alive()),
+        granted: c.granted,
+        reason: c.state.report().map(|r| r.reason),
+    }
+}
+
+/// A container that is over.
+pub(crate) fn finished(c: &core::Finished) -> ContainerView {
+    ContainerView {
+        id: c.container.clone(),
+        node: c.node.clone(),
+        request: c.request.clone(),
+        resource: c.resource.clone(),
+        state: "exited".to_owned(),
+        used: None,
+        granted: c.granted,
+        reason: Some(c.reason),
+    }
+}
+
+/// How much attention an event wants.
+pub(crate) fn level(level: core::Level) -> EventLevel {
+    match level {
+        core::Level::Normal => EventLevel::Normal,
+        core::Level::Warning => EventLevel::Warning,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_must_register_again_is_told_so_by_the_code() {
+        let stale = Refusal::StaleEpoch { given: Epoch(1), current: Epoch(2) };
+        let unknown = Refusal::NodeNotRegistered("n1".parse().expect("id"));
+        for refusal in [stale, unknown] {
+            assert_eq!(problem(&refusal).code, Code::HR0410);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Questions about the cluster, answered between two batches. Changes nothing.
+
+use headroom_rm_core::{Cluster, Refusal, Update, Why};
+use headroom_types::{AppId, Epoch, NodeId, RequestId, Tick};
+use headroom_wire::v1::am::Ask;
+use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::error::{Code, Problem};
+
+use crate::input::Query;
+use crate::outgoing;
+
+/// Answers one question. Whoever asked may have gone.
+pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
+    match query {
+        Query::Refresh => {}
+        Query::Why(app, reply) => {
+            let _ = reply.send(why(cluster, &app, now));
+        }
+        Query::Requests(app, reply) => {
+            let _ = reply.send(requests(cluster, &app));
+        }
+        Query::Containers(app, reply) => {
+            let _ = reply.send(containers(cluster, app.as_ref()));
+        }
+        Query::Container(id, reply) => {
+            let live = cluster.container(&id).map(outgoing::container);
+            let _ = reply.send(live.or_else(|| cluster.history().get(&id).map(outgoing::finished)));
+        }
+    }
+}
+
+/// Requests that wait, and the master when it does.
+fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<Why>> {
+    let app = cluster.app(id)?;
+    let mut rows = cluster.why(id, now)?;
+    if let (Some(sentence), Some(size), Ok(request)) =
+        (cluster.master_sentence(app, now), &app.master, "master".parse::<RequestId>())
+    {
+        let waiting = std::time::Duration::ZERO;
+        let asks = size.resource.clone();
+        rows.insert(0, Why { request, asks, missing: 1, waiting, ahead: 0, sentence, nodes: Vec::new() });
+    }
+    Some(rows)
+}
+
+fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<Ask>> {
+    Some(cluster.app(app)?.requests.values().map(|request| outgoing::ask(&request.ask)).collect())
+}
+
+/// Those that are over first, then the others, each by id.
+fn containers(cluster: &Cluster, app: Option<&AppId>) -> Vec<ContainerView> {
+    let wanted = |of: &AppId| app.is_none_or(|app| app == of);
+    let over = cluster.history().iter().filter(|c| wanted(&c.container.app)).map(outgoing::finished);
+    over.chain(cluster.containers().filter(|c| wanted(&c.id.app)).map(outgoing::container)).collect()
+}
+
+/// Whether a node may listen.
+pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> Result<(), Refusal> {
+    if epoch != cluster.epoch() {
+        return Err(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() });
+    }
+    match cluster.node(node).filter(|n| n.state.is_member()) {
+        Some(_) => Ok(()),
+        None => Err(Refusal::NodeNotRegistered(node.clone())),
+    }
+}
+
+/// What a master does not have yet.
+pub(crate) fn missed_updates(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<Update>, Problem> {
+    let refuse = |refusal: Refusal| Err(outgoing::problem(&refusal));
+    let Some(found) = cluster.app(app) else { return refuse(Refusal::NoSuchApp(app.clone())) };
+    if epoch != cluster.epoch() {
+        return refuse(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() });
+    }
+    if found.state.is_over() {
+        return refuse(Refusal::AppEnding { app: app.clone(), state: found.state.as_str() });
+    }
+    cluster.updates(app, cursor).ok_or_else(|| {
+        let acked = found.updates.acked();
+        Problem::new(Code::HR0411, format!("updates of {app} up to {acked} were acknowledged and are no longer kept"))
+            .hint(format!("ask from cursor {acked} on, or register again"))
+    })
+}

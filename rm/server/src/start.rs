@@ -1,0 +1,100 @@
+//! Starting and ending the whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use headroom_types::Epoch;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::clock::Clock;
+use crate::eventlog::EventLog;
+use crate::http::{Web, listen, router};
+use crate::input::{Handle, Published, QUEUE};
+use crate::jobs::Jobs;
+use crate::notify;
+use crate::options::Options;
+use crate::run::{Ended, Owner, Shared};
+use crate::view;
+
+/// The loop has to be done with its last batch by then.
+const LAST_BATCH: Duration = Duration::from_secs(20);
+
+/// A resource manager that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it answers: `http://127.0.0.1:7070`.
+    pub url: String,
+    /// Its life.
+    pub epoch: Epoch,
+    handle: Handle,
+    owner: JoinHandle<Result<(), Ended>>,
+    server: JoinHandle<()>,
+    closing: CancellationToken,
+}
+
+/// Starts a resource manager: takes the address, opens the state, answers.
+pub async fn start(options: Options) -> anyhow::Result<Running> {
+    let listener = TcpListener::bind(options.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
+    let url = format!("http://{}", listener.local_addr().context("the address that was taken")?);
+    let state = options.state.clone();
+    let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state)).await.context("opening the state")??;
+    for note in &opened.notes {
+        tracing::warn!("{note}");
+    }
+    let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
+    let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
+    let shared = Shared {
+        published: Arc::new(Published::new(view::empty(epoch))),
+        events: Arc::new(EventLog::new(epoch)),
+        jobs: Arc::new(Jobs::default()),
+    };
+    let (inputs, queue) = mpsc::channel(QUEUE);
+    let handle = Handle::new(inputs, shared.published.clone());
+    let closing = CancellationToken::new();
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .connect_timeout(Duration::from_secs(3))
+        .read_timeout(Duration::from_secs(10))
+        .build()
+        .context("a client for the logs of nodes")?;
+    let owner = tokio::spawn(Owner::new(opened, options.settings(clock), clock, queue, shared.clone()).run());
+    let web = Web { handle: handle.clone(), shared, documents, epoch, clock, http, closing: closing.clone() };
+    let server = tokio::spawn(listen::serve(listener, router(web), closing.clone()));
+    let running = Running { url, epoch, handle, owner, server, closing };
+    // The first turn of the loop is over when a view of it is there.
+    running.handle.view().await.map_err(anyhow::Error::new)?;
+    info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), "the resource manager answers");
+    notify::ready();
+    Ok(running)
+}
+
+impl Running {
+    /// Returns when the resource manager can go on no longer. Safe to drop and call again until it has returned.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        match (&mut self.owner).await {
+            Ok(Ok(())) => anyhow::anyhow!("the loop ended without having been told to"),
+            Ok(Err(ended)) => ended.into(),
+            Err(fault) => anyhow::Error::new(fault).context("the loop ended by a fault"),
+        }
+    }
+
+    /// Takes nothing more in, saves, hangs up. Nodes and masters keep what they have and wait for the next life.
+    pub async fn shutdown(self) -> anyhow::Result<()> {
+        notify::stopping();
+        info!("ending: nothing more is taken in");
+        self.closing.cancel();
+        self.handle.stop().await;
+        let last = tokio::time::timeout(LAST_BATCH, self.owner).await;
+        let last = last.with_context(|| format!("the last batch was not saved within {} s", LAST_BATCH.as_secs()))?;
+        last.context("the loop ended by a fault")??;
+        self.server.await.context("the server ended by a fault")?;
+        info!("ended");
+        Ok(())
+    }
+}

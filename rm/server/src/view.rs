@@ -1,0 +1,175 @@
+//! What readers see: applications, nodes and figures, made from the cluster between two batches and then never changed.
+//!
+//! What depends on the time of reading (silence, uptime) is filled in by the reader.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_rm_core::app::App;
+use headroom_rm_core::attempt;
+use headroom_rm_core::{Cluster, node};
+use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick};
+use headroom_wire::v1::apps::{AppView, ClusterView};
+use headroom_wire::v1::nodes::NodeView;
+
+use crate::outgoing;
+
+/// The cluster at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// The batch after which it was made.
+    pub(crate) batch: u64,
+    /// Applications, in the order of submission.
+    pub(crate) apps: BTreeMap<AppId, AppView>,
+    /// Nodes and their last sign of life.
+    pub(crate) nodes: BTreeMap<NodeId, (NodeView, Tick)>,
+    /// All in figures.
+    status: ClusterView,
+}
+
+impl View {
+    /// The cluster as it is.
+    pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64) -> Self {
+        let used = used_by_node(cluster);
+        let nodes: BTreeMap<_, _> = cluster.nodes().map(|n| (n.id.clone(), (node_view(cluster, n, &used), n.heard))).collect();
+        let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
+        let status = status(cluster, now, &nodes, &apps);
+        View { batch, apps, nodes, status }
+    }
+
+    /// A node as it is seen at this moment.
+    pub(crate) fn node(&self, id: &NodeId, now: Tick) -> Option<NodeView> {
+        self.nodes.get(id).map(|node| seen_at(node, now))
+    }
+
+    /// All nodes as they are seen at this moment.
+    pub(crate) fn nodes(&self, now: Tick) -> Vec<NodeView> {
+        self.nodes.values().map(|node| seen_at(node, now)).collect()
+    }
+
+    /// The figures at this moment.
+    pub(crate) fn status(&self, now: Tick, oom_1h: u32) -> ClusterView {
+        ClusterView { up_s: now.0 / 1000, oom_1h, ..self.status.clone() }
+    }
+
+    /// One line for the service manager.
+    pub(crate) fn line(&self) -> String {
+        let ClusterView { epoch, nodes_ready, nodes, apps_live, containers, pending, .. } = &self.status;
+        format!(
+            "epoch {epoch}: {nodes_ready} of {nodes} nodes ready, {apps_live} applications, {containers} containers, {pending} wait"
+        )
+    }
+}
+
+fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
+    NodeView { silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX), ..view.clone() }
+}
+
+fn used_by_node(cluster: &Cluster) -> BTreeMap<&NodeId, (Bytes, u32)> {
+    let mut used: BTreeMap<&NodeId, (Bytes, u32)> = BTreeMap::new();
+    for container in cluster.containers().filter(|c| c.state.is_alive()) {
+        let slot = used.entry(&container.node).or_default();
+        slot.0 = slot.0.saturating_add(container.used.unwrap_or_default());
+        slot.1 += 1;
+    }
+    used
+}
+
+fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Bytes, u32)>) -> NodeView {
+    let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
+    let (used, containers) = used.get(&node.id).copied().unwrap_or_default();
+    NodeView {
+        id: node.id.clone(),
+        state: node.state.as_str().to_owned(),
+        reason: node.state.reason().map(str::to_owned),
+        enforcer: node.enforcer,
+        offers: account.offers,
+        allocated: account.allocated,
+        allocated_heap: account.heap,
+        used,
+        host_used: node.host_used,
+        containers,
+        url: node.url.clone(),
+        version: node.version.clone(),
+        silent_ms: 0,
+    }
+}
+
+fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
+    let share = cluster.ledger().app(&app.id);
+    let waiting = cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}"));
+    AppView {
+        id: app.id.clone(),
+        queue: app.spec.queue.clone(),
+        priority: app.spec.priority,
+        user: app.spec.user.clone(),
+        state: outgoing::app_state(app.state),
+        diagnostics: if app.diagnostics.is_empty() { waiting.unwrap_or_default() } else { app.diagnostics.clone() },
+        master_url: app.master_url.clone(),
+        attempt: app.attempt,
+        managed: app.is_managed(),
+        submitted: app.submitted,
+        ended: app.ended,
+        containers: share.containers,
+        memory: share.memory,
+        pending: pending(app),
+        job: None,
+    }
+}
+
+/// Containers still to come, its master's counted in.
+fn pending(app: &App) -> u32 {
+    app.pending().saturating_add(u32::from(app.run == attempt::State::Scheduled))
+}
+
+fn status(
+    cluster: &Cluster,
+    now: Tick,
+    nodes: &BTreeMap<NodeId, (NodeView, Tick)>,
+    apps: &BTreeMap<AppId, AppView>,
+) -> ClusterView {
+    let ready: Vec<&NodeView> = nodes.values().map(|(view, _)| view).filter(|n| n.state == "ready").collect();
+    let sum = |of: fn(&NodeView) -> Bytes| nodes.values().map(|(n, _)| of(n)).fold(Bytes::ZERO, Bytes::saturating_add);
+    let cpus = |all: &mut dyn Iterator<Item = Cpus>| Cpus::from_milli(all.fold(0, |sum, c| sum.saturating_add(c.milli())));
+    let enforcers: BTreeSet<String> = nodes.values().map(|(n, _)| n.enforcer.to_string()).collect();
+    let live = apps.values().filter(|a| !a.state.is_final());
+    ClusterView {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        epoch: cluster.epoch(),
+        up_s: 0,
+        nodes_ready: count(ready.len()),
+        nodes: count(nodes.len()),
+        memory: ready.iter().map(|n| n.offers.memory).fold(Bytes::ZERO, Bytes::saturating_add),
+        allocated: sum(|n| n.allocated.memory),
+        used: sum(|n| n.used),
+        cpus: cpus(&mut ready.iter().map(|n| n.offers.cpus)),
+        cpus_allocated: cpus(&mut nodes.values().map(|(n, _)| n.allocated.cpus)),
+        apps_live: count(live.clone().count()),
+        containers: nodes.values().map(|(n, _)| n.containers).fold(0, u32::saturating_add),
+        pending: live.map(|a| a.pending).fold(0, u32::saturating_add),
+        oom_1h: 0,
+        longest_wait: longest_wait(cluster, now),
+        enforcers: enforcers.into_iter().collect(),
+    }
+}
+
+fn longest_wait(cluster: &Cluster, now: Tick) -> Option<String> {
+    let since = |app: &App, request| app.requests.get(request).map(|r| r.waiting);
+    let (app, request) = cluster.waiting().min_by_key(|(app, request)| since(app, request))?;
+    let waited = now.since(since(app, request)?).as_secs();
+    let sentence = cluster.sentence(app, request, now)?;
+    Some(format!("{}/{request} for {waited} s: {sentence}", app.id))
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Before the first batch.
+pub(crate) fn empty(epoch: Epoch) -> View {
+    let cluster = Cluster::new(
+        headroom_rm_core::Settings::default(),
+        headroom_rm_core::Restored { epoch, ..headroom_rm_core::Restored::default() },
+        Tick(0),
+    );
+    View::of(&cluster, Tick(0), 0)
+}

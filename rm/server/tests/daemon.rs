@@ -1,0 +1,141 @@
+//! The program itself: how it starts, refuses to start, and ends.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use fakes::*;
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_resourcemanager"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end by itself, within a bound.
+async fn ran(mut command: Command) -> Output {
+    soon("the program to end", tokio::task::spawn_blocking(move || command.output().expect("runs"))).await.expect("ends")
+}
+
+fn one_sentence(output: &Output, words: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = taken.local_addr().expect("address").to_string();
+    let dir = tempfile::tempdir().expect("a directory");
+    let state = dir.path().join("state");
+    let mut command = program();
+    command.args(["--listen", &listen, "--state"]).arg(&state);
+    one_sentence(&ran(command).await, &[&listen, "in use"]);
+    assert!(!state.exists(), "the state was not touched");
+}
+
+#[tokio::test]
+async fn a_state_directory_that_cannot_be() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = program();
+    command.args(["--listen", "127.0.0.1:0", "--state"]).arg(file.path().join("state"));
+    one_sentence(&ran(command).await, &[file.path().to_str().expect("text"), "Not a directory"]);
+}
+
+#[tokio::test]
+async fn a_damaged_state() {
+    let dir = tempfile::tempdir().expect("a directory");
+    Daemon::start(dir.path(), free_port()).await.kill();
+    let file = dir.path().join("store/db");
+    fs::write(&file, "this is not a database").expect("writes");
+    let mut command = program();
+    command.args(["--listen", "127.0.0.1:0", "--state"]).arg(dir.path());
+    one_sentence(&ran(command).await, &[dir.path().to_str().expect("text"), "damaged", "nothing was changed"]);
+    assert_eq!(fs::read(&file).expect("reads"), b"this is not a database");
+}
+
+#[tokio::test]
+async fn a_configuration_with_mistakes_and_one_without() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("rm.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).expect("writes");
+        let mut command = program();
+        command.arg("--config").arg(&file).arg("--check-config");
+        command
+    };
+    let output = ran(check("listen = \"nowhere\"\nsttae = \"/tmp\"\n")).await;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("nowhere") && text.contains("sttae") && text.contains("rm.toml:1"), "{text}");
+    let output = ran(check("listen = \"127.0.0.1:0\"\n")).await;
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+#[tokio::test]
+async fn asked_to_end_it_drains_writes_a_copy_and_ends_with_0() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let mut child = program()
+        .args(["--listen", &format!("127.0.0.1:{port}"), "--state"])
+        .arg(dir.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let client = headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
+    until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+    let app = client.submit(&unmanaged("job")).await.expect("submits").app;
+    let mut following = client.events(0).await.expect("listens");
+    assert!(soon("an event", following.next()).await.is_some());
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill runs");
+    assert!(kill.success());
+    let ended = tokio::task::spawn_blocking(move || (child.wait().expect("ends"), child.stderr.take()));
+    let (status, _) = soon("the end", ended).await.expect("ends");
+    assert_eq!(status.code(), Some(0));
+    let snapshots = fs::read_dir(dir.path()).expect("lists").filter(|f| {
+        let name = f.as_ref().expect("reads").file_name();
+        name.to_string_lossy().starts_with("snapshot-")
+    });
+    assert_eq!(snapshots.count(), 2);
+    // The copy is enough to start from.
+    fs::remove_dir_all(dir.path().join("store")).expect("removes");
+    let daemon = Daemon::start(dir.path(), port).await;
+    assert_eq!(daemon.client.apps().await.expect("lists")[0].id, app);
+}
+
+#[tokio::test]
+async fn a_second_one_in_the_same_state_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let _first = Daemon::start(dir.path(), free_port()).await;
+    let mut command = program();
+    command.args(["--listen", "127.0.0.1:0", "--state"]).arg(dir.path());
+    one_sentence(&ran(command).await, &["in use by another resource manager"]);
+}
+
+/// Headers that never end do not keep a connection for ever, and do not keep others waiting.
+#[tokio::test]
+async fn a_client_that_says_nothing_harms_nobody() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let daemon = Daemon::start(dir.path(), port).await;
+    let silent: Vec<_> = (0..50)
+        .map(|_| {
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
+            stream.write_all(b"POST /v1/apps HTTP/1.1\r\nhost: x\r\n").expect("writes");
+            stream
+        })
+        .collect();
+    let quick = tokio::time::timeout(Duration::from_secs(5), daemon.client.status()).await.expect("at once");
+    assert_eq!(quick.expect("answers").nodes, 0);
+    drop(silent);
+}

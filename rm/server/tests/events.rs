@@ -1,0 +1,144 @@
+//! The event log and the view of a job, as readers get them.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use fakes::*;
+use headroom_client::Follow;
+use headroom_types::UnixMillis;
+use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
+
+async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<Event> {
+    let mut lines = client.events_of(None, cursor, Follow::No).await.expect("answers");
+    let mut all = Vec::new();
+    while let Some(event) = soon("the end of the log", lines.next()).await {
+        all.push(event.expect("an event"));
+    }
+    all
+}
+
+fn row(task: &str, state: TaskState) -> TaskRow {
+    let profile = headroom_types::Profile {
+        heap: headroom_types::Bytes::from_mib(64),
+        overhead: headroom_types::Bytes::ZERO,
+        cpus: headroom_types::Cpus::from_cores(1),
+    };
+    TaskRow { task: id(task), state, profile, rung: 1, note: String::new(), attempts: Vec::new() }
+}
+
+fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {
+    let event = |reason: &&str| JobEvent {
+        time: UnixMillis(1),
+        level: EventLevel::Warning,
+        reason: (*reason).to_owned(),
+        object: "map/0@1".into(),
+        message: "told by the master".into(),
+    };
+    JobPatch { full, totals: JobTotals::default(), tasks, events: events.iter().map(event).collect() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_go_on_from_a_cursor_and_follow() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let before = words(&client, 0).await;
+    let reasons: Vec<&str> = before.iter().map(|e| e.reason.as_str()).collect();
+    assert_eq!(reasons, ["ResourceManagerStarted", "NodeJoined", "NodeReady"]);
+    assert!(before.windows(2).all(|w| w[1].index == w[0].index + 1));
+    let last = before.last().expect("events").index;
+
+    let mut following = client.events(last).await.expect("answers");
+    let master = FakeMaster::submit(&client, "job").await;
+    for reason in ["JobSubmitted", "AppRunning"] {
+        let event = soon(reason, following.next()).await.expect("open").expect("an event");
+        assert_eq!((event.reason.as_str(), event.app.as_ref()), (reason, Some(master.app())));
+    }
+    master.sync_with(Vec::new(), Some(patch(true, Vec::new(), &["Escalated"]))).await.expect("syncs");
+    let told = soon("the master's own event", following.next()).await.expect("open").expect("an event");
+    assert_eq!(
+        (told.reason.as_str(), told.message.as_str(), told.level),
+        ("Escalated", "told by the master", EventLevel::Warning)
+    );
+
+    let of_app = client.events_of(Some(master.app()), 0, Follow::No).await.expect("answers").next().await;
+    assert_eq!(of_app.expect("one").expect("an event").reason, "JobSubmitted");
+    assert_eq!(words(&client, told.index).await, []);
+    running.shutdown().await.expect("ends");
+    assert!(soon("the end of the line", following.next()).await.is_none(), "a line ends with the daemon");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browsers_get_server_sent_events_and_go_on_where_they_were() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let second = words(&client, 0).await[1].index;
+    let request = reqwest::Client::new()
+        .get(format!("{}/v1/events", client.base()))
+        .header("accept", "text/event-stream")
+        .header("last-event-id", second.to_string());
+    let mut answer = soon("an answer", request.send()).await.expect("answers");
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    let chunk = soon("an event", answer.chunk()).await.expect("reads").expect("open");
+    let text = String::from_utf8(chunk.to_vec()).expect("text");
+    assert!(text.starts_with(&format!("id: {}\nevent: NodeReady\ndata: {{", second + 1)), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_view_of_a_job_is_merged_and_outlives_the_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let app = {
+        let (running, client) = resource_manager(dir.path()).await;
+        let master = FakeMaster::submit(&client, "job").await;
+        assert_eq!(client.app(master.app()).await.expect("known").job, None);
+        let first = patch(true, vec![row("map/0", TaskState::Running), row("map/1", TaskState::Pending)], &[]);
+        master.sync_with(Vec::new(), Some(first)).await.expect("syncs");
+        master.sync_with(Vec::new(), Some(patch(false, vec![row("map/1", TaskState::Running)], &[]))).await.expect("syncs");
+        let job = client.app(master.app()).await.expect("known").job.expect("told");
+        assert_eq!(job.tasks, [row("map/0", TaskState::Running), row("map/1", TaskState::Running)]);
+        assert_eq!(client.apps().await.expect("lists")[0].job, None, "lists are short");
+        let last = patch(true, vec![row("map/0", TaskState::Done), row("map/1", TaskState::Done)], &["TaskFinished"]);
+        master.finish(Some(last)).await;
+        app_state(&client, master.app(), AppState::Finished).await;
+        running.shutdown().await.expect("ends");
+        master.app().clone()
+    };
+    let (_running, client) = resource_manager(dir.path()).await;
+    let view = client.app(&app).await.expect("known");
+    assert_eq!(view.state, AppState::Finished);
+    assert_eq!(view.job.expect("kept").tasks, [row("map/0", TaskState::Done), row("map/1", TaskState::Done)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_refused_call_are_not_taken() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut master = FakeMaster::submit(&client, "job").await;
+    master.epoch = headroom_types::Epoch(99);
+    let stale = patch(true, vec![row("map/0", TaskState::Failed)], &["TaskFailed"]);
+    master.sync_with(Vec::new(), Some(stale)).await.expect_err("stale");
+    assert_eq!(client.app(master.app()).await.expect("known").job, None);
+    assert!(words(&client, 0).await.iter().all(|e| e.reason != "TaskFailed"));
+}
+
+/// Lines that have nothing to tell say that they live, well before a reader gives up.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_shows_that_it_lives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let node = FakeNode::join(&client, "n1", 512).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    let mut desired = client.desired(&node.id, node.epoch).await.expect("listens");
+    assert!(soon("all", desired.next()).await.expect("open").expect("a line").full);
+    let mut updates = client.updates(master.app(), master.epoch, 0).await.expect("listens");
+    let first = soon("where it stands", updates.next()).await.expect("open").expect("an update");
+    assert_eq!((first.cursor, first.what), (0, headroom_wire::v1::am::UpdateKind::Alive));
+    let alive = soon("a sign of life", desired.next()).await.expect("open").expect("a line");
+    assert!(!alive.full && alive.containers.is_empty());
+    let alive = soon("a sign of life", updates.next()).await.expect("open").expect("an update");
+    assert_eq!(alive.what, headroom_wire::v1::am::UpdateKind::Alive);
+}

@@ -1,0 +1,394 @@
+//! A node and a master that only speak: what they do is decided by the test, one message at a time.
+//!
+//! Every wait has a deadline, and says what it waited for.
+
+#![allow(dead_code)] // each test file takes what it needs
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use headroom_client::{Client, ClientError, Lines};
+use headroom_resourcemanager::{Options, Running, start};
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
+    UnixMillis,
+};
+use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, LaunchSpec, MasterSync, RegisterMaster, Update, UpdateKind};
+use headroom_wire::v1::apps::{AppState, AppView, Master, SubmitApp, Submitted};
+use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::nodes::{Desired, Health, NodeReport, Observed, Phase, RegisterNode, RunOrder, Want};
+
+/// For anything that should happen at once, on a loaded machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+/// Looks again and again until there is an answer.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    soon(what, async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    })
+    .await
+}
+
+pub(crate) async fn resource_manager(state: &Path) -> (Running, Client) {
+    let options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    let running = start(options).await.expect("starts");
+    let client = Client::new(&running.url).expect("address");
+    (running, client)
+}
+
+/// The real daemon.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) client: Client,
+}
+
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+impl Daemon {
+    pub(crate) async fn start(state: &Path, port: u16) -> Daemon {
+        let child = Command::new(env!("CARGO_BIN_EXE_resourcemanager"))
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--state"])
+            .arg(state)
+            .env("HEADROOM_LOG", "warn")
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
+        until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+        Daemon { child, client }
+    }
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("kills");
+        self.child.wait().expect("ends");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // What has ended by itself cannot be killed, and that is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn id<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+    text.parse().expect("an id")
+}
+
+pub(crate) fn mib(n: u64) -> Resource {
+    Resource::new(Bytes::from_mib(n), Cpus::from_milli(100))
+}
+
+pub(crate) fn launch() -> LaunchSpec {
+    LaunchSpec { command: vec!["work".into()], ..LaunchSpec::default() }
+}
+
+pub(crate) fn unmanaged(name: &str) -> SubmitApp {
+    let master = Master::Unmanaged;
+    SubmitApp { name: id(name), queue: None, priority: 0, user: Some("test".into()), master, idempotency_key: None }
+}
+
+pub(crate) fn managed(name: &str, resource: Resource, max_attempts: u32) -> SubmitApp {
+    let launch =
+        Box::new(LaunchSpec { command: vec!["master".into()], heap: Some(Bytes::from_mib(64)), ..LaunchSpec::default() });
+    SubmitApp { master: Master::Managed { resource, launch, max_attempts }, ..unmanaged(name) }
+}
+
+pub(crate) async fn app_state(client: &Client, app: &AppId, state: AppState) -> AppView {
+    until(&format!("{app} to be {}", state.as_str()), || async { client.app(app).await.ok().filter(|view| view.state == state) })
+        .await
+}
+
+/// A node agent without processes.
+#[derive(Debug)]
+pub(crate) struct FakeNode {
+    pub(crate) client: Client,
+    pub(crate) id: NodeId,
+    pub(crate) offers: Resource,
+    pub(crate) url: String,
+    pub(crate) epoch: Epoch,
+    pub(crate) has: BTreeMap<ContainerId, Observed>,
+    pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
+    /// Every container it was ever told to run.
+    pub(crate) orders: BTreeMap<ContainerId, RunOrder>,
+    line: Option<Lines<Desired>>,
+}
+
+impl FakeNode {
+    pub(crate) async fn join(client: &Client, name: &str, memory_mib: u64) -> FakeNode {
+        let mut node = FakeNode {
+            client: client.clone(),
+            id: id(name),
+            offers: Resource::new(Bytes::from_mib(memory_mib), Cpus::from_cores(64)),
+            url: "http://127.0.0.1:9".into(),
+            epoch: Epoch(0),
+            has: BTreeMap::new(),
+            exits: BTreeMap::new(),
+            orders: BTreeMap::new(),
+            line: None,
+        };
+        node.register().await;
+        node
+    }
+
+    /// Says all it has, and listens.
+    pub(crate) async fn register(&mut self) {
+        let body = RegisterNode {
+            offers: self.offers.clone(),
+            enforcer: EnforcerKind::Poll,
+            url: self.url.clone(),
+            health: Health::Healthy,
+            version: "test".into(),
+            containers: self.has.values().cloned().collect(),
+            exits: self.exits.values().cloned().collect(),
+        };
+        let answer = self.client.register_node(&self.id, &body).await.expect("registers");
+        self.epoch = answer.epoch;
+        for container in answer.acked {
+            self.forget(&container);
+        }
+        self.line = Some(self.client.desired(&self.id, self.epoch).await.expect("listens"));
+        let first = self.next_line().await;
+        assert!(first.full, "the first line names everything");
+        self.obey(first);
+    }
+
+    fn forget(&mut self, container: &ContainerId) {
+        self.has.remove(container);
+        self.exits.remove(container);
+    }
+
+    async fn next_line(&mut self) -> Desired {
+        let line = self.line.as_mut().expect("listens");
+        soon("a line for the node", line.next()).await.expect("the line is open").expect("a line")
+    }
+
+    /// Does what a line says, without processes.
+    fn obey(&mut self, line: Desired) {
+        for desired in line.containers {
+            let container = desired.container;
+            match desired.want {
+                Want::Run(order) => {
+                    if !self.has.contains_key(&container) {
+                        let observed = Observed {
+                            container: container.clone(),
+                            request: order.request.clone(),
+                            resource: order.resource.clone(),
+                            phase: Phase::Preparing,
+                            used: None,
+                            anon: None,
+                            granted: order.granted,
+                        };
+                        self.has.insert(container.clone(), observed);
+                        self.orders.insert(container, *order);
+                    }
+                }
+                Want::Stop { .. } => {
+                    if self.has.get(&container).is_some_and(|c| c.phase != Phase::Exited) {
+                        self.end(&container, ExitReason::Stopped);
+                    }
+                }
+                Want::Forget => self.forget(&container),
+            }
+        }
+    }
+
+    /// Reads lines until it sees what it waits for.
+    pub(crate) async fn until<T>(&mut self, what: &str, see: impl Fn(&FakeNode) -> Option<T>) -> T {
+        soon(what, async {
+            loop {
+                if let Some(seen) = see(self) {
+                    return seen;
+                }
+                let line = self.next_line().await;
+                self.obey(line);
+            }
+        })
+        .await
+    }
+
+    /// Waits until it has so many orders in all.
+    pub(crate) async fn until_orders(&mut self, n: usize) -> Vec<ContainerId> {
+        self.until(&format!("{n} orders"), |node| (node.orders.len() >= n).then(|| node.orders.keys().cloned().collect())).await
+    }
+
+    pub(crate) async fn run_all(&mut self) {
+        for container in self.has.values_mut().filter(|c| c.phase == Phase::Preparing) {
+            container.phase = Phase::Running;
+            container.used = Some(Bytes::from_mib(7));
+        }
+        self.report().await.expect("reports");
+    }
+
+    /// The container ended; told with the next report.
+    pub(crate) fn end(&mut self, container: &ContainerId, reason: ExitReason) {
+        let Some(observed) = self.has.get_mut(container) else { return };
+        observed.phase = Phase::Exited;
+        let report = ExitReport {
+            container: container.clone(),
+            node: self.id.clone(),
+            reason,
+            evidence: Evidence::empty(EnforcerKind::Poll),
+            diagnosis: Vec::new(),
+            started: Some(UnixMillis(1)),
+            ended: UnixMillis(2),
+            timeline: Vec::new(),
+            log_tail: "the end".into(),
+            tasks: Vec::new(),
+        };
+        self.exits.insert(container.clone(), report);
+    }
+
+    /// A sign of life with all it has. Exits are repeated until they are forgotten.
+    pub(crate) async fn report(&mut self) -> Result<(), ClientError> {
+        let body = NodeReport {
+            epoch: self.epoch,
+            containers: self.has.values().cloned().collect(),
+            exits: self.exits.values().cloned().collect(),
+            host_used: Bytes::from_mib(100),
+            health: Health::Healthy,
+        };
+        self.client.report(&self.id, &body).await.map(|_| ())
+    }
+}
+
+/// A master without a job.
+#[derive(Debug)]
+pub(crate) struct FakeMaster {
+    pub(crate) client: Client,
+    pub(crate) attempt: AttemptId,
+    pub(crate) epoch: Epoch,
+    pub(crate) cursor: u64,
+    pub(crate) granted: BTreeSet<ContainerId>,
+    pub(crate) running: BTreeSet<ContainerId>,
+    pub(crate) ended: BTreeMap<ContainerId, ExitReport>,
+    line: Option<Lines<Update>>,
+}
+
+impl FakeMaster {
+    pub(crate) async fn submit(client: &Client, name: &str) -> FakeMaster {
+        let submitted: Submitted = client.submit(&unmanaged(name)).await.expect("submits");
+        let mut master = FakeMaster::of(client, submitted.attempt);
+        master.register().await;
+        master
+    }
+
+    pub(crate) fn of(client: &Client, attempt: AttemptId) -> FakeMaster {
+        FakeMaster {
+            client: client.clone(),
+            attempt,
+            epoch: Epoch(0),
+            cursor: 0,
+            granted: BTreeSet::new(),
+            running: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            line: None,
+        }
+    }
+
+    pub(crate) fn app(&self) -> &AppId {
+        &self.attempt.app
+    }
+
+    pub(crate) async fn register(&mut self) {
+        let body = RegisterMaster { attempt: self.attempt.clone(), master_url: Some("tcp://127.0.0.1:4711".into()) };
+        let answer = until("the master to register", || async {
+            match self.client.register_master(&self.attempt.app, &body).await {
+                Ok(answer) => Some(answer),
+                Err(e) if e.retryable() => None,
+                Err(e) => panic!("{e}"),
+            }
+        })
+        .await;
+        (self.epoch, self.cursor) = (answer.epoch, answer.cursor);
+        self.granted.extend(answer.containers.into_iter().map(|g| g.container));
+        self.line = Some(self.client.updates(&self.attempt.app, self.epoch, self.cursor).await.expect("listens"));
+    }
+
+    pub(crate) fn ask(&self, request: &str, resource: Resource, count: u32) -> Ask {
+        Ask {
+            request: id(request),
+            resource,
+            count,
+            settled: u32::try_from(self.ended.len()).expect("few"),
+            priority: 0,
+            avoid_nodes: Vec::new(),
+            nodes: Vec::new(),
+            launch: Box::new(launch()),
+        }
+    }
+
+    pub(crate) async fn sync(&self, asks: Vec<Ask>) -> Result<Vec<AskAnswer>, ClientError> {
+        self.sync_with(asks, None).await
+    }
+
+    pub(crate) async fn sync_with(&self, asks: Vec<Ask>, job: Option<JobPatch>) -> Result<Vec<AskAnswer>, ClientError> {
+        let body = MasterSync {
+            attempt: self.attempt.clone(),
+            epoch: self.epoch,
+            ack: self.cursor,
+            asks,
+            drop: Vec::new(),
+            release: Vec::new(),
+            job,
+        };
+        self.client.sync_master(self.app(), &body).await.map(|reply| reply.verdicts)
+    }
+
+    pub(crate) async fn finish(&self, job: Option<JobPatch>) -> AppView {
+        let body = FinishApp { attempt: self.attempt.clone(), succeeded: true, diagnostics: "done".into(), job };
+        self.client.finish(self.app(), &body).await.expect("finishes")
+    }
+
+    /// Reads updates until it sees what it waits for.
+    pub(crate) async fn until<T>(&mut self, what: &str, see: impl Fn(&FakeMaster) -> Option<T>) -> T {
+        soon(what, async {
+            loop {
+                if let Some(seen) = see(self) {
+                    return seen;
+                }
+                let line = self.line.as_mut().expect("listens");
+                let update = line.next().await.expect("the line is open").expect("an update");
+                self.take(update);
+            }
+        })
+        .await
+    }
+
+    fn take(&mut self, update: Update) {
+        if update.what == UpdateKind::Alive {
+            return;
+        }
+        assert_eq!(update.cursor, self.cursor + 1, "updates have no holes");
+        self.cursor = update.cursor;
+        match update.what {
+            UpdateKind::Allocated(granted) => {
+                self.granted.insert(granted.container);
+            }
+            UpdateKind::Running { container } => {
+                self.running.insert(container);
+            }
+            UpdateKind::Exited { report, .. } => {
+                self.ended.insert(report.container.clone(), *report);
+            }
+            UpdateKind::Alive => {}
+        }
+    }
+}

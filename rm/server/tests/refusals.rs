@@ -1,0 +1,159 @@
+//! What is refused: with a code, in words, and without harm.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use fakes::*;
+use headroom_client::Client;
+use headroom_types::Epoch;
+use headroom_wire::v1::am::AskVerdict;
+use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::error::{Code, Problem};
+use serde_json::json;
+
+async fn raw(client: &Client, method: reqwest::Method, path: &str, body: impl Into<reqwest::Body>) -> (u16, Problem) {
+    let request = reqwest::Client::new().request(method, format!("{}{path}", client.base())).body(body);
+    let answer = soon("an answer", request.send()).await.expect("answers");
+    let (status, kind) = (answer.status().as_u16(), answer.headers()["content-type"].to_str().expect("text").to_owned());
+    assert_eq!(kind, "application/problem+json");
+    (status, serde_json::from_slice(&answer.bytes().await.expect("reads")).expect("a problem"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_malformed_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let (get, post) = (reqwest::Method::GET, reqwest::Method::POST);
+    let cases = [
+        (post.clone(), "/v1/apps", r#"{"name":"#, 400, "line 1"),
+        (post.clone(), "/v1/apps", r#"{"name":"../x","master":{"kind":"unmanaged"}}"#, 400, "not a name"),
+        (post.clone(), "/v1/apps", r#"{"name":"x","master":{"kind":"unmanaged"},"colour":1}"#, 400, "colour"),
+        (
+            post.clone(),
+            "/v1/apps",
+            r#"{"name":"x","master":{"kind":"managed","resource":{"memory":0},"launch":{"command":["a"]}}}"#,
+            400,
+            "memory",
+        ),
+        (post.clone(), "/v1/nodes/n1/register", "[]", 400, "the body"),
+        (get.clone(), "/v1/apps/what", "", 400, "not an application id"),
+        (get.clone(), "/v1/apps/job.7", "", 404, "job.7"),
+        (get.clone(), "/v1/nodes/n1", "", 404, "n1"),
+        (get.clone(), "/v1/containers/job.7.e1.c1", "", 404, "job.7.e1.c1"),
+        (get.clone(), "/v1/containers/job.7.e1.c1/logs/..%2Fx", "", 400, "not a log"),
+        (get.clone(), "/v1/nodes/n1/desired", "", 400, "epoch"),
+        (get.clone(), "/v1/events?cursor=x", "", 400, "the parameters"),
+        (get.clone(), "/v2/apps", "", 404, "/v2/apps"),
+        (reqwest::Method::PUT, "/v1/apps", "", 400, "PUT"),
+    ];
+    for (method, path, body, status, word) in cases {
+        let (given, problem) = raw(&client, method, path, body).await;
+        assert_eq!(given, status, "{path}: {problem:?}");
+        assert!(problem.detail.contains(word), "{path}: {}", problem.detail);
+        assert_eq!(problem.status, status);
+    }
+    assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_beyond_the_bound_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let (status, problem) = raw(&client, reqwest::Method::POST, "/v1/apps", vec![b' '; (1 << 20) + 1]).await;
+    assert_eq!((status, problem.code), (413, Code::HR0413));
+    let mut app = managed("job", mib(64), 1);
+    if let headroom_wire::v1::apps::Master::Managed { launch, .. } = &mut app.master {
+        launch.files.insert("big".into(), "x".repeat(300 << 10));
+    }
+    assert_eq!(client.submit(&app).await.expect_err("too large").code(), Some(Code::HR0413));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_speaks_to_an_earlier_life_is_told_to_register() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    let mut master = FakeMaster::submit(&client, "job").await;
+    let (current, stale) = (node.epoch, Epoch(node.epoch.0 + 7));
+    node.epoch = stale;
+    master.epoch = stale;
+    let refused = [
+        node.report().await.expect_err("stale"),
+        client.desired(&node.id, stale).await.expect_err("stale"),
+        master.sync(Vec::new()).await.expect_err("stale"),
+        client.updates(master.app(), stale, 0).await.expect_err("stale"),
+        client.desired(&id("unknown"), current).await.expect_err("not registered"),
+    ];
+    for error in refused {
+        assert_eq!(error.code(), Some(Code::HR0410), "{error}");
+    }
+    node.register().await;
+    node.report().await.expect("reports");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_never_be_names_the_largest_node() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _small = FakeNode::join(&client, "small", 256).await;
+    let _large = FakeNode::join(&client, "large", 512).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    let path = format!("/v1/apps/{}/requests", master.app());
+    let body = json!({ "ask": master.ask("main", mib(4096), 1) });
+    let refused = client.post::<_, serde_json::Value>(&path, &body).await.expect_err("never");
+    assert_eq!(refused.code(), Some(Code::HR0422), "{refused}");
+    assert!(refused.to_string().contains("large") && refused.to_string().contains("512 MiB"), "{refused}");
+    let verdicts = master.sync(vec![master.ask("main", mib(4096), 1), master.ask("fine", mib(64), 1)]).await.expect("syncs");
+    let AskVerdict::Never { largest, .. } = &verdicts[0].verdict else { panic!("{verdicts:?}") };
+    assert_eq!(largest.memory, mib(512).memory);
+    assert_eq!(verdicts[1].verdict, AskVerdict::Fits, "one refusal does not touch the others");
+    assert_eq!(client.submit(&managed("big", mib(4096), 1)).await.expect_err("never").code(), Some(Code::HR0422));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_is_the_same_application() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut app = unmanaged("job");
+    app.idempotency_key = Some("once".into());
+    let (first, second) = (client.submit(&app).await.expect("submits"), client.submit(&app).await.expect("submits"));
+    assert_eq!(first, second);
+    assert_eq!(client.apps().await.expect("lists").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_passed_on_from_its_node_and_a_silent_node_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
+    let container = node.until_orders(1).await[0].clone();
+    let refused = client.log(&container, "stdout", 100).await.expect_err("nobody listens");
+    assert_eq!(refused.code(), Some(Code::HR0503), "{refused}");
+    assert!(refused.to_string().contains("n1"), "{refused}");
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    node.url = format!("http://{}", listener.local_addr().expect("address"));
+    node.register().await;
+    let route = format!("/v1/containers/{container}/logs/stdout");
+    let answer = |axum::extract::RawQuery(query): axum::extract::RawQuery| async move {
+        format!("log with {}", query.unwrap_or_default())
+    };
+    let agent = axum::Router::new().route(&route, axum::routing::get(answer));
+    let agent = tokio::spawn(async move { axum::serve(listener, agent).await });
+    assert_eq!(client.log(&container, "stdout", 100).await.expect("passes on"), "log with tail=100");
+    agent.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_is_over_is_not_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    master.finish(None).await;
+    app_state(&client, master.app(), AppState::Finished).await;
+    let refused = client.updates(master.app(), master.epoch, 0).await.expect_err("over");
+    assert_eq!(refused.code(), Some(Code::HR0409), "{refused}");
+}

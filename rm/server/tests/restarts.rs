@@ -1,0 +1,138 @@
+//! A resource manager that ends and comes again, in good order and by force: nothing accepted is lost, nothing is given twice.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use std::collections::BTreeSet;
+
+use fakes::*;
+use headroom_client::Client;
+use headroom_types::{AppId, ExitReason};
+use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::error::Code;
+use headroom_wire::v1::nodes::Phase;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_life_knows_everything_and_grants_nothing_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 1024).await;
+    let mut master = FakeMaster::submit(&client, "job").await;
+    let waiting = client.submit(&unmanaged("waiting")).await.expect("submits");
+    let ended = FakeMaster::submit(&client, "ended").await;
+    ended.finish(None).await;
+    app_state(&client, ended.app(), AppState::Finished).await;
+    master.sync(vec![master.ask("main", mib(128), 3)]).await.expect("asks");
+    node.until_orders(3).await;
+    node.run_all().await;
+    master.until("three running", |m| (m.running.len() == 3).then_some(())).await;
+    running.shutdown().await.expect("ends");
+
+    let (_running, client) = resource_manager(dir.path()).await;
+    (node.client, master.client) = (client.clone(), client.clone());
+    let states: Vec<(AppId, AppState)> = client.apps().await.expect("lists").into_iter().map(|a| (a.id, a.state)).collect();
+    let expected = [(master.app(), AppState::Running), (&waiting.app, AppState::Accepted), (ended.app(), AppState::Finished)];
+    assert_eq!(states, expected.map(|(app, state)| (app.clone(), state)));
+    assert_eq!(node.report().await.expect_err("stale").code(), Some(Code::HR0410));
+    let before = node.epoch;
+    node.register().await;
+    assert!(node.epoch > before);
+    let known = master.granted.clone();
+    master.register().await;
+    assert_eq!(master.granted, known, "the same containers");
+    master.sync(vec![master.ask("main", mib(128), 3)]).await.expect("asks again");
+    assert_eq!(client.app(master.app()).await.expect("known").pending, 0);
+    assert_eq!(node.orders.len(), 3, "nothing was granted twice");
+    master.sync(vec![master.ask("main", mib(128), 4)]).await.expect("asks for one more");
+    let all = node.until_orders(4).await;
+    assert!(all.iter().all(|c| c.app == *master.app()) && all.iter().filter(|c| c.epoch == node.epoch).count() == 1);
+    let next = client.submit(&unmanaged("next")).await.expect("submits");
+    assert_eq!(next.app.seq(), 4, "numbers go on");
+}
+
+/// A node and a master that go on as they can, whatever the other end does.
+struct Story {
+    node: FakeNode,
+    master: FakeMaster,
+    count: u32,
+}
+
+impl Story {
+    /// Runs and ends what it was given and asks for the rest, until so many ends are known to the master.
+    async fn until_ended(&mut self, n: usize) {
+        while self.master.ended.len() < n {
+            let alive = |n: &FakeNode| n.has.values().any(|c| c.phase != Phase::Exited).then_some(());
+            self.node.until("something to run", alive).await;
+            self.node.run_all().await;
+            let one = self.node.has.values().find(|c| c.phase == Phase::Running).map(|c| c.container.clone());
+            if let Some(container) = one {
+                self.node.end(&container, ExitReason::Exit { code: 0 });
+                self.node.report().await.expect("reports");
+                self.master.until("the end", |m| m.ended.contains_key(&container).then_some(())).await;
+            }
+            self.ask().await;
+        }
+    }
+
+    async fn ask(&self) {
+        self.master.sync(vec![self.master.ask("main", mib(256), self.count)]).await.expect("asks");
+    }
+
+    async fn reconnect(&mut self, client: &Client) {
+        (self.node.client, self.master.client) = (client.clone(), client.clone());
+        self.node.register().await;
+        self.master.register().await;
+        self.ask().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    let mut daemon = Daemon::start(dir.path(), port).await;
+    let node = FakeNode::join(&daemon.client, "n1", 1024).await;
+    let master = FakeMaster::submit(&daemon.client, "job").await;
+    let mut story = Story { node, master, count: 16 };
+    story.ask().await;
+    let mut accepted: BTreeSet<AppId> = BTreeSet::from([story.master.app().clone()]);
+    let mut epoch = story.node.epoch;
+    for round in 1..=4 {
+        story.until_ended(3 * round).await;
+        // One end that nobody has heard of, and submissions in flight, when it dies.
+        let running = story.node.has.values().find(|c| c.phase == Phase::Running).map(|c| c.container.clone());
+        if let Some(container) = running {
+            story.node.end(&container, ExitReason::Exit { code: 0 });
+        }
+        let submitters: Vec<_> = (0..8).map(|n| tokio::spawn(submit_until_refused(daemon.client.clone(), n))).collect();
+        until("some submissions", || async {
+            daemon.client.apps().await.ok().filter(|all| all.len() > accepted.len() + 20).map(|_| ())
+        })
+        .await;
+        daemon.kill();
+        for submitter in submitters {
+            accepted.extend(soon("submitters to notice", submitter).await.expect("ends"));
+        }
+        daemon = Daemon::start(dir.path(), port).await;
+        let known: BTreeSet<AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
+        assert!(accepted.is_subset(&known), "lost: {:?}", accepted.difference(&known).collect::<Vec<_>>());
+        story.reconnect(&daemon.client).await;
+        assert!(story.node.epoch > epoch, "each life has its own number");
+        epoch = story.node.epoch;
+    }
+    story.until_ended(16).await;
+    let view = daemon.client.app(story.master.app()).await.expect("known");
+    assert_eq!((view.pending, view.state), (0, AppState::Running));
+    story.node.until("all forgotten", |n| n.has.is_empty().then_some(())).await;
+    assert_eq!(story.node.orders.len(), 16, "as many containers as were asked for, over five lives");
+    assert_eq!(story.master.ended.len(), 16);
+}
+
+async fn submit_until_refused(client: Client, n: u32) -> Vec<AppId> {
+    let mut accepted = Vec::new();
+    while let Ok(submitted) = client.submit(&unmanaged(&format!("other-{n}"))).await {
+        accepted.push(submitted.app);
+    }
+    accepted
+}
