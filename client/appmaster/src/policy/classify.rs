@@ -94,15 +94,97 @@ fn off_heap(facts: &Facts<'_>) -> Bytes {
     }
 }
 
-/// Page cache stays charged after the kill, while the program's own memory is gone. So what is left then, and what the last sample
-/// saw before, must agree that at least 15 % of the limit was cache.
+/// The kernel killed it at its own limit, and the last sample before saw the limit full with a good part of it page cache. Cache
+/// stays charged after the kill while the program's own memory is gone, so what was read then must agree. What a runtime says of
+/// its own heap has nothing to do with cache.
 fn spike(facts: &Facts<'_>) -> bool {
-    let Some(evidence) = facts.evidence else { return false };
+    let by_kernel = matches!(facts.reason, ExitReason::TaskOom | ExitReason::OverheadOom);
+    let (Some(evidence), Some(last)) = (facts.evidence, facts.timeline.last()) else { return false };
     let limit = evidence.own.limit.unwrap_or_else(|| facts.profile.memory());
-    let stat = &evidence.own.stat;
-    let (Some(file), Some(last)) = (stat.file, facts.timeline.last()) else { return false };
-    let cache = file.saturating_sub(stat.shmem.unwrap_or_default());
+    let tmpfs = evidence.own.stat.shmem.unwrap_or_default();
     let share = limit.mul_ratio(15, 100);
-    let anon_left_room = last.anon.is_some_and(|anon| anon < limit.mul_ratio(85, 100));
-    !limit.is_zero() && cache >= share && anon_left_room && last.file.is_some_and(|f| f >= share)
+    let cached = |file: Option<Bytes>| file.is_some_and(|f| f.saturating_sub(tmpfs) >= share);
+    let full = last.current >= limit.mul_ratio(95, 100);
+    let room_but_for_cache = last.anon.is_some_and(|anon| anon < limit.mul_ratio(85, 100));
+    by_kernel && !limit.is_zero() && full && room_but_for_cache && cached(last.file) && cached(evidence.own.stat.file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::exit::{HeapFacts, MemoryEvents, OuterLevel};
+    use headroom_types::{Cpus, EnforcerKind};
+
+    fn profile() -> Profile {
+        Profile { heap: Bytes::from_mib(64), overhead: Bytes::from_mib(36), cpus: Cpus::from_cores(1) }
+    }
+    fn evidence() -> Evidence {
+        let mut e = Evidence::empty(EnforcerKind::Cgroup2);
+        (e.own.limit, e.own.peak) = (Some(Bytes::from_mib(100)), Some(Bytes::from_mib(100)));
+        e
+    }
+    fn class(reason: ExitReason, dimension: Option<Dimension>, runtime: Runtime, e: &Evidence, timeline: &[Sample]) -> Class {
+        classify(&Facts { reason, dimension, evidence: Some(e), timeline, profile: &profile(), runtime })
+    }
+    fn failed(class: Class) -> MemoryFailure {
+        match class {
+            Class::Memory(failure) => failure,
+            other @ (Class::Success | Class::Plain | Class::Transient | Class::Bystander) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_dimension_is_the_reporters_unless_there_is_only_one() {
+        let e = evidence();
+        let of = |reason, dimension, runtime| failed(class(reason, dimension, runtime, &e, &[])).dimension;
+        assert_eq!(of(ExitReason::HeapOom, Some(Dimension::Heap), Runtime::Native), Dimension::Native);
+        assert_eq!(of(ExitReason::HeapOom, None, Runtime::Jvm), Dimension::Heap);
+        assert_eq!(of(ExitReason::OverheadOom, Some(Dimension::Overhead), Runtime::Jvm), Dimension::Overhead);
+        assert_eq!(
+            of(ExitReason::TaskOom, Some(Dimension::Native), Runtime::Jvm),
+            Dimension::Overhead,
+            "nothing says the heap is full"
+        );
+    }
+
+    #[test]
+    fn a_measured_full_heap_makes_a_kernel_kill_a_matter_of_the_heap() {
+        let mut e = evidence();
+        let heap = Bytes::from_mib(63);
+        e.heap = Some(HeapFacts { used: heap, committed: heap, max: Bytes::from_mib(64), ..HeapFacts::default() });
+        let failure = failed(class(ExitReason::TaskOom, None, Runtime::Jvm, &e, &[]));
+        assert_eq!((failure.dimension, failure.off_heap), (Dimension::Heap, Bytes::from_mib(37)));
+    }
+
+    #[test]
+    fn an_outer_limit_makes_a_bystander_only_when_it_is_its_executors() {
+        let mut e = evidence();
+        let hit = MemoryEvents { oom: 1, ..MemoryEvents::default() };
+        e.outer = vec![OuterLevel { level: "container".into(), limit: None, local: hit }];
+        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Bystander);
+        e.outer[0].level = "containers".into();
+        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Transient);
+        assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), Class::Transient);
+    }
+
+    #[test]
+    fn only_a_kernel_kill_at_a_limit_full_of_cache_is_a_spike() {
+        let mut e = evidence();
+        e.own.stat.file = Some(Bytes::from_mib(30));
+        let sample = |current, anon, file| Sample {
+            at_ms: 0,
+            current: Bytes::from_mib(current),
+            anon: Some(Bytes::from_mib(anon)),
+            file: Some(Bytes::from_mib(file)),
+            heap: None,
+            limit: None,
+        };
+        let spike = |reason, e: &Evidence, s| failed(class(reason, None, Runtime::Native, e, &[s])).spike;
+        assert!(spike(ExitReason::TaskOom, &e, sample(99, 65, 32)));
+        assert!(!spike(ExitReason::HeapOom, &e, sample(99, 65, 32)), "the runtime said so, cache has no part in it");
+        assert!(!spike(ExitReason::TaskOom, &e, sample(60, 25, 32)), "the last sample was long before the kill");
+        assert!(!spike(ExitReason::TaskOom, &e, sample(99, 90, 8)));
+        e.own.stat.shmem = Some(Bytes::from_mib(30));
+        assert!(!spike(ExitReason::TaskOom, &e, sample(99, 65, 32)), "tmpfs is no cache: it stays");
+    }
 }

@@ -333,7 +333,11 @@ fn genuine(case: &Case<'_>, dimension: Dimension, why: &str) -> String {
         Dimension::Overhead => format!("off-heap memory above {}", case.size.profile.overhead),
         Dimension::Native => format!("more than {}", case.size.memory()),
     };
-    let remedy = if case.cap.by_job { "raise retry.cap, or split its input" } else { "split its input, or use a larger node" };
+    let remedy = match case.mode {
+        Mode::Headroom if case.cap.by_job => "raise retry.cap, or split its input",
+        Mode::Headroom => "split its input, or use a larger node",
+        Mode::Pinterest | Mode::Uber | Mode::Fixed => "give its stage a larger profile, or use mode headroom",
+    };
     format!("{} was killed at {} and needs {what}; {why}. {remedy}", case.task, case.size.memory())
 }
 
