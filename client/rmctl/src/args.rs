@@ -264,6 +264,19 @@ pub(crate) enum Sample {
         #[arg(long, default_value = "value")]
         value: String,
     },
+    /// The demonstration's data set and its parts, to build a job of one's own upon
+    #[cfg(feature = "dev")]
+    Skewed {
+        /// Where `data.csv` and `part-N.csv` go
+        #[arg(long)]
+        dir: PathBuf,
+        /// Memory of the slot that the light parts fit in
+        #[arg(long, default_value = "32MiB")]
+        share: Bytes,
+        /// Into how many files the keys are spread
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
+        partitions: u32,
+    },
 }
 
 #[cfg(feature = "dev")]

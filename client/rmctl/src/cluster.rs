@@ -90,7 +90,7 @@ impl Cluster {
         let home = Home::make(wish.keep.as_deref())?;
         let rm_state = directory(home.path(), "resourcemanager")?;
         let options = headroom_resourcemanager::Options::new(wish.listen, rm_state);
-        let rm = headroom_resourcemanager::start(options).await.map_err(|e| daemon("the resource manager", &e))?;
+        let rm = headroom_resourcemanager::start(options).await.map_err(|e| daemon("the resource manager did not start", &e))?;
         let mut cluster = Cluster { rm, nodes: Vec::new(), home };
         match cluster.add_nodes(wish, &bin_dir).await {
             Ok(()) => Ok(cluster),
@@ -112,7 +112,7 @@ impl Cluster {
             options.cpus = wish.cpus;
             options.enforcer = wish.enforcer;
             options.bin_dir = Some(bin_dir.to_owned());
-            let node = headroom_nodeagent::start(options).await.map_err(|e| daemon("the node agent", &e))?;
+            let node = headroom_nodeagent::start(options).await.map_err(|e| daemon("the node agent did not start", &e))?;
             let health = node.health.clone();
             self.nodes.push(node);
             if let Health::Unhealthy { reason } = health {
@@ -151,12 +151,19 @@ impl Cluster {
         &self.nodes
     }
 
+    /// Returns when the resource manager can go on no longer.
+    pub(crate) async fn failed(&mut self) -> Failure {
+        daemon("the resource manager ended", &self.rm.failed().await)
+    }
+
     /// Ends every container and all daemons, and removes what is not to be kept.
     pub(crate) async fn stop(self) {
         for node in self.nodes {
             node.shutdown(Containers::Kill).await;
         }
-        self.rm.shutdown().await;
+        if let Err(e) = self.rm.shutdown().await {
+            tracing::warn!("the resource manager did not end well: {e:#}");
+        }
         drop(self.home);
     }
 }
@@ -180,9 +187,8 @@ fn directory(home: &Path, name: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn daemon(which: &str, e: &anyhow::Error) -> Failure {
-    let chain: Vec<String> = e.chain().map(ToString::to_string).collect();
-    Failure::new(Exit::Failed, format!("{which} did not start: {}", chain.join(": ")))
+fn daemon(what: &str, e: &anyhow::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("{what}: {e:#}"))
 }
 
 /// Memory that the kernel says is available; 2 GiB when it does not say.

@@ -15,6 +15,8 @@ mod demo;
 mod exit;
 mod follow;
 mod groupby;
+#[cfg(feature = "dev")]
+mod interrupt;
 mod progress;
 mod render;
 mod target;

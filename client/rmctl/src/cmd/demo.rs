@@ -19,6 +19,7 @@ use crate::demo::reference::{Verdict, compare};
 use crate::demo::{DemoError, job};
 use crate::exit::{Exit, Failure};
 use crate::groupby::Done;
+use crate::interrupt::Interrupt;
 use crate::render::demo::{Fixed, Report, Run, outcome};
 use crate::render::{count, json};
 
@@ -34,11 +35,8 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
     listen_to_daemons("error");
     check(&args)?;
     let home = Home::make(args.keep.as_deref())?;
-    let outcome_of = tokio::select! {
-        report = play(context, &args, home.path()) => report,
-        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Failed, "interrupted before anything was started")),
-    };
-    let report = outcome_of?;
+    let interrupt = Interrupt::listen()?;
+    let report = play(context, &args, home.path(), &interrupt).await?;
     match context.format {
         Format::Table | Format::Wide => context.term.print(&outcome(&report, context.term.paint)),
         Format::Json | Format::Jsonl => context.term.line(&json::line(&report.json())),
@@ -60,10 +58,20 @@ fn check(args: &Demo) -> Result<(), Failure> {
     }
 }
 
-async fn play(context: &Context, args: &Demo, dir: &Path) -> Result<Report, Failure> {
-    let data = prepare(context, args, dir).await?;
+async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt) -> Result<Report, Failure> {
+    let data = tokio::select! {
+        data = prepare(context, args, dir) => data?,
+        () = interrupt.asked() => return Err(Failure::new(Exit::Failed, "interrupted; nothing had been started")),
+    };
     if context.addr_named {
-        return show(context, args, &context.client()?, &data, dir).await;
+        let client = context.client()?;
+        let stage = Stage { context, args, client: &client, data: &data, dir };
+        return tokio::select! {
+            shown = stage.show() => shown,
+            () = interrupt.asked() => {
+                Err(Failure::new(Exit::Failed, "interrupted; the job goes on").help("rmctl kill last"))
+            }
+        };
     }
     let wish = Wish {
         nodes: 1,
@@ -79,10 +87,11 @@ async fn play(context: &Context, args: &Demo, dir: &Path) -> Result<Report, Fail
         context.term.say(&format!("node   {} offers {} · enforcer {}{label}", node.node, node.offers, node.enforcer));
     }
     let client = Client::new(cluster.url())?;
+    let stage = Stage { context, args, client: &client, data: &data, dir };
     // From here on an interruption must end every container first.
     let shown = tokio::select! {
-        shown = show(context, args, &client, &data, dir) => shown,
-        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Failed, "interrupted; every container was ended")),
+        shown = stage.show() => shown,
+        () = interrupt.asked() => Err(Failure::new(Exit::Failed, "interrupted; every container was ended")),
     };
     cluster.stop().await;
     if args.keep.is_none() {
@@ -154,55 +163,74 @@ fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::new(Exit::Failed, format!("this program's own file cannot be found: {e}")))
 }
 
-async fn show(context: &Context, args: &Demo, client: &Client, data: &Data, dir: &Path) -> Result<Report, Failure> {
-    let enforcers = client.status().await?.enforcers;
-    let run = one_run(context, client, data, dir, args.mode).await?;
-    let fixed = if args.no_fixed {
-        None
-    } else {
-        context.term.say("again  the same job in mode fixed: the same size every time");
-        Some(one_run(context, client, data, dir, Mode::Fixed).await?)
-    };
-    let fixed = fixed.map(|f| Fixed { finished: f.finished, kills: f.totals.memory_kills, wall: f.wall });
-    Ok(Report { enforcer: enforcers.join(","), generated: data.generated, share: data.share, run, fixed })
+/// What a run needs.
+struct Stage<'a> {
+    context: &'a Context,
+    args: &'a Demo,
+    client: &'a Client,
+    data: &'a Data,
+    dir: &'a Path,
 }
 
-async fn one_run(context: &Context, client: &Client, data: &Data, dir: &Path, mode: Mode) -> Result<Run, Failure> {
-    let out = dir.join(mode.as_str());
-    let unwritable = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
-    std::fs::create_dir_all(&out).map_err(unwritable)?;
-    let partitions = u32::try_from(data.parts.len()).unwrap_or(u32::MAX);
-    let text = job::text("group-by", mode, data.share, partitions, &program()?, dir, &out);
-    let file = dir.join(format!("group-by-{}.toml", mode.as_str()));
-    std::fs::write(&file, text).map_err(unwritable)?;
-    let job = submit::load(&file, None)?;
-    submit::refuse_what_never_fits(&job.spec, &client.nodes().await?)?;
-    let started = Instant::now();
-    let id = submit::submit(client, &job).await?.app;
-    context.term.say(&format!(
-        "job    {id}: {} on {} executors × {} slots of {}, mode {}",
-        count(partitions, "task"),
-        job::EXECUTORS,
-        job::SLOTS,
-        data.share,
-        mode.as_str()
-    ));
-    let app = tokio::time::timeout(PATIENCE, submit::stay(context, client, &id, false)).await;
-    let app =
-        app.map_err(|_| Failure::new(Exit::WaitTimeout, format!("{id} has not ended after {} s", PATIENCE.as_secs())))??;
-    let wall = started.elapsed();
-    let result = judge(data, &app, &out).await?;
-    Ok(Run::of(&app, mode, wall, result))
-}
-
-/// Compares the results of a run that finished with the reference.
-async fn judge(data: &Data, app: &AppView, out: &Path) -> Result<Option<Verdict>, Failure> {
-    if app.state != AppState::Finished {
-        return Ok(None);
+impl Stage<'_> {
+    /// Once as asked, and once with the same size every time.
+    async fn show(&self) -> Result<Report, Failure> {
+        let enforcer = self.client.status().await?.enforcers.join(",");
+        let run = self.run(self.args.mode).await?;
+        let fixed = if self.args.no_fixed {
+            None
+        } else {
+            self.context.term.say("again  the same job in mode fixed: the same size every time");
+            Some(self.run(Mode::Fixed).await?)
+        };
+        let fixed = fixed.map(|f| Fixed { finished: f.finished, kills: f.totals.memory_kills, wall: f.wall });
+        Ok(Report { enforcer, generated: self.data.generated, share: self.data.share, run, fixed })
     }
-    let outputs: Vec<PathBuf> = data.parts.iter().map(|p| out.join(format!("out-{}.csv", p.index))).collect();
-    let (input, columns, result) = (data.input.clone(), data.columns.clone(), out.join("result.csv"));
-    let compared = tokio::task::spawn_blocking(move || compare(&input, &columns, &outputs, &result)).await;
-    let compared = compared.map_err(|e| Failure::new(Exit::Failed, format!("the result was not compared: {e}")))?;
-    compared.map(Some).map_err(|e| Failure::new(Exit::Failed, format!("the result cannot be compared: {e}")))
+
+    async fn run(&self, mode: Mode) -> Result<Run, Failure> {
+        let out = self.dir.join(mode.as_str());
+        let job = self.job(mode, &out)?;
+        submit::refuse_what_never_fits(&job.spec, &self.client.nodes().await?)?;
+        let (started, tasks) = (Instant::now(), count(job.spec.tasks(), "task"));
+        let id = submit::submit(self.client, &job).await?.app;
+        let (executors, slots, share) = (job::EXECUTORS, job::SLOTS, self.data.share);
+        let mode_name = mode.as_str();
+        self.context
+            .term
+            .say(&format!("job    {id}: {tasks} on {executors} executors × {slots} slots of {share}, mode {mode_name}"));
+        let app = tokio::time::timeout(PATIENCE, submit::stay(self.context, self.client, &id, false)).await;
+        let late = || Failure::new(Exit::WaitTimeout, format!("{id} has not ended after {} s", PATIENCE.as_secs()));
+        let app = app.map_err(|_| late())??;
+        let wall = started.elapsed();
+        let result = self.judge(&app, &out).await?;
+        if self.args.keep.is_none() {
+            // Room for the next run; the whole directory goes in the end.
+            let _ = std::fs::remove_dir_all(&out);
+        }
+        Ok(Run::of(&app, mode, wall, result))
+    }
+
+    /// Writes the job file and reads it as a user's would be read.
+    fn job(&self, mode: Mode, out: &Path) -> Result<submit::Job, Failure> {
+        let unwritable = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
+        std::fs::create_dir_all(out).map_err(unwritable)?;
+        let partitions = u32::try_from(self.data.parts.len()).unwrap_or(u32::MAX);
+        let text = job::text("group-by", mode, self.data.share, partitions, &program()?, self.dir, out);
+        let file = self.dir.join(format!("group-by-{}.toml", mode.as_str()));
+        std::fs::write(&file, text).map_err(unwritable)?;
+        submit::load(&file, None)
+    }
+
+    /// Compares the results of a run that finished with the reference.
+    async fn judge(&self, app: &AppView, out: &Path) -> Result<Option<Verdict>, Failure> {
+        if app.state != AppState::Finished {
+            return Ok(None);
+        }
+        let outputs: Vec<PathBuf> = self.data.parts.iter().map(|p| out.join(format!("out-{}.csv", p.index))).collect();
+        let (input, columns) = (self.data.input.clone(), self.data.columns.clone());
+        let result = self.args.keep.is_some().then(|| out.join("result.csv"));
+        let compared = tokio::task::spawn_blocking(move || compare(&input, &columns, &outputs, result.as_deref())).await;
+        let compared = compared.map_err(|e| Failure::new(Exit::Failed, format!("the result was not compared: {e}")))?;
+        compared.map(Some).map_err(|e| Failure::new(Exit::Failed, format!("the result cannot be compared: {e}")))
+    }
 }

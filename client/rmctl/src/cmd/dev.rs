@@ -2,12 +2,12 @@
 
 use headroom_client::Client;
 use headroom_types::Cpus;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Dev, Format};
 use crate::cluster::{Cluster, Wish};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::render::{count, json};
 
 /// Runs a cluster until it is interrupted.
@@ -21,24 +21,20 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
         listen: args.listen,
         keep: args.keep.clone(),
     };
-    // Asked for before anything is started, so that nothing can be left behind.
-    let mut ended = signal(SignalKind::terminate()).map_err(|e| Failure::new(Exit::Failed, format!("no signals: {e}")))?;
-    let cluster = tokio::select! {
-        cluster = Cluster::start(&wish) => cluster?,
-        _ = tokio::signal::ctrl_c() => return Ok(Exit::Failed),
-    };
+    let interrupt = Interrupt::listen()?;
+    let mut cluster = Cluster::start(&wish).await?;
     greet(context, &cluster, args.keep.is_some());
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = ended.recv() => {}
-    }
+    let failed = tokio::select! {
+        () = interrupt.asked() => None,
+        failure = cluster.failed() => Some(failure),
+    };
     let alive = match Client::new(cluster.url()) {
         Ok(client) => client.status().await.map_or(0, |s| s.containers),
         Err(_) => 0,
     };
     context.term.say(&format!("stopping: {} to end", count(alive, "container")));
     cluster.stop().await;
-    Ok(Exit::Ok)
+    failed.map_or(Ok(Exit::Ok), Err)
 }
 
 fn greet(context: &Context, cluster: &Cluster, kept: bool) {

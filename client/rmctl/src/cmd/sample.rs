@@ -14,5 +14,13 @@ pub(crate) fn run(program: Sample, context: &Context) -> Result<Exit, Failure> {
             context.term.line(&crate::render::json::line(&done));
             Ok(Exit::Ok)
         }
+        #[cfg(feature = "dev")]
+        Sample::Skewed { dir, share, partitions } => {
+            use crate::demo::data::{Wanted, prepare};
+            let wanted = Wanted { input: None, key: None, value: None, partitions, share: Some(share), dir };
+            let data = prepare(&wanted, &context.term).map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
+            data.parts.iter().for_each(|p| context.term.line(&p.path.display().to_string()));
+            Ok(Exit::Ok)
+        }
     }
 }

@@ -71,11 +71,16 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
             return Ok(Exit::Ok);
         }
     };
+    print_view(context, &app, people);
+    Ok(Exit::of_app(&app))
+}
+
+/// The last view as data, for those who asked for data.
+fn print_view(context: &Context, app: &AppView, people: bool) {
     if !people {
-        let found = json::Found { items: std::slice::from_ref(&app), list: false };
+        let found = json::Found { items: std::slice::from_ref(app), list: false };
         context.term.print(&found.text(context.format, |a| a.id.to_string()).unwrap_or_default());
     }
-    Ok(Exit::of_app(&app))
 }
 
 /// Reads and compiles a job file; all its mistakes are told at once and nothing is submitted.
@@ -207,10 +212,63 @@ async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit
         .help(format!("run it beside: appmaster --job {file}, or leave out --unmanaged")))
 }
 
+/// Runs the master here. It cannot outlive this process, so this stays until the job has ended; Ctrl-C ends the job.
 #[cfg(feature = "dev")]
 async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, Failure> {
-    let _ = (context, args, job);
-    Err(Failure::new(Exit::Usage, "not yet"))
+    use headroom_appmaster::run::{self, Wish};
+    let (wish, leave) = tokio::sync::watch::channel(Wish::GoOn);
+    let mut options = run::Options {
+        job: args.file.clone(),
+        app: None,
+        attempt: 1,
+        rm: context.addr.clone(),
+        state: None,
+        base_dir: Some(job.base.clone()),
+        listen: ([127, 0, 0, 1], 0).into(),
+        mode: args.mode,
+        master_memory: headroom_types::Bytes::ZERO,
+        leave,
+    };
+    let id = run::submit(&mut options).await.map_err(|e| master_failed(&e))?;
+    let people = matches!(context.format, Format::Table | Format::Wide);
+    if people {
+        let name = context.term.paint.strong(&id.to_string());
+        context.term.line(&format!("job   {name} accepted, its master runs in this process (Ctrl-C ends the job)"));
+    }
+    let client = context.client()?;
+    let master = tokio::spawn(run::run(options));
+    let stay = stay(context, &client, &id, people);
+    tokio::pin!(stay);
+    let app = tokio::select! {
+        app = &mut stay => app?,
+        _ = tokio::signal::ctrl_c() => {
+            wish.send_replace(Wish::Stop);
+            stay.await?
+        }
+    };
+    match master.await {
+        Ok(Ok(_)) => {}
+        Ok(Err(e)) => return Err(master_failed(&e)),
+        Err(e) => return Err(Failure::new(Exit::Failed, format!("the master of {id} was lost: {e}"))),
+    }
+    print_view(context, &app, people);
+    Ok(Exit::of_app(&app))
+}
+
+#[cfg(feature = "dev")]
+fn master_failed(e: &headroom_appmaster::run::RunError) -> Failure {
+    let exit = match e.exit_code() {
+        2 => Exit::Usage,
+        6 => Exit::Unreachable,
+        _ => Exit::Failed,
+    };
+    let mut text = e.to_string();
+    let mut cause = std::error::Error::source(e);
+    while let Some(deeper) = cause {
+        text.push_str(&format!(": {deeper}"));
+        cause = deeper.source();
+    }
+    Failure::new(exit, text)
 }
 
 #[cfg(test)]

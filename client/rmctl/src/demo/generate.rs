@@ -73,7 +73,7 @@ impl Rows {
         let dice = self.roll();
         let again = usize::try_from(dice >> 40).unwrap_or(0) % RECENT;
         let key = match self.recent.get(again) {
-            Some(key) if dice % 16 == 0 && self.left > 0 => *key,
+            Some(key) if dice.is_multiple_of(16) && self.left > 0 => *key,
             Some(_) | None => match self.fresh() {
                 Some(key) => key,
                 None => return false,

@@ -108,24 +108,44 @@ impl Merged {
     }
 }
 
-/// Compares what the tasks wrote with the reference, and writes the merged result to `result`.
-pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: &Path) -> Result<Verdict, DemoError> {
+/// Compares what the tasks wrote with the reference, and writes the merged result to `result` when it is to be kept.
+pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: Option<&Path>) -> Result<Verdict, DemoError> {
     let table = Table::read(input, columns)?;
     let mut reference = table.lines();
     let mut merged = Merged::open(outputs)?;
-    let mut out = BufWriter::with_capacity(1 << 18, File::create(result).map_err(at(result))?);
-    out.write_all(HEADER.as_bytes()).map_err(at(result))?;
+    let mut keep = Keep::new(result)?;
     let mut number = 0;
     loop {
         let (ours, theirs) = (merged.line()?, reference.next());
-        let (Some(line), true) = (&ours, ours == theirs) else {
-            out.flush().map_err(at(result))?;
-            let equal = ours.is_none() && theirs.is_none();
-            let differ = Verdict::Differ { at: number + 1, tasks: ours, reference: theirs };
-            return Ok(if equal { Verdict::Equal { lines: number } } else { differ });
-        };
-        out.write_all(line.as_bytes()).map_err(at(result))?;
+        match ours {
+            Some(line) if theirs.as_ref() == Some(&line) => keep.line(&line)?,
+            None if theirs.is_none() => return keep.done().map(|()| Verdict::Equal { lines: number }),
+            tasks => return Ok(Verdict::Differ { at: number + 1, tasks, reference: theirs }),
+        }
         number += 1;
+    }
+}
+
+/// The merged result on disk, when it is wanted there.
+struct Keep<'a> {
+    to: Option<(&'a Path, BufWriter<File>)>,
+}
+
+impl<'a> Keep<'a> {
+    fn new(path: Option<&'a Path>) -> Result<Self, DemoError> {
+        let to = match path {
+            Some(path) => Some((path, BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?))),
+            None => None,
+        };
+        let mut keep = Keep { to };
+        keep.line(HEADER)?;
+        Ok(keep)
+    }
+    fn line(&mut self, line: &str) -> Result<(), DemoError> {
+        self.to.as_mut().map_or(Ok(()), |(path, out)| out.write_all(line.as_bytes()).map_err(at(path)))
+    }
+    fn done(mut self) -> Result<(), DemoError> {
+        self.to.as_mut().map_or(Ok(()), |(path, out)| out.flush().map_err(at(path)))
     }
 }
 
@@ -156,7 +176,7 @@ mod tests {
 
     fn verdict(set: &Set) -> Verdict {
         let dir = set.dir.path();
-        compare(&dir.join("data.csv"), &set.columns, &set.outputs, &dir.join("result.csv")).expect("compares")
+        compare(&dir.join("data.csv"), &set.columns, &set.outputs, Some(&dir.join("result.csv"))).expect("compares")
     }
 
     #[test]

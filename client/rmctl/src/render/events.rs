@@ -8,22 +8,22 @@ use super::figures::{clock, rfc3339, time_of_day};
 
 /// Which events stand for which glyph.
 fn glyph(e: &Event, paint: Paint) -> String {
+    let warning = e.level == EventLevel::Warning;
     match e.reason.as_str() {
-        "OomKilled" | "TaskFailed" | "JobFailed" | "EscalationExhausted" | "NodeLost" | "ContainerLost" | "AppFailed" => {
+        "OomKilled" | "TaskFailed" | "EscalationExhausted" | "NodeLost" | "AppFailed" | "AppKilled" | "MasterFailed" => {
             paint.bad("✗")
         }
+        "JobFinished" if warning => paint.bad("✗"),
         "TaskFinished" | "JobFinished" | "AppFinished" | "NodeReady" => paint.good("✓"),
         "Escalated" => paint.warn("↑"),
-        "TaskRetried" => paint.warn("↻"),
+        "TaskRetried" | "TaskMoved" | "AttemptLost" => paint.warn("↻"),
         "JobStarted" | "AppRunning" | "ContainerStarted" => paint.live("▶"),
-        _ => match e.level {
-            EventLevel::Normal => "·".to_owned(),
-            EventLevel::Warning => paint.warn("!"),
-        },
+        _ if warning => paint.warn("!"),
+        _ => "·".to_owned(),
     }
 }
 
-/// A line of the log: time of day in UTC, index, reason, object, message.
+/// A line of the log: time of day in UTC, number, reason, object, message.
 pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
     let time = if wide { rfc3339(e.time) } else { time_of_day(e.time) };
     let node = e.node.as_ref().filter(|n| wide && n.as_str() != e.object).map(|n| format!("  on {n}")).unwrap_or_default();
@@ -33,7 +33,13 @@ pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
     };
     let reason = format!("{:<19}", e.reason);
     let reason = if e.level == EventLevel::Warning { paint.warn(&reason) } else { reason };
-    format!("{time} #{:<5} {} {reason} {object:<22}  {}{node}", e.index, glyph(e, paint), e.message).trim_end().to_owned()
+    format!("{time} {:<6} {} {reason} {object:<22}  {}{node}", number(e.index), glyph(e, paint), said(e)).trim_end().to_owned()
+}
+
+/// The running number; the resource manager's life before it, which is kept in the upper half.
+fn number(index: u64) -> String {
+    let (life, n) = (index >> 32, index & u64::from(u32::MAX));
+    if life == 0 { format!("#{n}") } else { format!("#{life}.{n}") }
 }
 
 /// A line for somebody who follows one job: time since it was submitted, object, message.
@@ -42,16 +48,21 @@ pub(crate) fn followed(e: &Event, submitted: UnixMillis, paint: Paint) -> String
     format!("{since:>5}  {:<10} {} {}", e.object, glyph(e, paint), said(e)).trim_end().to_owned()
 }
 
-/// The message, or the reason where there is none.
+/// The message without the object that it may begin with, or the reason where there is none.
 fn said(e: &Event) -> &str {
-    if e.message.is_empty() { &e.reason } else { &e.message }
+    let message = e.message.strip_prefix(&e.object).map_or(e.message.as_str(), |rest| rest.trim_start_matches([':', ' ']));
+    if message.is_empty() { &e.reason } else { message }
 }
 
-/// Whether somebody who follows a job wants this line. Of tasks that finished, only those that had trouble, or all of a small job.
+/// Whether somebody who follows a job wants this line. Of tasks that finished, only those that had trouble, or all of a small
+/// job; how the job itself stands is told by other lines.
 pub(crate) fn worth_following(e: &Event, tasks: u32) -> bool {
     let again = e.object.rsplit_once('@').is_some_and(|(_, n)| n != "1");
     match e.reason.as_str() {
-        "JobSubmitted" | "ContainerStarted" | "ContainerAllocated" | "TaskStarted" => false,
+        "JobSubmitted" | "MasterLaunched" | "AppRunning" | "ContainerStarted" => false,
+        "JobFinished" | "AppFinished" | "AppFailed" | "AppKilled" => false,
+        // Always comes with the task's failure, which says the same.
+        "EscalationExhausted" => false,
         "TaskFinished" => again || tasks <= 4,
         "ContainerExited" => e.level == EventLevel::Warning,
         _ => true,
@@ -69,6 +80,11 @@ mod tests {
         insta::assert_snapshot!(lines.join("\n"));
         let wide: Vec<String> = fixture::events().iter().map(|e| line(e, true, Paint::PLAIN)).collect();
         insta::assert_snapshot!("wide_events", wide.join("\n"));
+    }
+
+    #[test]
+    fn numbers_begin_with_the_life() {
+        assert_eq!((number(8812), number((3 << 32) + 12)), ("#8812".to_owned(), "#3.12".to_owned()));
     }
 
     #[test]
