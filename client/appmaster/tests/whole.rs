@@ -94,6 +94,22 @@ async fn the_next_run_goes_on_where_the_last_one_was_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_was_written_down_is_told_by_the_next_run() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (mut first, _wish) = options(&cluster, dir.path());
+    let app = run::submit(&mut first).await.expect("submits");
+    finished(first).await;
+    let started = cluster.seen().started;
+    cluster.forget_the_end();
+    let (mut second, _keep) = options(&cluster, dir.path());
+    second.app = Some(app);
+    let end = finished(second).await;
+    let seen = cluster.seen();
+    assert_eq!((end.exit_code(), seen.finished, seen.rows.len()), (0, Some(true), 7));
+    assert_eq!(seen.started, started, "nothing ran again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_application_ends_its_master() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
     let (options, _wish) = options(&cluster, dir.path());

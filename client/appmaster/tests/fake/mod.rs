@@ -132,6 +132,13 @@ impl Cluster {
     pub fn kill(&self) {
         self.with(|i| i.killed = true);
     }
+    /// As if the last words of a master had been lost.
+    pub fn forget_the_end(&self) {
+        self.with(|i| {
+            i.seen.finished = None;
+            i.seen.rows.clear();
+        });
+    }
     /// Forgets what only lived in memory: asks and the stream. What nodes know comes back.
     pub fn begin_new_life(&self) {
         self.with(|i| {
