@@ -84,8 +84,9 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// Begins with a view that is already old: nobody may see it before the loop has turned once.
     pub(crate) fn new(view: View) -> Self {
-        Published { batches: AtomicU64::new(view.batch), view: watch::Sender::new(Arc::new(view)) }
+        Published { batches: AtomicU64::new(view.batch + 1), view: watch::Sender::new(Arc::new(view)) }
     }
     /// Another batch changed the cluster: the published view is old now.
     pub(crate) fn outdate(&self) {

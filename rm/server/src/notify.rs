@@ -12,6 +12,7 @@ const STATUS_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     every: Option<Duration>,
+    listens: bool,
     next: Tick,
     next_status: Tick,
     status: String,
@@ -21,7 +22,8 @@ impl Watchdog {
     /// As configured in the unit; does nothing without one.
     pub(crate) fn from_environment() -> Self {
         let every = sd_notify::watchdog_enabled().map(|d| d / 3);
-        Watchdog { every, next: Tick(0), next_status: Tick(0), status: String::new() }
+        let listens = std::env::var_os("NOTIFY_SOCKET").is_some();
+        Watchdog { every, listens, next: Tick(0), next_status: Tick(0), status: String::new() }
     }
     /// Feeds it when it is time, and tells the status when it has changed.
     pub(crate) fn feed(&mut self, now: Tick, status: impl FnOnce() -> String) {
@@ -31,7 +33,7 @@ impl Watchdog {
             self.next = now.plus(every);
             say(&[NotifyState::Watchdog]);
         }
-        if self.next_status <= now {
+        if self.listens && self.next_status <= now {
             self.next_status = now.plus(STATUS_EVERY);
             let status = status();
             if status != self.status {

@@ -41,7 +41,8 @@ pub struct Running {
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
-    let url = format!("http://{}", listener.local_addr().context("the address that was taken")?);
+    let address = listener.local_addr().context("the address that was taken")?;
+    let url = format!("http://{address}");
     let state = options.state.clone();
     let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state)).await.context("opening the state")??;
     for note in &opened.notes {
@@ -65,7 +66,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .context("a client for the logs of nodes")?;
     let owner = tokio::spawn(Owner::new(opened, options.settings(clock), clock, queue, shared.clone()).run());
     let web = Web { handle: handle.clone(), shared, documents, epoch, clock, http, closing: closing.clone() };
-    let server = tokio::spawn(listen::serve(listener, router(web), closing.clone()));
+    let server = tokio::spawn(listen::serve(listener, router(web, address), closing.clone()));
     let running = Running { url, epoch, handle, owner, server, closing };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;

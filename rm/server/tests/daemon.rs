@@ -139,3 +139,40 @@ async fn a_client_that_says_nothing_harms_nobody() {
     assert_eq!(quick.expect("answers").nodes, 0);
     drop(silent);
 }
+
+/// The disk gives out in the middle of a commit: it ends and says why, and all it had accepted is there when there is room again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_ends_it_and_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port();
+    // No file may pass 2 MiB; the signal that would come with it is ignored, so the write fails.
+    let child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_resourcemanager")])
+        .args(["--listen", &format!("127.0.0.1:{port}"), "--state"])
+        .arg(dir.path())
+        .env("HEADROOM_LOG", "error")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let client = headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
+    until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
+    let mut app = managed("job", mib(64), 1);
+    if let headroom_wire::v1::apps::Master::Managed { launch, .. } = &mut app.master {
+        launch.files.insert("big".into(), "x".repeat(200 << 10));
+    }
+    let mut accepted = Vec::new();
+    while let Ok(submitted) = client.submit(&app).await {
+        accepted.push(submitted.app);
+        assert!(accepted.len() < 1000, "the bound was never hit");
+    }
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().expect("ends"));
+    let output = soon("the end", ended).await.expect("ends");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("could not be saved") && !text.contains("panicked"), "{text}");
+    assert!(accepted.len() > 1, "{text}");
+    let daemon = Daemon::start(dir.path(), port).await;
+    let known: Vec<headroom_types::AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
+    assert!(accepted.iter().all(|app| known.contains(app)), "{accepted:?} {known:?}");
+}

@@ -14,8 +14,9 @@ use tracing::{debug, warn};
 
 /// Connections at once. A node has two, a master two, a screen one or two.
 const CONNECTIONS: usize = 30_000;
-/// A request's headers have to be there by then; also the longest a connection may idle between two.
-const HEADERS: Duration = Duration::from_secs(75);
+/// A request's headers have to be there by then; also the longest a connection may idle between two. Longer than clients keep
+/// theirs, so that they are the first to close.
+const HEADERS: Duration = Duration::from_secs(100);
 /// Out of file descriptors or memory: until something was given back.
 const RECOVER: Duration = Duration::from_millis(200);
 /// Calls that are under way may take so long when the end has come.

@@ -7,9 +7,11 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod listen;
 pub(crate) mod nodes;
+pub(crate) mod origin;
 pub(crate) mod parse;
 pub(crate) mod stream;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, State};
@@ -48,8 +50,8 @@ pub(crate) struct Web {
     pub(crate) closing: CancellationToken,
 }
 
-/// Every address.
-pub(crate) fn router(web: Web) -> Router {
+/// Every address, answered at `listen`.
+pub(crate) fn router(web: Web, listen: SocketAddr) -> Router {
     let large = Router::new()
         .route("/v1/apps/{app}/sync", post(am::sync))
         .route("/v1/apps/{app}/finish", post(am::finish))
@@ -81,6 +83,7 @@ pub(crate) fn router(web: Web) -> Router {
         .merge(large)
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
+        .layer(axum::middleware::from_fn_with_state(listen, origin::guard))
         .layer(RequestBodyDeadlineLayer::new(BODY_DEADLINE))
         .layer(CatchPanicLayer::custom(error::panicked))
         .with_state(web)

@@ -1,0 +1,82 @@
+//! Keeps web pages out: the interface starts programs, and a browser on the same host would carry any page's request to it.
+//!
+//! A page's own address travels in `Origin`, so a call that changes something and names another origin than ours is refused. A
+//! page whose name was pointed at loopback names itself in both headers; so on loopback, only names of loopback are answered to.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use headroom_wire::v1::error::{Code, Problem};
+
+use super::error::Failure;
+
+/// Refuses what a page sent.
+pub(crate) async fn guard(State(listen): State<SocketAddr>, request: Request, next: Next) -> Response {
+    match check(listen.ip(), request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => Failure(problem).into_response(),
+    }
+}
+
+fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
+    let host = text(header::HOST).unwrap_or_default();
+    if listen.is_loopback() && !host.is_empty() && !is_loopback(host) {
+        return Err(refused(format!("the resource manager listens on loopback only, and the request is for {host}")));
+    }
+    let changes = *method != Method::GET && *method != Method::HEAD;
+    match text(header::ORIGIN) {
+        Some(origin) if changes && origin.split_once("://").map(|(_, o)| o) != Some(host) => {
+            Err(refused(format!("a page of {origin} may not change anything here")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn refused(detail: String) -> Problem {
+    Problem::new(Code::HR0400, detail).hint("use rmctl, or a program that is not a web page of another address")
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(listen: &str, method: Method, host: &str, origin: Option<&str>) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().expect("a header"));
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().expect("a header"));
+        }
+        check(listen.parse().expect("an address"), &method, &headers).is_ok()
+    }
+
+    #[test]
+    fn pages_of_others_change_nothing() {
+        assert!(asked("127.0.0.1", Method::POST, "127.0.0.1:7070", None), "no page");
+        assert!(asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://localhost:7070")), "our own page");
+        assert!(!asked("127.0.0.1", Method::POST, "localhost:7070", Some("http://evil.example")));
+        assert!(!asked("127.0.0.1", Method::POST, "localhost:7070", Some("null")));
+        assert!(!asked("0.0.0.0", Method::DELETE, "rm.example:7070", Some("http://evil.example")));
+        assert!(asked("0.0.0.0", Method::GET, "rm.example:7070", Some("http://evil.example")), "the browser keeps the answer");
+    }
+
+    #[test]
+    fn a_name_pointed_at_loopback_is_not_answered_to() {
+        assert!(!asked("127.0.0.1", Method::GET, "evil.example:7070", None));
+        assert!(asked("127.0.0.1", Method::GET, "[::1]:7070", None));
+        assert!(asked("::1", Method::GET, "[::1]", None));
+        assert!(asked("10.0.0.7", Method::GET, "rm.example:7070", None));
+    }
+}
