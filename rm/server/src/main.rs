@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -58,7 +58,8 @@ async fn run(config: ResourceManagerConfig, args: &Args) -> anyhow::Result<()> {
 
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
 }
 
 /// One text for the person who started this. There is nowhere to go when that fails.

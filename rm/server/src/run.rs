@@ -238,6 +238,7 @@ impl Owner {
             }
             journal.append(save)?;
         }
+        touched.retain(|app| self.cluster.app(app).is_some());
         let documents: Vec<(AppId, Snapshot)> =
             touched.into_iter().filter_map(|app| Some((app.clone(), self.shared.jobs.snapshot(&app)?))).collect();
         if journal.is_empty() && documents.is_empty() {
@@ -284,8 +285,8 @@ impl Owner {
     fn log(&self, line: LogLine) {
         let LogLine { level, reason, object, app, node, message } = line;
         match level {
-            Level::Normal => info!(reason, object, "{message}"),
-            Level::Warning => warn!(reason, object, "{message}"),
+            Level::Normal => info!(object, "{reason}: {message}"),
+            Level::Warning => warn!(object, "{reason}: {message}"),
         }
         let (level, reason, time) = (outgoing::level(level), reason.to_owned(), self.clock.unix_now());
         self.shared.events.push([events::Event { index: 0, time, level, reason, object, app, node, message }]);

@@ -99,16 +99,22 @@ pub fn open_database(dir: &Path) -> Result<Db, ::sled::Error> {
 
 /// Looks at every entry and compares the whole with its seal.
 pub fn scan(db: &Db) -> Result<Scan, ScanError> {
+    let scan = read(db.iter())?;
+    let found = u64::try_from(scan.pieces.len()).unwrap_or(u64::MAX);
+    let sealed = scan.seal.map_or(0, |s| s.records);
+    if found != sealed { Err(ScanError::Count { found, sealed }) } else { Ok(scan) }
+}
+
+/// Puts records together from entries in the order of their keys.
+fn read(entries: impl Iterator<Item = Result<(::sled::IVec, ::sled::IVec), ::sled::Error>>) -> Result<Scan, ScanError> {
     let mut scan = Scan::default();
-    let mut found = 0;
     let mut open: Option<(String, Vec<u8>, Vec<::sled::IVec>)> = None;
-    for entry in db.iter() {
+    for entry in entries {
         let (key, bytes) = entry?;
         let entry = std::str::from_utf8(&key).map_err(|_| ScanError::Key)?;
         let (owner, head) = frame::owner(entry);
         if head {
             if let Some(record) = open.replace((owner.to_owned(), bytes.to_vec(), Vec::new())) {
-                found += 1;
                 close(record, &mut scan)?;
             }
             continue;
@@ -119,12 +125,9 @@ pub fn scan(db: &Db) -> Result<Scan, ScanError> {
         }
     }
     if let Some(record) = open {
-        found += 1;
         close(record, &mut scan)?;
     }
-    let sealed = scan.seal.map_or(0, |s| s.records);
-    let found = if scan.seal.is_some() { found - 1 } else { found };
-    if found != sealed { Err(ScanError::Count { found, sealed }) } else { Ok(scan) }
+    Ok(scan)
 }
 
 fn close((key, head, pieces): (String, Vec<u8>, Vec<::sled::IVec>), scan: &mut Scan) -> Result<(), ScanError> {
@@ -225,8 +228,13 @@ impl Store for SledStore {
     }
 
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let read = scan(&self.db).map(|scan| scan.records);
-        read.map_err(|e| crate::open::corrupt(&self.dir, &self.database, &e))
+        // Documents may be large, and the loop waits for this.
+        let mut after = DOCUMENTS.as_bytes().to_vec();
+        if let Some(last) = after.last_mut() {
+            *last += 1;
+        }
+        let entries = self.db.range(..DOCUMENTS.as_bytes()).chain(self.db.range(after..));
+        read(entries).map(|scan| scan.records).map_err(|e| crate::open::corrupt(&self.dir, &self.database, &e))
     }
 
     fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
