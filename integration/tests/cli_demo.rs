@@ -13,14 +13,15 @@ use integration::{on_host_and_in_guest, programs, sweep};
 use serde_json::Value;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(2)).timeout(Duration::from_secs(200))
+    Guest::new().with_programs().memory(Bytes::from_gib(2)).timeout(Duration::from_secs(220))
 }
 
 fn the_demo_repairs_what_plain_retry_loses() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(programs::path("rmctl").expect("built"));
     let keep = dir.path().join("demo");
-    command.args(["demo", "-o", "json", "--keep"]).arg(&keep);
+    // Six small partitions: the same story, with programs that were not built for speed.
+    command.args(["demo", "-o", "json", "--partitions", "6", "--share", "16MiB", "--keep"]).arg(&keep);
     command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
     let told = ran(command).expect("runs");
     sweep::processes_of(&keep);
@@ -29,7 +30,7 @@ fn the_demo_repairs_what_plain_retry_loses() {
     assert_eq!((&report["finished"], &report["result_equal"]), (&Value::Bool(true), &Value::Bool(true)), "{report}");
     assert_eq!(report["fixed_mode"], "failed", "{report}");
     assert_eq!(report["innocent_reruns"], 0, "{report}");
-    assert!(report["kills"].as_u64().is_some_and(|kills| kills >= 5), "{report}");
+    assert!(report["kills"].as_u64().is_some_and(|kills| kills >= 3), "{report}");
     let enforcer = report["enforcer"].as_str().expect("an enforcer");
     if in_guest() {
         assert_eq!(enforcer, "cgroup2");

@@ -1,6 +1,6 @@
 //! The shipped units under a real systemd: a node agent that is killed and restarted, and containers that do not notice.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs, clippy::print_stderr)] // tests are read, not imported; a failing one tells what it knows
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,8 +101,23 @@ fn survives(what: &str, log: &WorkLog, disturb: impl FnOnce()) {
     }
 }
 
+/// Prints what systemd and the resource manager know when the test fails.
+struct Witness;
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut command = Command::new("journalctl");
+            command.args(["--no-pager", "-n", "80", "-u", "headroom-*"]);
+            for told in [rmctl(URL, &["events"]), rmctl(URL, &["ps", "last"]), ran(command)].into_iter().flatten() {
+                eprintln!("{}{}", told.stdout, told.stderr);
+            }
+        }
+    }
+}
+
 fn agents_come_and_go() {
     install_and_start();
+    let _witness = Witness;
     let (log, gate) = (WorkLog::at("/tmp/work.log".into()), Path::new("/tmp/gate"));
     let arguments = ["--mib", "4", "--until", "/tmp/gate"];
     let job = JobFile::new("units", 1, 2, Bytes::from_mib(32)).workload("map", 4, log.path(), &arguments).expect("a stage");

@@ -1,0 +1,276 @@
+//! A whole cluster in one thread and in virtual time: the real cores of the resource manager, of the node agents and of the
+//! masters, and around each what its daemon does, over wires that delay, lose, repeat and break.
+//!
+//! One queue of what will happen, ordered by time and then by when it was put there. Everything that is left to chance comes from
+//! the seed, so a seed is a run: it repeats exactly, line by line. After each step the [`crate::oracle`] is asked.
+
+pub mod chance;
+mod convert;
+mod dialog;
+mod diary;
+mod disk;
+mod executor;
+mod host;
+mod link;
+mod manager;
+mod master;
+mod strike;
+mod wire;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use headroom_types::{ContainerId, NodeId, UnixMillis};
+
+use crate::fault::Fault;
+use crate::oracle::Oracle;
+use crate::scenario::{Plant, Scenario};
+use chance::Chance;
+use diary::Diary;
+use executor::Executor;
+use host::Host;
+use manager::Manager;
+use master::{Client, Process};
+use wire::Wires;
+
+/// Virtual time 0 on the wall clock.
+pub(crate) const UNIX_AT_ZERO: u64 = 1_700_000_000_000;
+/// A run that is not over by then never ends. Milliseconds after the last disturbance.
+const LONGEST: u64 = 3 * 3_600_000;
+/// Nor does one with so many events.
+const MOST_EVENTS: u64 = 400_000;
+/// After the end of the last application, this long for the last words. Milliseconds.
+const AFTERMATH: u64 = 180_000;
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its number.
+    pub seed: u64,
+    /// What did not hold; `None` when all did.
+    pub violation: Option<String>,
+    /// Hash over everything that happened.
+    pub hash: u64,
+    /// How many things happened.
+    pub events: u64,
+    /// How long it took in its own time. Milliseconds.
+    pub virtual_ms: u64,
+    /// The last things that happened.
+    pub tail: Vec<String>,
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.tail {
+            writeln!(f, "{line}")?;
+        }
+        let verdict = self.violation.as_deref().unwrap_or("everything holds");
+        write!(f, "seed {}, {} events, {} ms, hash {:016x}: {verdict}", self.seed, self.events, self.virtual_ms, self.hash)
+    }
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Outcome {
+    run_with(seed, Plant::Nothing)
+}
+
+/// Runs a seed in surroundings with a mistake.
+pub fn run_with(seed: u64, plant: Plant) -> Outcome {
+    run_scenario(seed, Scenario::of(seed), plant)
+}
+
+/// Runs any scenario; `seed` decides about what it leaves open.
+pub fn run_scenario(seed: u64, scenario: Scenario, plant: Plant) -> Outcome {
+    let diary = Rc::new(RefCell::new(Diary::new()));
+    let mut world = World::new(seed, scenario, plant, Rc::clone(&diary));
+    let went = catch_unwind(AssertUnwindSafe(|| {
+        world.go();
+        world.violation()
+    }));
+    let violation = went.unwrap_or_else(|panic| Some(words_of(panic.as_ref())));
+    let diary = diary.borrow();
+    Outcome { seed, violation, hash: diary.hash(), events: diary.count(), virtual_ms: world.now, tail: diary.tail() }
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").to_owned()
+}
+
+/// Something that will happen.
+#[derive(Debug)]
+enum Thing {
+    Client(usize, master::ClientThing),
+    Manager(manager::Thing),
+    Host(NodeId, host::Thing),
+    Process(u64, master::Thing),
+    Executor(ContainerId, executor::Thing),
+    Strike(Fault),
+    Mended(NodeId),
+}
+
+/// Everything there is.
+struct World {
+    now: u64,
+    numbers: u64,
+    queue: BTreeMap<(u64, u64), Thing>,
+    chance: Chance,
+    scenario: Scenario,
+    plant: Plant,
+    manager: Manager,
+    hosts: BTreeMap<NodeId, Host>,
+    clients: Vec<Client>,
+    /// Masters that run, by process number.
+    processes: BTreeMap<u64, Process>,
+    executors: BTreeMap<ContainerId, Executor>,
+    wires: Wires,
+    oracle: Oracle,
+    diary: Rc<RefCell<Diary>>,
+}
+
+impl World {
+    fn new(seed: u64, scenario: Scenario, plant: Plant, diary: Rc<RefCell<Diary>>) -> Self {
+        let named = |n: usize| format!("n{n}").parse::<NodeId>().unwrap_or_else(|e| unreachable!("{e}"));
+        let hosts = scenario.nodes.iter().enumerate().map(|(n, offers)| (named(n), Host::new(named(n), offers.clone()))).collect();
+        let clients = scenario.jobs.iter().map(|job| Client::new(job.clone())).collect();
+        let mut world = World {
+            now: 0,
+            numbers: 0,
+            queue: BTreeMap::new(),
+            chance: Chance::new(seed.wrapping_add(0x5151)),
+            oracle: Oracle::new(&scenario),
+            manager: Manager::default(),
+            hosts,
+            clients,
+            processes: BTreeMap::new(),
+            executors: BTreeMap::new(),
+            wires: Wires::default(),
+            diary,
+            plant,
+            scenario,
+        };
+        world.later(0, Thing::Manager(manager::Thing::Start));
+        for node in world.hosts.keys().cloned().collect::<Vec<_>>() {
+            let at = world.chance.below(3_000);
+            world.later(at, Thing::Host(node, host::Thing::Start));
+        }
+        for (n, job) in world.scenario.jobs.clone().iter().enumerate() {
+            world.later(job.at_ms, Thing::Client(n, master::ClientThing::Submit));
+        }
+        for (at, fault) in world.scenario.faults.clone() {
+            world.later(at, Thing::Strike(fault));
+        }
+        world
+    }
+
+    fn later(&mut self, after: u64, thing: Thing) {
+        self.at(self.now + after, thing);
+    }
+    fn at(&mut self, at: u64, thing: Thing) {
+        let number = self.number();
+        self.queue.insert((at.max(self.now), number), thing);
+    }
+    /// Never the same twice.
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+    fn wall(&self) -> UnixMillis {
+        UnixMillis(UNIX_AT_ZERO + self.now)
+    }
+    fn is_calm(&self) -> bool {
+        self.now >= self.scenario.calm_ms
+    }
+    fn note(&self, what: impl FnOnce() -> String) {
+        self.diary.borrow_mut().note(self.now, &what());
+    }
+    fn violation(&self) -> Option<String> {
+        self.oracle.violation().map(str::to_owned)
+    }
+
+    fn go(&mut self) {
+        let mut over_since = None;
+        while self.oracle.violation().is_none() {
+            let Some(((at, _), thing)) = self.queue.pop_first() else {
+                return self.oracle.fail("nothing will ever happen again");
+            };
+            self.now = at;
+            self.happen(thing);
+            if self.everything_is_over() {
+                let since = *over_since.get_or_insert(self.now);
+                if self.now >= since + AFTERMATH {
+                    return self.judge();
+                }
+            } else {
+                over_since = None;
+            }
+            let stuck = self.now > self.scenario.calm_ms + LONGEST || self.diary.borrow().count() > MOST_EVENTS;
+            if stuck {
+                let who = self.who_is_not_over();
+                self.oracle.fail(format!("it never ends: {who}"));
+            }
+        }
+    }
+
+    fn happen(&mut self, thing: Thing) {
+        match thing {
+            Thing::Client(job, thing) => self.client_thing(job, thing),
+            Thing::Manager(thing) => self.manager_thing(thing),
+            Thing::Host(node, thing) => self.host_thing(&node, thing),
+            Thing::Process(pid, thing) => self.process_thing(pid, thing),
+            Thing::Executor(container, thing) => self.executor_thing(&container, thing),
+            Thing::Strike(fault) => self.strike(fault),
+            Thing::Mended(node) => self.mended(&node),
+        }
+    }
+
+    fn everything_is_over(&self) -> bool {
+        let apps = self.clients.iter().all(|c| c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+        apps && self.processes.is_empty() && self.is_calm()
+    }
+
+    fn who_is_not_over(&self) -> String {
+        let apps = self.clients.iter().filter(|c| !c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+        let apps: Vec<String> = apps.map(|c| self.describe_app(c)).collect();
+        format!("{apps:?}, {} masters run", self.processes.len())
+    }
+
+    fn describe_app(&self, client: &Client) -> String {
+        let Some(app) = client.app.as_ref() else { return format!("{} was never accepted", client.job.spec.name) };
+        let Some(cluster) = &self.manager.cluster else { return format!("{app}, and no resource manager") };
+        let Some(known) = cluster.app(app) else { return format!("{app} is not known") };
+        let asks: Vec<String> = known
+            .requests
+            .iter()
+            .map(|(id, r)| format!("{id} count {} settled {} {:?}", r.ask.count, r.ask.settled, known.tallies.get(id)))
+            .collect();
+        let totals: Vec<String> =
+            self.processes.values().filter(|p| p.app == *app).map(|p| format!("{:?}", p.core.totals())).collect();
+        format!("{app} is {:?}, attempt {} {:?}, asks {asks:?}, {totals:?}", known.state, known.attempt, known.run)
+    }
+
+    /// Everything is over: nothing may be left, and every task must have had what it is owed.
+    fn judge(&mut self) {
+        for client in &self.clients {
+            self.oracle.judge_job(client);
+        }
+        let Some(cluster) = &self.manager.cluster else { return self.oracle.fail("the resource manager is not there") };
+        let left: Vec<String> = cluster.containers().map(|c| format!("{} {}", c.id, c.state.as_str())).collect();
+        self.oracle.none_left("the resource manager", &left);
+        for (id, account) in cluster.ledger().nodes() {
+            if !account.allocated.memory.is_zero() {
+                self.oracle.fail(format!("{id} has nothing and {} is entered for it", account.allocated));
+            }
+        }
+        for (id, host) in &self.hosts {
+            let has: Vec<String> = host.agent.containers().map(|(c, s)| format!("{c} {}", s.state.name())).collect();
+            self.oracle.none_left(id.as_str(), &has);
+            let lives: Vec<String> = host.cells.iter().filter(|(_, c)| c.alive).map(|(c, _)| c.to_string()).collect();
+            self.oracle.none_left(&format!("the host {id}"), &lives);
+        }
+        let programs: Vec<String> = self.executors.keys().map(ToString::to_string).collect();
+        self.oracle.none_left("the set of programs", &programs);
+    }
+}

@@ -1,0 +1,63 @@
+//! Everything that is left to chance, from one number: SplitMix64. The same number gives the same run on every machine.
+
+/// A source of numbers that looks random and repeats exactly.
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// The source that begins with `seed`.
+    pub fn new(seed: u64) -> Self {
+        Chance(seed ^ 0x6a09_e667_f3bc_c908)
+    }
+    /// The next number.
+    pub fn any(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    /// A number below `n`; 0 when `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.any() % n }
+    }
+    /// From `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+    /// The same as `u32`; `high` must fit.
+    pub fn small(&mut self, low: u32, high: u32) -> u32 {
+        u32::try_from(self.between(u64::from(low), u64::from(high))).unwrap_or(high)
+    }
+    /// True in `n` of 1000 cases.
+    pub fn per_mille(&mut self, n: u64) -> bool {
+        self.below(1000) < n
+    }
+    /// True in `n` of 100 cases.
+    pub fn percent(&mut self, n: u64) -> bool {
+        self.below(100) < n
+    }
+    /// One of them.
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        let n = u64::try_from(from.len()).unwrap_or(0);
+        from.get(usize::try_from(self.below(n)).unwrap_or(0)).cloned()
+    }
+    /// A source of its own, so that what is drawn there changes nothing here.
+    pub fn split(&mut self) -> Chance {
+        Chance::new(self.any())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers_and_another_one_others() {
+        let numbers = |seed| (0..5).map(|_| Chance::new(seed).any()).collect::<Vec<_>>();
+        assert_eq!(numbers(1), numbers(1));
+        assert_ne!(numbers(1), numbers(2));
+        let mut chance = Chance::new(3);
+        assert!((0..1000).all(|_| (5..=9).contains(&chance.between(5, 9))));
+    }
+}

@@ -1,0 +1,59 @@
+//! What the resource manager's store would hold: the sum of everything that was made durable, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headroom_rm_core::{Finished, NewApp, Restored, RestoredApp, Save, SavedState};
+use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
+
+/// The durable state of a resource manager.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disk {
+    apps: BTreeMap<AppId, (Arc<NewApp>, UnixMillis)>,
+    states: BTreeMap<AppId, SavedState>,
+    finished: Vec<Finished>,
+    nodes: BTreeSet<NodeId>,
+    last_app: u32,
+    epoch: Epoch,
+}
+
+impl Disk {
+    pub(super) fn save(&mut self, save: &Save) {
+        match save.clone() {
+            Save::App { app, spec, submitted } => {
+                self.last_app = self.last_app.max(app.seq());
+                self.apps.insert(app, (spec, submitted));
+            }
+            Save::State { app, state } => {
+                self.states.insert(app, state);
+            }
+            Save::AppGone(app) => {
+                self.apps.remove(&app);
+                self.states.remove(&app);
+            }
+            Save::Container(finished) => self.finished.push(finished),
+            Save::ContainerGone(id) => self.finished.retain(|f| f.container != id),
+            Save::Node(node) => {
+                self.nodes.insert(node);
+            }
+            Save::NodeGone(node) => {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+    /// What the next life begins with. Its number is durable before it does anything.
+    pub(super) fn next_life(&mut self) -> Restored {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
+            let state = self.states.get(id)?.clone();
+            Some(RestoredApp { id: id.clone(), spec: spec.clone(), submitted: *submitted, state })
+        });
+        Restored {
+            epoch: self.epoch,
+            last_app: self.last_app,
+            apps: apps.collect(),
+            finished: self.finished.clone(),
+            nodes: self.nodes.iter().cloned().collect(),
+        }
+    }
+}

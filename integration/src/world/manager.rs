@@ -1,0 +1,346 @@
+//! The resource manager's daemon around its real core: one batch after the other, nothing leaves before it is on disk.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use headroom_rm_core::{Call, CallId, Cluster, Effect, Event, Refusal, Save, Settings, Want};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
+
+use super::disk::Disk;
+use super::wire::{Caller, Heard, Line, Reader};
+use super::{Thing as Any, UNIX_AT_ZERO, World};
+use crate::fault::LastWrite;
+use crate::scenario::Plant;
+
+/// Inputs in one batch.
+const BATCH: usize = 64;
+
+#[derive(Debug)]
+pub(super) enum Thing {
+    Start,
+    Call { caller: Caller, number: u64, input: Box<Input> },
+    /// A batch is on disk.
+    Durable { life: u64 },
+    /// A deadline of the core is due.
+    Due { life: u64 },
+}
+
+/// What the daemon takes in.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    Call(Box<Call>),
+    WatchNode { node: NodeId, epoch: Epoch, stream: u64, life: u64 },
+    WatchApp { app: AppId, epoch: Epoch, cursor: u64, stream: u64, pid: u64 },
+}
+
+/// The daemon.
+#[derive(Debug, Default)]
+pub(super) struct Manager {
+    pub(super) cluster: Option<Cluster>,
+    life: u64,
+    started: u64,
+    disk: Disk,
+    inbox: VecDeque<(Caller, u64, Input)>,
+    writing: bool,
+    effects: Vec<Effect>,
+    later: Vec<(Caller, u64, Input)>,
+    open: BTreeMap<CallId, (Caller, u64)>,
+    calls: u64,
+    nodes: BTreeMap<NodeId, u64>,
+    apps: BTreeMap<AppId, u64>,
+    due: Option<Tick>,
+}
+
+impl Manager {
+    pub(super) fn is_over(&self, app: &AppId) -> bool {
+        self.cluster.as_ref().and_then(|c| c.app(app)).is_some_and(|a| a.state.is_over())
+    }
+    fn now(&self, now: u64) -> Tick {
+        Tick(now - self.started)
+    }
+}
+
+impl World {
+    pub(super) fn manager_thing(&mut self, thing: Thing) {
+        match thing {
+            Thing::Start => self.manager_starts(),
+            Thing::Call { caller, number, input } => {
+                if self.manager.cluster.is_none() {
+                    return self.reply(caller, number, Heard::Lost);
+                }
+                self.manager.inbox.push_back((caller, number, *input));
+                self.manager_turn();
+            }
+            Thing::Durable { life } if life == self.manager.life => {
+                self.manager.writing = false;
+                self.manager_written();
+                self.manager_carries_out();
+                self.manager_turn();
+            }
+            Thing::Due { life } if life == self.manager.life => self.manager_turn(),
+            Thing::Durable { .. } | Thing::Due { .. } => {}
+        }
+    }
+
+    fn manager_starts(&mut self) {
+        if self.manager.cluster.is_some() {
+            return;
+        }
+        let restored = self.manager.disk.next_life();
+        self.note(|| format!("resource manager starts, epoch {}", restored.epoch));
+        let settings = Settings { unix_at_zero: UnixMillis(UNIX_AT_ZERO + self.now), ..Settings::default() };
+        self.manager.started = self.now;
+        self.manager.due = None;
+        self.manager.cluster = Some(Cluster::new(settings, restored, Tick(0)));
+        self.manager_steps(Event::Time);
+        self.manager_settles();
+    }
+
+    /// The daemon dies: what is not on disk is gone, and so are all its connections.
+    pub(super) fn manager_dies(&mut self, write: LastWrite) {
+        if self.manager.cluster.take().is_none() {
+            return;
+        }
+        if write == LastWrite::Kept && self.manager.writing {
+            self.manager_written();
+        }
+        let m = &mut self.manager;
+        m.life += 1;
+        m.writing = false;
+        m.effects.clear();
+        m.nodes.clear();
+        m.apps.clear();
+        let mut waiting: Vec<(Caller, u64)> = std::mem::take(&mut m.open).into_values().collect();
+        waiting.extend(m.inbox.drain(..).chain(m.later.drain(..)).map(|(caller, number, _)| (caller, number)));
+        for (caller, number) in waiting {
+            self.reply(caller, number, Heard::Lost);
+        }
+        for stream in self.streams_of(None) {
+            self.break_stream(stream, false);
+        }
+    }
+
+    /// Takes in what waits, unless a batch is being written.
+    fn manager_turn(&mut self) {
+        if self.manager.writing || self.manager.cluster.is_none() {
+            return;
+        }
+        for _ in 0..BATCH {
+            let Some((caller, number, input)) = self.manager.inbox.pop_front() else { break };
+            match input {
+                Input::Call(what) => {
+                    self.manager.calls += 1;
+                    let call = CallId(self.manager.calls);
+                    self.manager.open.insert(call, (caller, number));
+                    self.manager_steps(Event::Call { call, what: *what });
+                }
+                Input::WatchNode { .. } | Input::WatchApp { .. } => self.manager.later.push((caller, number, input)),
+            }
+        }
+        let now = self.manager.now(self.now);
+        if self.manager.cluster.as_ref().and_then(Cluster::next_deadline).is_some_and(|due| due <= now) {
+            self.manager_steps(Event::Time);
+        }
+        self.manager_settles();
+    }
+
+    fn manager_steps(&mut self, event: Event) {
+        let now = self.manager.now(self.now);
+        let Some(cluster) = &mut self.manager.cluster else { return };
+        let first = self.manager.effects.len();
+        if let Event::Call { what, .. } = &event {
+            let words = call_words(what);
+            self.diary.borrow_mut().note(self.now, &words);
+        }
+        cluster.step(now, event, &mut self.manager.effects);
+        cluster.assert_invariants();
+        for effect in &self.manager.effects[first..] {
+            match effect {
+                Effect::Log(line) => {
+                    let words = format!("rm: {} {} {}", line.reason, line.object, line.message);
+                    self.diary.borrow_mut().note(self.now, &words);
+                    self.oracle.logged(line);
+                }
+                Effect::Illegal { what } => self.oracle.fail(format!("illegal in the resource manager: {what}")),
+                Effect::Tell { node, want: Want::Run(_), .. } => {
+                    let account = cluster.ledger().node(node);
+                    if account.is_none_or(|a| !a.allocated.fits(&a.offers)) {
+                        self.oracle.fail(format!("{node} is given more than it offers"));
+                    }
+                }
+                Effect::Save(_) | Effect::Answer { .. } | Effect::Tell { .. } => {}
+                Effect::Update { .. } | Effect::UpdatesEnd { .. } => {}
+            }
+        }
+    }
+
+    fn manager_settles(&mut self) {
+        let saves = self.manager.effects.iter().any(|e| matches!(e, Effect::Save(_)));
+        if saves {
+            self.manager.writing = true;
+            let takes = self.chance.between(0, 8);
+            if self.plant == Plant::AnswersBeforeWrite {
+                self.manager_answers_too_early();
+            }
+            let life = self.manager.life;
+            return self.later(takes, Any::Manager(Thing::Durable { life }));
+        }
+        self.manager_carries_out();
+    }
+
+    fn manager_answers_too_early(&mut self) {
+        let effects = std::mem::take(&mut self.manager.effects);
+        let (saves, rest) = effects.into_iter().partition(|e| matches!(e, Effect::Save(_)));
+        self.manager.effects = rest;
+        self.manager_carries_out();
+        self.manager.effects = saves;
+    }
+
+    fn manager_written(&mut self) {
+        let m = &mut self.manager;
+        for effect in &m.effects {
+            if let Effect::Save(save) = effect {
+                m.disk.save(save);
+                if let Save::State { app, .. } = save {
+                    self.oracle.saved(app);
+                }
+            }
+        }
+    }
+
+    fn manager_carries_out(&mut self) {
+        let mut to_nodes: BTreeMap<NodeId, Vec<(ContainerId, Want)>> = BTreeMap::new();
+        let mut to_apps: BTreeMap<AppId, Vec<headroom_rm_core::Update>> = BTreeMap::new();
+        for effect in std::mem::take(&mut self.manager.effects) {
+            match effect {
+                Effect::Save(_) | Effect::Log(_) | Effect::Illegal { .. } => {}
+                Effect::Answer { call, answer } => {
+                    let epoch = self.manager.cluster.as_ref().map(Cluster::epoch).unwrap_or_default();
+                    if let Some((caller, number)) = self.manager.open.remove(&call) {
+                        let heard = answer.map_or_else(Heard::Refused, |a| Heard::Answer(Box::new(a), epoch));
+                        self.reply(caller, number, heard);
+                    }
+                }
+                Effect::Tell { node, container, want } => to_nodes.entry(node).or_default().push((container, want)),
+                Effect::Update { app, update } => to_apps.entry(app).or_default().push(update),
+                Effect::UpdatesEnd { app } => {
+                    if let Some(stream) = self.manager.apps.remove(&app) {
+                        self.break_stream(stream, false);
+                    }
+                }
+            }
+        }
+        let epoch = self.manager.cluster.as_ref().map(Cluster::epoch).unwrap_or_default();
+        for (node, wants) in to_nodes {
+            self.order_to_two(epoch, &node, &wants);
+            if let Some(stream) = self.manager.nodes.get(&node).copied() {
+                self.send_line(stream, Line::Desired { epoch, full: false, wants });
+            }
+        }
+        for (app, updates) in to_apps {
+            if let Some(stream) = self.manager.apps.get(&app).copied() {
+                self.send_line(stream, Line::Updates { epoch, updates });
+            }
+        }
+        self.manager_opens_streams();
+        self.manager_waits();
+    }
+
+    fn order_to_two(&mut self, epoch: Epoch, node: &NodeId, wants: &[(ContainerId, Want)]) {
+        if self.plant != Plant::OrderToTwoNodes {
+            return;
+        }
+        let other = self.manager.nodes.iter().find(|(n, _)| *n != node).map(|(_, stream)| *stream);
+        let runs: Vec<_> = wants.iter().filter(|(_, w)| matches!(w, Want::Run(_))).cloned().collect();
+        if let (Some(stream), false) = (other, runs.is_empty()) {
+            self.send_line(stream, Line::Desired { epoch, full: false, wants: runs });
+        }
+    }
+
+    /// Streams are opened from what is durable.
+    fn manager_opens_streams(&mut self) {
+        for (caller, number, input) in std::mem::take(&mut self.manager.later) {
+            let Some(cluster) = &self.manager.cluster else { return };
+            let current = cluster.epoch();
+            match input {
+                Input::Call(_) => {}
+                Input::WatchNode { node, epoch, stream, life } => {
+                    let member = cluster.node(&node).is_some_and(|n| n.state.is_member());
+                    let heard = match (epoch == current, member) {
+                        (false, _) => Heard::Refused(Refusal::StaleEpoch { given: epoch, current }),
+                        (true, false) => Heard::Refused(Refusal::NodeNotRegistered(node.clone())),
+                        (true, true) => Heard::Listening,
+                    };
+                    if let (Heard::Listening, false) = (&heard, caller == Caller::Nobody) {
+                        let wants = cluster.desired(&node);
+                        self.open_stream(stream, Reader::Host(node.clone(), life));
+                        self.manager.nodes.insert(node, stream);
+                        self.send_line(stream, Line::Desired { epoch, full: true, wants });
+                    }
+                    self.reply(caller, number, heard);
+                }
+                Input::WatchApp { app, epoch, cursor, stream, pid } => {
+                    let missed = missed(cluster, &app, epoch, cursor);
+                    let heard = match missed {
+                        Ok(updates) if caller != Caller::Nobody => {
+                            self.open_stream(stream, Reader::Process(pid));
+                            self.manager.apps.insert(app, stream);
+                            self.send_line(stream, Line::Updates { epoch, updates });
+                            Heard::Listening
+                        }
+                        Ok(_) => Heard::Listening,
+                        Err(heard) => heard,
+                    };
+                    self.reply(caller, number, heard);
+                }
+            }
+        }
+    }
+
+    fn manager_waits(&mut self) {
+        let due = self.manager.cluster.as_ref().and_then(Cluster::next_deadline);
+        if due != self.manager.due {
+            self.manager.due = due;
+            let (life, started) = (self.manager.life, self.manager.started);
+            if let Some(due) = due {
+                self.at(started.saturating_add(due.0), Any::Manager(Thing::Due { life }));
+            }
+        }
+    }
+}
+
+fn missed(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<headroom_rm_core::Update>, Heard> {
+    let Some(found) = cluster.app(app) else { return Err(Heard::Refused(Refusal::NoSuchApp(app.clone()))) };
+    if epoch != cluster.epoch() {
+        return Err(Heard::Refused(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() }));
+    }
+    if found.state.is_over() {
+        return Err(Heard::Refused(Refusal::AppEnding { app: app.clone(), state: found.state.as_str() }));
+    }
+    cluster.updates(app, cursor).ok_or(Heard::TooOld)
+}
+
+fn call_words(call: &Call) -> String {
+    match call {
+        Call::Submit(new) => format!("-> submit {}", new.name),
+        Call::Kill { app, .. } => format!("-> kill {app}"),
+        Call::RegisterMaster { attempt, .. } => format!("-> register master {attempt}"),
+        Call::Sync(sync) => {
+            let asks: Vec<String> = sync.asks.iter().map(|a| format!("{} {}/{}", a.request, a.settled, a.count)).collect();
+            let release: Vec<String> = sync.release.iter().map(ToString::to_string).collect();
+            format!("-> sync {} epoch {} ack {} asks {asks:?} release {release:?}", sync.attempt, sync.epoch, sync.ack)
+        }
+        Call::Ask { app, ask } => format!("-> ask {app} {}", ask.request),
+        Call::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
+        Call::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),
+        Call::Stop { container } => format!("-> stop {container}"),
+        Call::RegisterNode { node, facts } => {
+            let seen: Vec<String> = facts.seen.iter().map(|s| format!("{} {:?}", s.container, s.phase)).collect();
+            format!("-> register node {node} {seen:?}")
+        }
+        Call::Report { node, report } => {
+            let seen: Vec<String> = report.seen.iter().map(|s| format!("{} {:?}", s.container, s.phase)).collect();
+            let ends: Vec<String> = report.exits.iter().map(|e| format!("{} {}", e.container, e.reason)).collect();
+            format!("-> report {node} {seen:?} ends {ends:?}")
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Calls, long answers and lines: how long a message takes, and which never come.
+//!
+//! A call is one question and one answer; either can be lost, and then the caller hears nothing until its patience ends. A stream
+//! or a line carries messages in their order until it breaks.
+
+use std::collections::BTreeMap;
+
+use headroom_rm_core::{Answer, Refusal, Update, Want};
+use headroom_types::{ContainerId, Epoch, NodeId};
+use headroom_wire::v1::task::{FromExecutor, ToExecutor};
+
+use super::manager::Input;
+use super::{Thing, World, executor, host, manager, master};
+
+/// Patience of a caller. Milliseconds.
+const CALL: u64 = 10_000;
+/// The longest that a silent stream is held for alive. Milliseconds.
+const SILENCE: u64 = 20_000;
+
+/// Who has called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    Host(NodeId, u64),
+    Process(u64),
+    Client(usize),
+    /// A call that arrives a second time: nobody waits for its answer.
+    Nobody,
+}
+
+/// What a caller hears.
+#[derive(Clone, Debug)]
+pub(super) enum Heard {
+    Answer(Box<Answer>, Epoch),
+    /// The stream is open.
+    Listening,
+    Refused(Refusal),
+    /// The updates asked for are no longer kept.
+    TooOld,
+    /// No answer.
+    Lost,
+}
+
+/// A line of a stream.
+#[derive(Clone, Debug)]
+pub(super) enum Line {
+    Desired { epoch: Epoch, full: bool, wants: Vec<(ContainerId, Want)> },
+    Updates { epoch: Epoch, updates: Vec<Update> },
+}
+
+/// Who reads a stream.
+#[derive(Clone, Debug)]
+pub(super) enum Reader {
+    Host(NodeId, u64),
+    Process(u64),
+}
+
+#[derive(Debug)]
+struct Stream {
+    reader: Reader,
+    ready: u64,
+}
+
+/// A connection between an executor and a master.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) container: ContainerId,
+    pub(super) pid: u64,
+    up_ready: u64,
+    down_ready: u64,
+}
+
+/// What is open.
+#[derive(Debug, Default)]
+pub(super) struct Wires {
+    streams: BTreeMap<u64, Stream>,
+    pub(super) connections: BTreeMap<u64, Connection>,
+}
+
+impl World {
+    fn delay(&mut self) -> u64 {
+        let weather = &self.scenario.weather;
+        let (low, high) = weather.delay_ms;
+        let slow = weather.slow;
+        if !self.is_calm() && self.chance.per_mille(slow) {
+            return self.chance.between(high, 6_000);
+        }
+        self.chance.between(low, high)
+    }
+    fn is_lost(&mut self) -> bool {
+        let lost = self.scenario.weather.lost;
+        !self.is_calm() && self.chance.per_mille(lost)
+    }
+    /// The host that a caller is on; `None` for those that are never cut off.
+    fn host_of(&self, caller: &Caller) -> Option<NodeId> {
+        match caller {
+            Caller::Host(node, _) => Some(node.clone()),
+            Caller::Process(pid) => self.processes.get(pid).and_then(|p| p.node.clone()),
+            Caller::Client(_) | Caller::Nobody => None,
+        }
+    }
+    pub(super) fn is_cut(&self, node: Option<&NodeId>) -> bool {
+        node.and_then(|n| self.hosts.get(n)).is_some_and(|h| h.cut)
+    }
+
+    /// Calls the resource manager. The number comes back with the answer.
+    pub(super) fn call(&mut self, caller: Caller, input: Input) -> u64 {
+        let number = self.number();
+        let there = self.delay();
+        let node = self.host_of(&caller);
+        self.reply_after(CALL, caller.clone(), number, Heard::Lost);
+        if self.is_cut(node.as_ref()) || self.is_lost() {
+            return number;
+        }
+        let twice = self.scenario.weather.twice;
+        if !self.is_calm() && self.chance.per_mille(twice) {
+            let again = there + self.chance.between(1, 4_000);
+            let input = input.clone();
+            self.later(again, Thing::Manager(manager::Thing::Call { caller: Caller::Nobody, number: 0, input: Box::new(input) }));
+        }
+        self.later(there, Thing::Manager(manager::Thing::Call { caller, number, input: Box::new(input) }));
+        number
+    }
+
+    /// Answers a call, unless the answer is lost on the way.
+    pub(super) fn reply(&mut self, caller: Caller, number: u64, heard: Heard) {
+        let back = self.delay();
+        let node = self.host_of(&caller);
+        if self.is_cut(node.as_ref()) || self.is_lost() {
+            return;
+        }
+        self.reply_after(back, caller, number, heard);
+    }
+
+    fn reply_after(&mut self, after: u64, caller: Caller, number: u64, heard: Heard) {
+        let heard = Box::new(heard);
+        let thing = match caller {
+            Caller::Host(node, life) => Thing::Host(node, host::Thing::Heard { life, number, heard }),
+            Caller::Process(pid) => Thing::Process(pid, master::Thing::Heard { number, heard }),
+            Caller::Client(job) => Thing::Client(job, master::ClientThing::Heard { number, heard }),
+            Caller::Nobody => return,
+        };
+        self.later(after, thing);
+    }
+
+    /// A stream of that number to `reader`. It is open until it breaks.
+    pub(super) fn open_stream(&mut self, number: u64, reader: Reader) {
+        self.wires.streams.insert(number, Stream { reader, ready: self.now });
+    }
+
+    /// One line down a stream, in order.
+    pub(super) fn send_line(&mut self, number: u64, line: Line) {
+        let delay = self.delay();
+        let Some(stream) = self.wires.streams.get_mut(&number) else { return };
+        let at = (self.now + delay).max(stream.ready);
+        stream.ready = at;
+        let line = Box::new(line);
+        let thing = match &stream.reader {
+            Reader::Host(node, life) => Thing::Host(node.clone(), host::Thing::Line { life: *life, stream: number, line }),
+            Reader::Process(pid) => Thing::Process(*pid, master::Thing::Line { stream: number, line }),
+        };
+        self.at(at, thing);
+    }
+    pub(super) fn is_open(&self, stream: u64) -> bool {
+        self.wires.streams.contains_key(&stream)
+    }
+
+    /// The stream breaks; what is on its way is lost. Its reader learns it some time.
+    pub(super) fn break_stream(&mut self, number: u64, quiet: bool) {
+        let Some(stream) = self.wires.streams.remove(&number) else { return };
+        let after = if quiet { self.chance.between(1_000, SILENCE) } else { self.delay() };
+        let thing = match stream.reader {
+            Reader::Host(node, life) => Thing::Host(node, host::Thing::StreamEnded { life, stream: number }),
+            Reader::Process(pid) => Thing::Process(pid, master::Thing::StreamEnded { stream: number }),
+        };
+        self.later(after, thing);
+    }
+    /// Numbers of the open streams, of one host or all.
+    pub(super) fn streams_of(&self, node: Option<&NodeId>) -> Vec<u64> {
+        let there = |reader: &Reader| match reader {
+            Reader::Host(host, _) => Some(host.clone()),
+            Reader::Process(pid) => self.processes.get(pid).and_then(|p| p.node.clone()),
+        };
+        let wanted = |s: &Stream| node.is_none_or(|n| there(&s.reader).as_ref() == Some(n));
+        self.wires.streams.iter().filter(|(_, s)| wanted(s)).map(|(n, _)| *n).collect()
+    }
+
+    /// A connection of an executor to the master with that process number.
+    pub(super) fn open_connection(&mut self, container: &ContainerId, pid: u64) -> u64 {
+        let number = self.number();
+        let connection = Connection { container: container.clone(), pid, up_ready: self.now, down_ready: self.now };
+        self.wires.connections.insert(number, connection);
+        number
+    }
+    pub(super) fn to_master(&mut self, line: u64, message: FromExecutor) {
+        let delay = self.delay();
+        let Some(c) = self.wires.connections.get_mut(&line) else { return };
+        let at = (self.now + delay).max(c.up_ready);
+        c.up_ready = at;
+        let (pid, container) = (c.pid, c.container.clone());
+        self.at(at, Thing::Process(pid, master::Thing::Said { line, container, message: Box::new(message) }));
+    }
+    pub(super) fn to_executor(&mut self, line: u64, message: ToExecutor) {
+        let delay = self.delay();
+        let Some(c) = self.wires.connections.get_mut(&line) else { return };
+        let at = (self.now + delay).max(c.down_ready);
+        c.down_ready = at;
+        let container = c.container.clone();
+        self.at(at, Thing::Executor(container, executor::Thing::Told { line, message: Box::new(message) }));
+    }
+    /// Both sides lose the connection; what is on its way is lost.
+    pub(super) fn break_connection(&mut self, line: u64, quiet: bool) {
+        let Some(c) = self.wires.connections.remove(&line) else { return };
+        let (one, other) = if quiet {
+            (self.chance.between(1_000, SILENCE), self.chance.between(1_000, SILENCE))
+        } else {
+            (self.delay(), self.delay())
+        };
+        self.later(one, Thing::Process(c.pid, master::Thing::LineDown { line, container: c.container.clone() }));
+        self.later(other, Thing::Executor(c.container, executor::Thing::LineDown { line }));
+    }
+    /// The connection is closed after everything that was sent has arrived.
+    pub(super) fn close_connection(&mut self, line: u64) {
+        let Some(c) = self.wires.connections.get(&line) else { return };
+        let (down, up) = (c.down_ready + 1, c.up_ready + 1);
+        let (pid, container) = (c.pid, c.container.clone());
+        self.at(up, Thing::Process(pid, master::Thing::LineDown { line, container: container.clone() }));
+        self.at(down, Thing::Executor(container, executor::Thing::LineDown { line }));
+    }
+    pub(super) fn connections_of(&self, wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
+        self.wires.connections.iter().filter(|(_, c)| wanted(c)).map(|(n, _)| *n).collect()
+    }
+}
