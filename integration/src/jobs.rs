@@ -24,7 +24,7 @@ impl JobFile {
         let memory = RESERVE.saturating_add(share.mul_ratio(u64::from(slots), 1));
         let text = format!(
             "version = 1\nname = \"{name}\"\n\
-             [profiles.exec]\nheap = \"{}B\"\noverhead = \"0B\"\ncpus = 1\n\
+             [profiles.exec]\nheap = \"{}B\"\noverhead = \"0B\"\ncpus = 0.5\n\
              [executors.main]\nprofile = \"exec\"\ncount = {count}\nslots = {slots}\nreserve = \"{}B\"\n",
             memory.get(),
             RESERVE.get()

@@ -45,7 +45,7 @@ fn job(count: usize, socket: &Path) -> Result<String> {
     let program = programs::path("workload")?;
     let mut text = String::from(
         "version = 1\nname = \"kill-to-retry\"\n\
-         [profiles.exec]\nheap = \"160MiB\"\noverhead = \"0B\"\ncpus = 1\n\
+         [profiles.exec]\nheap = \"160MiB\"\noverhead = \"0B\"\ncpus = 0.5\n\
          [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\nreserve = \"96MiB\"\n",
     );
     for n in 0..count {

@@ -1,0 +1,419 @@
+//! A host: the node agent's loop around its real core, the processes of its containers, and what is on its disk.
+//!
+//! The agent forgets everything when it dies; cells (containers as the kernel and the disk know them) outlive it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_node_core::agent::{self, Agent, Extent, Found, Want};
+use headroom_node_core::container::{self, Effect, End, Order};
+use headroom_node_core::{Scope, classify};
+use headroom_rm_core::{self as rm, RunOrder};
+use headroom_types::exit::MemoryEvents;
+use headroom_types::{
+    Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, Tick, UnixMillis,
+};
+
+use super::link::Link;
+use super::wire::{Heard, Line};
+use super::{Thing as Any, World};
+use crate::scenario::Plant;
+
+const USUAL_GRACE: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(super) enum Thing {
+    Start,
+    /// Something may be due.
+    Wake { life: u64 },
+    Heard { life: u64, number: u64, heard: Box<Heard> },
+    Line { life: u64, stream: u64, line: Box<Line> },
+    StreamEnded { life: u64, stream: u64 },
+    /// The agent has something done.
+    Job { life: u64, id: ContainerId, job: Job },
+    /// Something happened to a container.
+    Fact { life: u64, id: ContainerId, event: Box<container::Event> },
+    /// A report reached a resource manager that was never told; see [`Plant::EndForgotten`].
+    Vanishes { life: u64, id: ContainerId },
+}
+
+/// Work of the agent that takes time.
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    Prepare,
+    Spawn,
+    Stop(Vec<Step>),
+    Collect(End),
+    Forget,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Record(StopCause),
+    Terminate,
+    Kill,
+}
+
+/// How the program of a cell ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Code(i32),
+    Killed,
+    /// By the kernel, at the container's own limit.
+    OutOfMemory,
+}
+
+/// A container as the kernel and the disk know it.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) order: RunOrder,
+    spawned: bool,
+    pub(super) alive: bool,
+    stop: Option<StopCause>,
+    end: Option<Ended>,
+    report: Option<ExitReport>,
+    forgotten: bool,
+}
+
+/// One host.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) id: NodeId,
+    pub(super) offers: Resource,
+    pub(super) agent: Agent,
+    pub(super) life: u64,
+    pub(super) up: bool,
+    /// Nothing reaches it.
+    pub(super) cut: bool,
+    /// It was reset and is not back.
+    off: bool,
+    orders: BTreeMap<ContainerId, RunOrder>,
+    pub(super) cells: BTreeMap<ContainerId, Cell>,
+    pub(super) link: Link,
+    pub(super) wake: Option<u64>,
+}
+
+impl Host {
+    pub(super) fn new(id: NodeId, offers: Resource) -> Self {
+        Host {
+            id,
+            offers,
+            agent: Agent::default(),
+            life: 0,
+            up: false,
+            cut: false,
+            off: false,
+            orders: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            link: Link::default(),
+            wake: None,
+        }
+    }
+    /// Memory of everything that lives on it.
+    pub(super) fn lives(&self) -> Bytes {
+        let alive = self.cells.values().filter(|c| c.alive);
+        alive.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.order.resource.memory))
+    }
+}
+
+fn to_core(order: &RunOrder) -> Order {
+    let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis);
+    Order { request: order.request.clone(), resource: order.resource.clone(), granted: order.granted, grace }
+}
+
+impl World {
+    pub(super) fn host_thing(&mut self, node: &NodeId, thing: Thing) {
+        if matches!(thing, Thing::Start) {
+            return self.agent_starts(node);
+        }
+        let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else { return };
+        let current = host.life;
+        match thing {
+            Thing::Start => {}
+            Thing::Wake { life } if life == current => {
+                host.wake = None;
+                self.agent_steps(node, agent::Event::Time);
+            }
+            Thing::Heard { life, number, heard } if life == current => self.link_hears(node, number, *heard),
+            Thing::Line { life, stream, line } if life == current => self.link_line(node, stream, *line),
+            Thing::StreamEnded { life, stream } if life == current => self.link_stream_ended(node, stream),
+            Thing::Job { life, id, job } if life == current => self.agent_does(node, id, job),
+            Thing::Fact { life, id, event } if life == current => {
+                self.agent_steps(node, agent::Event::Container { id, event: *event });
+            }
+            Thing::Vanishes { life, id } if life == current => {
+                let forget = agent::Event::Container { id, event: container::Event::Forget };
+                self.agent_steps(node, forget);
+            }
+            Thing::Wake { .. } | Thing::Heard { .. } | Thing::Line { .. } | Thing::StreamEnded { .. } => {}
+            Thing::Job { .. } | Thing::Fact { .. } | Thing::Vanishes { .. } => {}
+        }
+        self.host_tends(node);
+    }
+
+    /// The agent begins and takes up what an earlier one left.
+    fn agent_starts(&mut self, node: &NodeId) {
+        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.up) else { return };
+        host.up = true;
+        host.off = false;
+        host.link = Link::default();
+        let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
+        let found: Vec<(ContainerId, Order, Found)> = kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
+        host.orders = host.cells.iter().filter(|(_, c)| !c.forgotten).map(|(id, c)| (id.clone(), c.order.clone())).collect();
+        self.note(|| format!("{node} starts, {} found", found.len()));
+        for (id, order, found) in found {
+            self.agent_steps(node, agent::Event::Adopted { id, order, found });
+        }
+        self.host_tends(node);
+    }
+
+    pub(super) fn agent_dies(&mut self, node: &NodeId, down_ms: u64) {
+        let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else { return };
+        host.up = false;
+        host.life += 1;
+        host.wake = None;
+        host.agent = Agent::default();
+        self.later(down_ms, Any::Host(node.clone(), Thing::Start));
+        // Only its own streams; a master on the same host goes on.
+        let mine: Vec<u64> = self.hosts.get(node).and_then(|h| h.link.stream()).into_iter().collect();
+        mine.into_iter().for_each(|stream| self.break_stream(stream, false));
+    }
+
+    pub(super) fn host_resets(&mut self, node: &NodeId, down_ms: u64) {
+        let Some(host) = self.hosts.get_mut(node).filter(|h| !h.off) else { return };
+        host.off = true;
+        let lived: Vec<ContainerId> = host.cells.iter().filter(|(_, c)| c.alive).map(|(id, _)| id.clone()).collect();
+        for id in &lived {
+            if let Some(cell) = host.cells.get_mut(id) {
+                cell.alive = false;
+            }
+        }
+        let was_up = host.up;
+        if was_up {
+            self.agent_dies(node, down_ms);
+        }
+        lived.iter().for_each(|id| self.program_gone(id));
+    }
+
+    pub(super) fn agent_steps(&mut self, node: &NodeId, event: agent::Event) {
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        let outcome = host.agent.step(Tick(self.now), event);
+        if let Some((id, illegal)) = outcome.refused.first() {
+            self.oracle.fail(format!("illegal on {node}, {id}: {illegal}"));
+        }
+        let mut actions = outcome.actions.into_iter().peekable();
+        while let Some(action) = actions.next() {
+            let mut steps: Vec<Step> = step_of(&action.what).into_iter().collect();
+            while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && step_of(&n.what).is_some()) {
+                steps.extend(step_of(&next.what));
+            }
+            if steps.is_empty() {
+                self.agent_acts(node, action.id, action.what);
+            } else {
+                self.agent_job(node, action.id, Job::Stop(steps));
+            }
+        }
+    }
+
+    fn agent_acts(&mut self, node: &NodeId, id: ContainerId, what: Effect) {
+        let now = self.now;
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        match what {
+            Effect::Prepare => self.agent_job(node, id, Job::Prepare),
+            Effect::Spawn => self.agent_job(node, id, Job::Spawn),
+            Effect::Collect(end) => self.agent_job(node, id, Job::Collect(end)),
+            Effect::Changed => host.link.changed(&id),
+            Effect::Tell => {
+                host.link.ended(&id);
+                if self.plant == Plant::EndForgotten && self.chance.percent(10) {
+                    let life = self.hosts.get(node).map_or(0, |h| h.life);
+                    self.at(now, Any::Host(node.clone(), Thing::Vanishes { life, id }));
+                }
+            }
+            Effect::Forget => self.agent_job(node, id, Job::Forget),
+            Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
+        }
+    }
+
+    fn agent_job(&mut self, node: &NodeId, id: ContainerId, job: Job) {
+        let takes = self.chance.between(1, 30);
+        let life = self.hosts.get(node).map_or(0, |h| h.life);
+        self.later(takes, Any::Host(node.clone(), Thing::Job { life, id, job }));
+    }
+
+    /// A job is done, now.
+    fn agent_does(&mut self, node: &NodeId, id: ContainerId, job: Job) {
+        match job {
+            Job::Prepare => self.agent_prepares(node, id),
+            Job::Spawn => self.agent_spawns(node, id),
+            Job::Stop(steps) => steps.into_iter().for_each(|step| self.agent_stops(node, &id, step)),
+            Job::Collect(end) => self.agent_collects(node, &id, &end),
+            Job::Forget => {
+                if let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(&id)) {
+                    cell.forgotten = true;
+                }
+            }
+        }
+    }
+
+    fn agent_prepares(&mut self, node: &NodeId, id: ContainerId) {
+        let fails = !self.is_calm() && self.chance.per_mille(self.scenario.weather.launch_fails);
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        let Some(order) = host.orders.get(&id).cloned() else { return };
+        let new = Cell { order, spawned: false, alive: false, stop: None, end: None, report: None, forgotten: false };
+        host.cells.entry(id.clone()).or_insert(new);
+        let event = if fails { container::Event::Failed { why: "no cgroup".into() } } else { container::Event::Prepared };
+        self.agent_steps(node, agent::Event::Container { id, event });
+    }
+
+    fn agent_spawns(&mut self, node: &NodeId, id: ContainerId) {
+        let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(&id)) else { return };
+        (cell.spawned, cell.alive) = (true, true);
+        let order = cell.order.clone();
+        self.note(|| format!("{node} launches {id}"));
+        if let Some(host) = self.hosts.get(node) {
+            self.oracle.launched(&id, &order, host.lives(), &host.id, &host.offers);
+        }
+        let takes = self.chance.between(1, 40);
+        let life = self.hosts.get(node).map_or(0, |h| h.life);
+        let event = Box::new(container::Event::Started { now: Tick(self.now + takes) });
+        self.later(takes, Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event }));
+        self.program_starts(node, &id, &order);
+    }
+
+    fn agent_stops(&mut self, node: &NodeId, id: &ContainerId, step: Step) {
+        let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(id)) else { return };
+        match step {
+            Step::Record(cause) => cell.stop = cell.stop.or(Some(cause)),
+            Step::Terminate => self.program_terminated(id),
+            Step::Kill => self.cell_ends(node, id, Ended::Killed),
+        }
+    }
+
+    /// The main process of a container is gone.
+    pub(super) fn cell_ends(&mut self, node: &NodeId, id: &ContainerId, how: Ended) {
+        let after = self.chance.between(1, 10);
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        let life = host.life;
+        let Some(cell) = host.cells.get_mut(id).filter(|c| c.alive) else { return };
+        cell.alive = false;
+        cell.end = Some(how);
+        self.note(|| format!("{id} on {node} ends: {how:?}"));
+        self.program_gone(id);
+        self.later(after, Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event: Box::new(container::Event::Ended) }));
+    }
+
+    fn agent_collects(&mut self, node: &NodeId, id: &ContainerId, end: &End) {
+        let wall = self.wall();
+        let blames = self.plant == Plant::BlamesMemory;
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        let cell = host.cells.get_mut(id);
+        let mut report = report(id, node, end, cell.as_deref(), wall);
+        if blames && report.reason == ExitReason::KilledExternally {
+            report.reason = ExitReason::OverheadOom;
+        }
+        match cell {
+            Some(cell) => cell.report = Some(report.clone()),
+            // A stop for what never came here: its directory holds the report alone.
+            None => {
+                let order = unknown(id);
+                let report = Some(report.clone());
+                let cell = Cell { order, spawned: false, alive: false, stop: None, end: None, report, forgotten: false };
+                host.cells.insert(id.clone(), cell);
+            }
+        }
+        self.note(|| format!("{node} reports {id}: {}", report.reason));
+        let event = container::Event::Reported(Box::new(report));
+        self.agent_steps(node, agent::Event::Container { id: id.clone(), event });
+    }
+
+    /// What the resource manager wants, taken in.
+    pub(super) fn agent_wanted(&mut self, node: &NodeId, full: bool, wants: Vec<(ContainerId, rm::Want)>) {
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        let extent = if full { Extent::Full } else { Extent::Changes };
+        let mut list = Vec::new();
+        for (id, want) in wants {
+            let want = match want {
+                rm::Want::Run(order) => {
+                    let wanted = Want::Run(to_core(&order));
+                    if host.agent.get(&id).is_none() {
+                        host.orders.insert(id.clone(), *order);
+                    }
+                    wanted
+                }
+                rm::Want::Stop { cause } => Want::Stop(cause),
+                rm::Want::Forget => Want::Forget,
+            };
+            list.push((id, want));
+        }
+        self.agent_steps(node, agent::Event::Desired { extent, wants: list });
+        if let Some(host) = self.hosts.get_mut(node) {
+            let agent = &host.agent;
+            host.orders.retain(|id, _| agent.get(id).is_some());
+        }
+    }
+}
+
+fn step_of(effect: &Effect) -> Option<Step> {
+    match effect {
+        Effect::RecordStop(cause) => Some(Step::Record(*cause)),
+        Effect::Terminate => Some(Step::Terminate),
+        Effect::Kill => Some(Step::Kill),
+        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Changed | Effect::Tell | Effect::Forget => None,
+    }
+}
+
+fn found(cell: &Cell) -> Found {
+    if let Some(report) = &cell.report {
+        return Found::Reported(Box::new(report.clone()));
+    }
+    match (cell.alive, cell.spawned) {
+        (true, _) => Found::Alive { asked: cell.stop },
+        (false, true) => Found::Ended { asked: cell.stop },
+        (false, false) => Found::Unstarted,
+    }
+}
+
+fn unknown(id: &ContainerId) -> RunOrder {
+    let granted = UnixMillis::default();
+    RunOrder { app: id.app.clone(), request: None, resource: Resource::default(), launch: Default::default(), granted }
+}
+
+fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall: UnixMillis) -> ExitReport {
+    let mut evidence = Evidence::empty(EnforcerKind::Cgroup2);
+    let reason = match end {
+        End::Failed { .. } => ExitReason::LaunchFailed,
+        End::Never { cause: StopCause::Preempted } => ExitReason::Preempted,
+        End::Never { cause: StopCause::Timeout } => ExitReason::Timeout,
+        End::Never { .. } => ExitReason::Stopped,
+        End::Ended { asked } => {
+            evidence.stop_asked = *asked;
+            let limit = cell.map(|c| c.order.resource.memory);
+            (evidence.own.limit, evidence.own.peak) = (limit, limit.map(|l| l.mul_ratio(1, 2)));
+            match cell.and_then(|c| c.end) {
+                Some(Ended::Code(code)) => evidence.exit_code = Some(code),
+                Some(Ended::Killed) => evidence.signal = Some(9),
+                Some(Ended::OutOfMemory) => {
+                    evidence.signal = Some(9);
+                    evidence.own.peak = limit;
+                    let moved = MemoryEvents { oom: 1, oom_kill: 1, oom_group_kill: 1, ..MemoryEvents::default() };
+                    (evidence.own.events, evidence.own.local) = (moved, moved);
+                }
+                None => evidence.missing.push("the record of the end".into()),
+            }
+            classify(&evidence, Scope::Container, &[]).reason
+        }
+    };
+    ExitReport {
+        container: id.clone(),
+        node: node.clone(),
+        reason,
+        evidence,
+        diagnosis: Vec::new(),
+        started: None,
+        ended: wall,
+        timeline: Vec::new(),
+        log_tail: String::new(),
+        tasks: Vec::new(),
+    }
+}
