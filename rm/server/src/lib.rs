@@ -1,6 +1,6 @@
 //! The resource manager: keeps the state of the cluster and places containers.
 //!
-//! One task, in [`run`], owns all state: a cluster of `headroom-rm-core`, a journal of `headroom-rm-store`, the mailboxes. All
+//! One task, in `run`, owns all state: a cluster of `headroom-rm-core`, a journal of `headroom-rm-store`, the mailboxes. All
 //! else turns messages into its inputs and its effects into messages. It may be killed at any moment: what it has answered is on
 //! disk, what it has not may be asked again.
 //!
