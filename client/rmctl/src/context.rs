@@ -50,3 +50,10 @@ pub(crate) fn now() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
+
+/// Who types: the name in the environment, else that of the account.
+pub(crate) fn user() -> Option<String> {
+    let account = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|u| u.name);
+    let named = std::env::var("USER").ok().filter(|u| !u.is_empty());
+    named.or_else(account).filter(|u| u.len() <= 64)
+}

@@ -32,7 +32,7 @@ const CPUS: u32 = 16;
 
 /// Runs the demonstration.
 pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> {
-    listen_to_daemons("error");
+    listen_to_daemons("error", context.term.live);
     check(&args)?;
     let home = Home::make(args.keep.as_deref())?;
     let interrupt = Interrupt::listen()?;

@@ -12,7 +12,7 @@ use crate::render::{count, json};
 
 /// Runs a cluster until it is interrupted.
 pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
-    listen_to_daemons("warn");
+    listen_to_daemons("warn", context.term.live);
     let wish = Wish {
         nodes: args.nodes,
         memory: args.memory,
@@ -64,10 +64,10 @@ fn node_json(node: &headroom_nodeagent::Running) -> serde_json::Value {
 }
 
 /// What the daemons inside this process log goes to standard error, filtered by `HEADROOM_LOG`.
-pub(crate) fn listen_to_daemons(usual: &str) {
+pub(crate) fn listen_to_daemons(usual: &str, colour: bool) {
     let filter =
         tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr);
     // Only the first one counts; there is only one.
     let _ = subscriber.try_init();
 }

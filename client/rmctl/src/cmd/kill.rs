@@ -2,7 +2,7 @@
 
 use headroom_wire::v1::apps::AppView;
 
-use crate::context::Context;
+use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{apps, count, figures::short, json::Found};
 
@@ -18,7 +18,7 @@ pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, dr
         context.term.line(&format!("{} would end: {}", app.id, what_ends(&app)));
         return Ok(Exit::Ok);
     }
-    let reason = reason.or_else(|| std::env::var("USER").ok().map(|user| format!("killed by {user}")));
+    let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
     let found = Found { items: std::slice::from_ref(&after), list: false };
     let text = found.text(context.format, |a| a.id.to_string()).unwrap_or_else(|| {

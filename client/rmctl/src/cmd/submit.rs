@@ -137,7 +137,7 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
         name: job.spec.name.clone(),
         queue: job.spec.queue.clone(),
         priority: job.spec.priority,
-        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64),
+        user: crate::context::user(),
         master,
         idempotency_key: Some(key.to_owned()),
     }
@@ -175,15 +175,17 @@ pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people:
     })
     .await?;
     show(summary(&app, paint));
+    if people {
+        let verb = if Exit::of_app(&app) == Exit::Ok { "ps" } else { "diagnose" };
+        show(paint.dim(&format!("next: rmctl {verb} {}", app.id)));
+    }
     Ok(app)
 }
 
-/// The last line: how it ended, what it cost, what to type next.
+/// The last line: how it ended and what it cost.
 fn summary(app: &AppView, paint: Paint) -> String {
     let took = clock(app.ended.unwrap_or(app.submitted).since(app.submitted));
     let state = crate::render::apps::state(app.state, paint);
-    let verb = if Exit::of_app(app) == Exit::Ok { "ps" } else { "diagnose" };
-    let next = format!("rmctl {verb} {}", app.id);
     let why = if app.diagnostics.is_empty() { String::new() } else { format!("\n       {}", app.diagnostics) };
     let figures = app.job.as_ref().map(|j| &j.totals).map(|t| {
         let (kills, escalated) = (count(t.memory_kills, "kill"), count(t.escalated, "task"));
@@ -191,7 +193,7 @@ fn summary(app: &AppView, paint: Paint) -> String {
         let rerun = byte_time(t.rerun_byte_ms);
         format!(" · {} ok, {} failed · {kills}, {escalated} escalated, {innocent}, {rerun} re-run", t.done, t.failed)
     });
-    format!("{took:>5}  {state}{}{why}\n{}", figures.unwrap_or_default(), paint.dim(&format!("next: {next}")))
+    format!("{took:>5}  {state}{}{why}", figures.unwrap_or_default())
 }
 
 fn print_submitted(context: &Context, submitted: &Submitted, people: bool) {

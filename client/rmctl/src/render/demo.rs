@@ -154,7 +154,8 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
         let note = "mode fixed was expected to lose this job and did not: this cluster did not hold the tasks to their shares";
         text.push_str(&format!("{} {note}\n", paint.warn("!")));
     }
-    text
+    let next = "next: rmctl dev in another terminal, then rmctl demo --addr http://127.0.0.1:7070 to look around while it runs";
+    text + &paint.dim(next) + "\n"
 }
 
 fn result(run: &Run, paint: Paint) -> String {

@@ -20,7 +20,7 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     page.block("VERDICT", &verdict(a, paint));
     page.wrapped("WHAT", &what(a));
     match &a.evidence {
-        Some(e) => page.lines("EVIDENCE", &evidence::lines(e)),
+        Some(e) => page.lines("EVIDENCE", &evidence::lines(e, &a.timeline)),
         None if a.reason.is_some() => page.wrapped("EVIDENCE", "none was kept"),
         None => page.wrapped("EVIDENCE", &so_far(a)),
     }
@@ -32,7 +32,7 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
         page.wrapped("DID", &did(task, a));
     }
     if matches!(charge(a), Some(Charge::Memory | Charge::Plain)) || !a.diagnosis.is_empty() {
-        page.lines("FIX", &fixes(&a.diagnosis));
+        page.lines("FIX", &fixes(&a.diagnosis, charge(a)));
     }
     if let Some(tail) = tail(&a.log_tail) {
         page.lines("STDERR", &tail);
@@ -160,7 +160,8 @@ fn certainty(c: Certainty) -> &'static str {
 fn did(task: &TaskRow, a: &AttemptRow) -> String {
     let decided = if a.decision.is_empty() { "no decision was recorded".to_owned() } else { a.decision.clone() };
     let Some(next) = task.attempts.iter().find(|n| n.attempt.attempt == a.attempt.attempt + 1) else {
-        return if task.note.is_empty() { decided } else { format!("{decided}; {}", task.note) };
+        let told = task.note.is_empty() || decided.contains(&task.note);
+        return if told { decided } else { format!("{decided}; {}", task.note) };
     };
     let fate = match (next.reason, next.ended) {
         (Some(reason), Some(end)) => format!("{} after {}", reason.sentence(), span(end.since(next.started))),
@@ -170,9 +171,11 @@ fn did(task: &TaskRow, a: &AttemptRow) -> String {
     format!("{decided}; attempt {} at {}: {fate}{peak}", next.attempt.attempt, next.profile)
 }
 
-fn fixes(diagnosis: &[Diagnosis]) -> Vec<String> {
+fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
     if diagnosis.is_empty() {
-        return vec!["no rule applies to this evidence".to_owned()];
+        let plain = "no matter of memory: its standard error says more";
+        let told = if charge == Some(Charge::Plain) { plain } else { "no rule applies to this evidence" };
+        return vec![told.to_owned()];
     }
     let one = |d: &Diagnosis| {
         let cost = if d.trade_off.is_empty() { String::new() } else { format!(" (costs: {})", d.trade_off) };

@@ -1,18 +1,18 @@
 //! Evidence in sentences: what the counters say, and what could not be read.
 
-use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel};
+use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel, Sample};
 use headroom_types::{Bytes, StopCause};
 
 use super::figures::percent;
 
 /// One line for each kind of evidence there is.
-pub(crate) fn lines(e: &Evidence) -> Vec<String> {
+pub(crate) fn lines(e: &Evidence, timeline: &[Sample]) -> Vec<String> {
     let mut lines = vec![own(e)];
     let outer: Vec<String> = e.outer.iter().map(level).collect();
     if !outer.is_empty() {
         lines.push(format!("outer levels: {}", outer.join(" · ")));
     }
-    lines.extend(kinds(e));
+    lines.extend(kinds(e, timeline));
     lines.extend(heap(e));
     if let Some(marker) = &e.heap_marker {
         lines.push(format!("the runtime said: {}", marker.trim()));
@@ -61,13 +61,22 @@ fn level(level: &OuterLevel) -> String {
     format!("{}{limit} {}", level.level, counters(&level.local, &level.local))
 }
 
-fn kinds(e: &Evidence) -> Option<String> {
+/// What the memory was. What was killed has given its memory back before it is read: then the largest sample tells more.
+fn kinds(e: &Evidence, timeline: &[Sample]) -> Option<String> {
     let s = &e.own.stat;
-    let whole = e.own.current;
-    let named = [("anon", s.anon), ("file", s.file), ("tmpfs", s.shmem), ("kernel", s.kernel), ("sockets", s.sock)];
-    let some = named.into_iter().filter_map(|(name, b)| b.filter(|b| !b.is_zero()).map(|b| (name, b)));
+    let at_end = [("anon", s.anon), ("file", s.file), ("tmpfs", s.shmem), ("kernel", s.kernel), ("sockets", s.sock)];
+    let largest = timeline.iter().max_by_key(|p| p.current);
+    let peak = e.own.peak.or(largest.map(|p| p.current)).unwrap_or_default();
+    match largest.filter(|_| e.own.current < peak.mul_ratio(1, 2)) {
+        Some(p) => shares("at the largest sample", p.current, &[("anon", p.anon), ("file", p.file)]),
+        None => shares("at the end", e.own.current, &at_end),
+    }
+}
+
+fn shares(when: &str, whole: Bytes, parts: &[(&str, Option<Bytes>)]) -> Option<String> {
+    let some = parts.iter().filter_map(|(name, b)| b.filter(|b| !b.is_zero()).map(|b| (name, b)));
     let parts: Vec<String> = some.map(|(name, b)| format!("{name} {} ({b})", percent(b, whole))).collect();
-    (!parts.is_empty() && !whole.is_zero()).then(|| format!("at the end {whole}: {}", parts.join(", ")))
+    (!parts.is_empty() && !whole.is_zero()).then(|| format!("{when} {whole}: {}", parts.join(", ")))
 }
 
 fn heap(e: &Evidence) -> Option<String> {
@@ -104,17 +113,26 @@ mod tests {
 
     #[test]
     fn a_kill_at_its_own_limit() {
-        insta::assert_snapshot!(lines(&fixture::evidence()).join("\n"));
+        insta::assert_snapshot!(lines(&fixture::evidence(), &[]).join("\n"));
+    }
+
+    #[test]
+    fn memory_that_was_given_back_is_told_by_the_largest_sample() {
+        let mut e = fixture::evidence();
+        e.own.current = Bytes::from_kib(280);
+        let text = lines(&e, &fixture::killed().timeline).join("\n");
+        assert!(text.contains("at the largest sample 4.4 GiB: anon"), "{text}");
+        assert!(!text.contains("280 KiB"), "{text}");
     }
 
     #[test]
     fn what_was_not_told_is_not_made_up() {
         let bare = Evidence::empty(headroom_types::EnforcerKind::Poll);
-        assert_eq!(lines(&bare), ["no limit · own counters: none moved · held by poll (not kernel-enforced)"]);
+        assert_eq!(lines(&bare, &[]), ["no limit · own counters: none moved · held by poll (not kernel-enforced)"]);
         let mut e = fixture::evidence();
         e.heap = None;
         e.missing = vec!["memory.peak".into()];
-        let text = lines(&e).join("\n");
+        let text = lines(&e, &[]).join("\n");
         assert!(text.contains("did not tell its use") && text.contains("could not be read: memory.peak"), "{text}");
         assert!(!text.contains("ran out"), "{text}");
     }

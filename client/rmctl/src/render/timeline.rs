@@ -42,7 +42,10 @@ pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) ->
     let top = samples.iter().map(|s| s.current.max(s.limit.unwrap_or_default())).max().unwrap_or_default();
     // A little air above the limit, so that its line is not the upper edge.
     let scale = Bytes::new(top.get().max(1)).mul_ratio(21, 20);
-    let mut lines: Vec<String> = (0..HEIGHT).rev().map(|row| line(&columns, row, scale, end, paint)).collect();
+    // A killed process has given its memory back before the last sample: the mark stands where it died.
+    let died_at = columns.last().and_then(|c| c.limit).unwrap_or(top);
+    let mark = (end == End::Killed).then(|| eighths(died_at, scale) / 8);
+    let mut lines: Vec<String> = (0..HEIGHT).rev().map(|row| line(&columns, row, scale, mark, paint)).collect();
     lines.push(format!("{:>6} └{}", "", "─".repeat(columns.len())));
     let span = fine_span(Duration::from_millis(last.at_ms - first.at_ms));
     let gap = columns.len().saturating_sub(1 + span.chars().count());
@@ -71,12 +74,12 @@ fn columns(samples: &[Sample], width: usize) -> Vec<Column> {
     columns.into_iter().map(fill).collect()
 }
 
-fn line(columns: &[Column], row: usize, scale: Bytes, end: End, paint: Paint) -> String {
+fn line(columns: &[Column], row: usize, scale: Bytes, mark: Option<usize>, paint: Paint) -> String {
     let limit_row = |c: &Column| c.limit.map(|l| eighths(l, scale) / 8);
     let label = columns.iter().rev().find(|c| limit_row(c) == Some(row)).and_then(|c| c.limit);
     let axis = label.map_or_else(String::new, short);
     let cells: String = columns.iter().map(|c| cell(c, row, scale)).collect();
-    let killed_here = end == End::Killed && columns.last().is_some_and(|c| eighths(c.used, scale) / 8 == row);
+    let killed_here = mark == Some(row);
     let edge = if label.is_some() { '┤' } else { '│' };
     let mark = if killed_here { format!(" {}", paint.bad("✗ killed")) } else { String::new() };
     let cells = if mark.is_empty() { cells.trim_end().to_owned() } else { cells };

@@ -34,8 +34,14 @@ pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], paint: Paint) -> Strin
 pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
     let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, t.rung, ladder(t));
-    if !t.note.is_empty() {
-        text.push_str(&format!("{}\n", t.note));
+    let usual = match t.state {
+        TaskState::Blocked => "its stage has not begun: it waits for the stages before it",
+        TaskState::Pending if waits.is_empty() => "it waits for a slot: every executor that was asked for is there and taken",
+        TaskState::Pending | TaskState::Running | TaskState::Done | TaskState::Failed => "",
+    };
+    let said = if t.note.is_empty() { usual } else { t.note.as_str() };
+    if !said.is_empty() {
+        text.push_str(&format!("{said}\n"));
     }
     if let Some(a) = t.attempts.last() {
         let at = format!("attempt {} in {} on {}", a.attempt.attempt, a.container, a.node);
@@ -109,6 +115,16 @@ mod tests {
     fn a_task_that_runs() {
         let text = of_task(&fixture::app(), &fixture::escalated(), &fixture::why(), fixture::NOW, Paint::PLAIN);
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_task_that_says_nothing_is_explained_by_its_state() {
+        let mut row = fixture::done();
+        row.attempts.clear();
+        row.state = TaskState::Blocked;
+        assert!(of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN).contains("waits for the stages before it"));
+        row.state = TaskState::Pending;
+        assert!(of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN).contains("waits for a slot"));
     }
 
     #[test]
