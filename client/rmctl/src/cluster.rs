@@ -90,7 +90,7 @@ impl Cluster {
         let home = Home::make(wish.keep.as_deref())?;
         let rm_state = directory(home.path(), "resourcemanager")?;
         let options = headroom_resourcemanager::Options::new(wish.listen, rm_state);
-        let rm = headroom_resourcemanager::start(options).await.map_err(|e| daemon("the resource manager did not start", &e))?;
+        let rm = headroom_resourcemanager::start(options).await.map_err(|e| rm_failed(&e))?;
         let mut cluster = Cluster { rm, nodes: Vec::new(), home };
         match cluster.add_nodes(wish, &bin_dir).await {
             Ok(()) => Ok(cluster),
@@ -185,6 +185,14 @@ fn directory(home: &Path, name: &str) -> Result<PathBuf, Failure> {
     let path = home.join(name);
     std::fs::create_dir_all(&path).map_err(|e| unwritable(&path, &e))?;
     Ok(path)
+}
+
+fn rm_failed(e: &anyhow::Error) -> Failure {
+    let taken = |c: &(dyn std::error::Error + 'static)| {
+        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    let failure = daemon("the resource manager did not start", e);
+    if e.chain().any(taken) { failure.help("another one runs there? choose another address with --listen") } else { failure }
 }
 
 fn daemon(what: &str, e: &anyhow::Error) -> Failure {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError, EventFollower};
 use headroom_types::AppId;
-use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::apps::{AppView, WhyPending};
 use headroom_wire::v1::events::Event;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -16,6 +16,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long after the end late events are still taken in.
 const LINGER: Duration = Duration::from_millis(500);
 
+/// How long nothing may happen before somebody who follows is told what is waited for.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// What there is to see.
 #[derive(Debug)]
 pub(crate) enum Sight<'a> {
@@ -23,6 +26,8 @@ pub(crate) enum Sight<'a> {
     Event(&'a Event),
     /// How it stands.
     View(&'a AppView),
+    /// Nothing happens, because this request waits. Told once for each reason.
+    Waits(&'a WhyPending),
 }
 
 /// Tells `see` everything until the application has ended; answers its last view.
@@ -31,9 +36,13 @@ pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sig
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent: Option<Instant> = None;
+    let mut lull = Lull { since: Instant::now(), told: String::new() };
     loop {
         tokio::select! {
-            event = events.next() => see(Sight::Event(&event?)),
+            event = events.next() => {
+                lull.since = Instant::now();
+                see(Sight::Event(&event?));
+            }
             _ = ticks.tick() => match client.app(app).await {
                 Ok(view) => {
                     silent = None;
@@ -42,10 +51,32 @@ pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sig
                         drain(&mut events, &mut see).await;
                         return Ok(view);
                     }
+                    lull.explain(client, &view, &mut see).await;
                 }
                 Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {}
                 Err(e) => return Err(e),
             },
+        }
+    }
+}
+
+/// A time in which nothing happens.
+struct Lull {
+    since: Instant,
+    told: String,
+}
+
+impl Lull {
+    /// Tells what the application waits for, when it has been quiet for a while and that was not told before.
+    async fn explain(&mut self, client: &Client, view: &AppView, see: &mut impl FnMut(Sight<'_>)) {
+        if view.pending == 0 || self.since.elapsed() < QUIET {
+            return;
+        }
+        self.since = Instant::now();
+        let Ok(reasons) = client.why(&view.id).await else { return };
+        if let Some(first) = reasons.first().filter(|r| r.sentence != self.told) {
+            self.told.clone_from(&first.sentence);
+            see(Sight::Waits(first));
         }
     }
 }

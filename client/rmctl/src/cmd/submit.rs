@@ -143,11 +143,12 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
     }
 }
 
-/// A master keeps a row for each task.
+/// A master keeps a row for each task. It asks for no processors: it mostly waits, and on a host with two an executor that wants
+/// both could never start beside it.
 fn master_size(tasks: u32) -> Resource {
     let rows = Bytes::from_kib(u64::from(tasks).saturating_mul(8));
     let memory = Bytes::from_mib(64).saturating_add(rows).round_up(Bytes::from_mib(8));
-    Resource::new(memory, Cpus::from_milli(100))
+    Resource::new(memory, Cpus::ZERO)
 }
 
 /// Prints what happens until the job has ended: on standard output for people, on standard error beside data.
@@ -172,6 +173,7 @@ pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people:
                 show(events::followed(event, from, paint));
             }
         }
+        Sight::Waits(why) => show(events::waits(why, paint)),
     })
     .await?;
     show(summary(&app, paint));
@@ -301,7 +303,7 @@ mod tests {
         let Master::Managed { resource, launch, .. } = request.master else { panic!("managed") };
         assert_eq!(launch.command, ["appmaster", "--job", "job.toml", "--mode", "uber", "--base-dir", "/work"]);
         assert!(launch.files["job.toml"].contains("name = \"big\""));
-        assert_eq!((resource.memory, resource.cpus), (Bytes::from_mib(72), Cpus::from_milli(100)));
+        assert_eq!((resource.memory, resource.cpus), (Bytes::from_mib(72), Cpus::ZERO));
     }
 
     #[test]

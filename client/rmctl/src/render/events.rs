@@ -1,6 +1,7 @@
 //! Events as lines.
 
 use headroom_types::UnixMillis;
+use headroom_wire::v1::apps::WhyPending;
 use headroom_wire::v1::events::{Event, EventLevel};
 
 use super::Paint;
@@ -46,6 +47,12 @@ fn number(index: u64) -> String {
 pub(crate) fn followed(e: &Event, submitted: UnixMillis, paint: Paint) -> String {
     let since = clock(e.time.since(submitted));
     format!("{since:>5}  {:<10} {} {}", e.object, glyph(e, paint), said(e)).trim_end().to_owned()
+}
+
+/// A line for somebody who follows a job in which nothing happens: which request waits, and for what.
+pub(crate) fn waits(why: &WhyPending, paint: Paint) -> String {
+    let request = why.request.as_str();
+    format!("{:>5}  {request:<10} {} waits: {}", "", paint.warn("…"), why.sentence)
 }
 
 /// The message without the object that it may begin with, or the reason where there is none.
