@@ -89,3 +89,53 @@ impl EventFollower {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    fn line(index: u64) -> String {
+        format!(r#"{{"index":{index},"time":1,"level":"normal","reason":"NodeReady","object":"n1","message":""}}"#) + "\n"
+    }
+
+    /// Answers one connection for each body, and tells which paths were asked for.
+    async fn serve(listener: TcpListener, bodies: Vec<String>) -> Vec<String> {
+        let mut asked = Vec::new();
+        for body in bodies {
+            let (mut peer, _) = listener.accept().await.expect("a connection");
+            let mut request = vec![0; 2048];
+            let n = peer.read(&mut request).await.expect("a request");
+            asked.push(String::from_utf8_lossy(&request[..n]).split_whitespace().nth(1).unwrap_or_default().to_owned());
+            let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
+            peer.write_all(answer.as_bytes()).await.expect("answers");
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_lost_connection_loses_and_repeats_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(serve(listener, vec![line(5), line(5) + &line(6)]));
+        let app = "word-count.7".parse().expect("id");
+        let mut events = EventFollower::new(Client::new(&url).expect("a client"), Some(app), 0, Duration::from_secs(5));
+        let seen = [events.next().await.expect("one").index, events.next().await.expect("two").index];
+        assert_eq!((seen, events.cursor()), ([5, 6], 6));
+        let asked = server.await.expect("served");
+        assert!(
+            asked[0].contains("cursor=0") && asked[1].contains("cursor=5") && asked[1].contains("app=word-count.7"),
+            "{asked:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_an_error_after_the_patience() {
+        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
+        let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("a client");
+        let mut events = EventFollower::new(client, None, 0, Duration::from_millis(200));
+        let gave_up = tokio::time::timeout(Duration::from_secs(10), events.next()).await.expect("gives up");
+        assert!(gave_up.expect_err("nobody there").unreachable());
+    }
+}
