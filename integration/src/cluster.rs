@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::Client;
-use headroom_types::{AppId, Bytes};
+use headroom_types::{AppId, Bytes, EnforcerKind};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -31,11 +31,13 @@ pub struct NodeShape {
     pub memory: Bytes,
     /// Processors.
     pub cpus: u32,
+    /// What must hold the limits; the best there is when left out.
+    pub enforcer: Option<EnforcerKind>,
 }
 
 impl Default for NodeShape {
     fn default() -> Self {
-        NodeShape { memory: Bytes::from_mib(1024), cpus: 8 }
+        NodeShape { memory: Bytes::from_mib(1024), cpus: 8, enforcer: None }
     }
 }
 
@@ -120,7 +122,10 @@ impl Cluster {
         let shape = *self.nodes.get(name).with_context(|| format!("no node {name}"))?;
         let (memory, cpus, url) = (shape.memory.get().to_string(), shape.cpus.to_string(), self.url());
         let mut flags = vec!["--rm", &url, "--name", name, "--listen", "127.0.0.1:0", "--memory", &memory, "--cpus", &cpus];
-        let cgroup = self.cgroup(name);
+        let cgroup = if shape.enforcer == Some(EnforcerKind::Poll) { None } else { self.cgroup(name) };
+        if let Some(kind) = shape.enforcer {
+            flags.extend(["--enforcer", kind.as_str()]);
+        }
         if let Some(root) = cgroup.as_ref().and_then(|c| c.to_str()) {
             flags.extend(["--cgroup-root", root]);
         }

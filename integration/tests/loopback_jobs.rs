@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use headroom_types::{Bytes, Charge, ExitReason};
+use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use integration::cluster::{Cluster, NodeShape, SOON, Whose, until};
@@ -54,6 +54,26 @@ fn a_large_task_among_small_ones() {
 }
 on_host_and_in_guest!(skewed, guest(), a_large_task_among_small_ones);
 
+/// Without any rights to make cgroups the agents measure and kill by themselves; the story is the same, and labelled.
+#[test]
+fn without_cgroups_a_large_task_is_found_by_measuring() {
+    let shape = NodeShape { enforcer: Some(EnforcerKind::Poll), ..NodeShape::default() };
+    let cluster = Cluster::start(&[shape]).expect("a cluster");
+    assert_eq!(cluster.call(cluster.client().status()).expect("answers").enforcers, ["poll"]);
+    let log = WorkLog::at(cluster.dir().join("work.log"));
+    let job = JobFile::new("measured", 1, 4, Bytes::from_mib(32));
+    let job = job.workload("small", 3, log.path(), &["--mib", "8", "--over-ms", "200"]).expect("a stage");
+    let job = job.workload("large", 1, log.path(), &["--mib", "88", "--over-ms", "2000"]).expect("a stage");
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    let large = task(&end, "large/0");
+    let first = large.attempts.first().expect("attempts");
+    assert_eq!(first.reason.map(|r| r.charge()), Some(Charge::Memory), "{:?}", reasons(large));
+    assert_eq!(first.evidence.as_ref().map(|e| e.enforcer), Some(EnforcerKind::Poll));
+    assert_eq!(end.job.as_ref().expect("a job").totals.innocent_reruns, 0);
+}
+
 /// Somebody kills the executor's process from outside: nobody's memory, so the same size again, and no charge.
 fn an_executor_is_killed_from_outside() {
     let cluster = Cluster::of_one().expect("a cluster");
@@ -99,7 +119,7 @@ fn number(file: &PathBuf) -> u64 {
 
 /// A task far below its own limit is killed because an outer one was lowered under it: not its fault.
 fn the_fence_around_all_containers_is_hit() {
-    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(900), cpus: 4 }]).expect("a cluster");
+    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(900), cpus: 4, enforcer: None }]).expect("a cluster");
     let Some((limit, current)) = fence(&cluster, "node-1") else {
         panic!("no kernel enforcer here: this test needs cgroups and the right to make them");
     };
