@@ -1,5 +1,7 @@
 //! `appmaster`: runs one job.
 
+#![forbid(unsafe_code)]
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;

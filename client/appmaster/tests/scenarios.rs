@@ -93,7 +93,7 @@ fn events_tell_the_way_of_a_task_in_words() {
         ["group/3 rung 1 → 2 (64 → 128 MiB, 2 slots)", "group/3 rung 2 → 3 (128 → 192 MiB, own container)"]
     );
     assert_eq!(of("TaskFinished"), ["group/3@3 done, peak 190 MiB"]);
-    assert_eq!(world.words("JobStarted"), ["figure: 20 tasks in 1 stages, mode headroom"]);
+    assert_eq!(world.words("JobStarted"), ["figure: 20 tasks in 1 stage, mode headroom"]);
 }
 
 const ONE: &str = r#"
@@ -169,7 +169,7 @@ fn a_full_heap_grows_the_heap_only() {
     let sizes: Vec<(u64, u64)> =
         world.row("map/1").attempts.iter().map(|a| (a.profile.heap.whole_mib(), a.profile.overhead.whole_mib())).collect();
     assert_eq!(sizes, [(64, 32), (128, 32)]);
-    assert!(world.words("OomKilled")[0].contains("(heap full)"));
+    assert!(world.words("OomKilled")[0].contains("out of heap"));
 }
 
 #[test]

@@ -16,7 +16,8 @@ use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, RequestId, Re
 
 use crate::ask::{Request, Tally};
 use crate::attempt;
-use crate::event::{Master, NewApp, Outcome, SavedStage, SavedState, Update, UpdateKind};
+use crate::event::{Master, NewApp, Outcome, Update, UpdateKind};
+use crate::save::{SavedStage, SavedState};
 
 /// Where an application is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

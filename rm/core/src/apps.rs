@@ -8,8 +8,9 @@ use crate::app::{self, App, MasterSize, Origin, State};
 use crate::attempt::{self, Failure};
 use crate::cluster::{Cluster, Ctx, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
-use crate::event::{Answer, Level, Master, NewApp, Outcome, Refusal, Save};
+use crate::event::{Answer, Level, Master, NewApp, Outcome, Refusal};
 use crate::queue::Waiter;
+use crate::save::Save;
 use crate::timer::Key;
 
 /// Attempts that may be lost through no fault of theirs before an application is given up all the same.

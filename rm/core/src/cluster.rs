@@ -12,13 +12,12 @@ use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tic
 
 use crate::app::App;
 use crate::container::Container;
-use crate::event::{
-    Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Refusal, Save, SavedState, Update, Verdict, Want,
-};
+use crate::event::{Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Refusal, Update, Verdict, Want};
 use crate::history::{Finished, History};
 use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::queue::Queue;
+use crate::save::{Save, SavedState};
 use crate::sched::index::FreeIndex;
 use crate::timer::{Key, Timers};
 

@@ -11,8 +11,9 @@ use crate::ask::Life;
 use crate::attempt;
 use crate::cluster::{Cluster, Ctx, MAX_UNACKED, granted};
 use crate::container::{self, Act, Container, Event, State};
-use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Save, Seen, UpdateKind, Want};
+use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Seen, UpdateKind, Want};
 use crate::history::Finished;
+use crate::save::Save;
 
 impl Cluster {
     /// One container of a request, on a node that has the room.

@@ -19,6 +19,7 @@ pub mod history;
 pub mod ledger;
 pub mod node;
 pub mod queue;
+pub mod save;
 pub mod sched;
 pub mod testkit;
 pub mod timer;
@@ -31,7 +32,8 @@ mod nodes;
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
     Answer, Answered, Call, CallId, Effect, Event, Granted, Health, Launch, Level, LogLine, Master, NewApp, Outcome, Phase,
-    Refusal, Registration, Report, RunOrder, Save, SavedStage, SavedState, Seen, Sync, Update, UpdateKind, Verdict, Want,
+    Refusal, Registration, Report, RunOrder, Seen, Sync, Update, UpdateKind, Verdict, Want,
 };
 pub use explain::{Why, WhyNode};
 pub use history::Finished;
+pub use save::{Save, SavedStage, SavedState};

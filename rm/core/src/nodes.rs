@@ -8,8 +8,9 @@ use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Resource, Stop
 use crate::attempt;
 use crate::cluster::{Cluster, Ctx};
 use crate::container::{self, Event, State};
-use crate::event::{Answer, Level, Refusal, Registration, Report, Save, Seen, Want};
+use crate::event::{Answer, Level, Refusal, Registration, Report, Seen, Want};
 use crate::node::{self, Act, Node, Silence};
+use crate::save::Save;
 use crate::timer::Key;
 
 /// A container that was asked to end and is not shown by its node for so long is gone.

@@ -17,9 +17,10 @@ use crate::ask::Ask;
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
     Answer, Answered, Call, CallId, Effect, Event, Health, Launch, LogLine, Master, NewApp, Outcome, Phase, Refusal,
-    Registration, Report, Save, SavedState, Seen, Sync, Update, UpdateKind, Verdict, Want,
+    Registration, Report, Seen, Sync, Update, UpdateKind, Verdict, Want,
 };
 use crate::history::Finished;
+use crate::save::{Save, SavedState};
 
 /// Parses any id; panics on nonsense.
 ///

@@ -81,7 +81,8 @@ impl Core {
 
     pub(super) fn tell_job_started(&mut self, now: Now) {
         let job = &self.job;
-        let message = format!("{}: {} tasks in {} stages, mode {}", job.name, job.tasks(), job.stages.len(), job.mode.as_str());
+        let (tasks, stages) = (plural(job.tasks() as usize, "task"), plural(job.stages.len(), "stage"));
+        let message = format!("{}: {tasks} in {stages}, mode {}", job.name, job.mode.as_str());
         self.view.tell(now, EventLevel::Normal, "JobStarted", job.name.to_string(), message);
     }
 
@@ -94,7 +95,7 @@ impl Core {
                 self.view.tell(now, EventLevel::Normal, "TaskFinished", attempt.clone(), format!("{attempt} done{peak}"));
             }
             Account::Memory | Account::Spike => {
-                let message = format!("{attempt} killed at {}{} on {}", row.profile.memory(), ran_out(row), row.node);
+                let message = format!("{attempt} {} on {}", fate(row, &reason), row.node);
                 self.view.tell(now, EventLevel::Warning, "OomKilled", attempt, message);
             }
             Account::Plain | Account::Transient | Account::Innocent => {
@@ -200,6 +201,14 @@ fn weight(row: &AttemptRow) -> usize {
 }
 
 /// What ran out, in words: ` (off-heap)`.
+/// A runtime whose heap is full ends by itself; all others are killed at their limit.
+fn fate(row: &AttemptRow, reason: &ExitReason) -> String {
+    if *reason == ExitReason::HeapOom {
+        return format!("out of heap: {} are full", row.profile.heap);
+    }
+    format!("killed at {}{}", row.profile.memory(), ran_out(row))
+}
+
 fn ran_out(row: &AttemptRow) -> String {
     let what = match row.dimension {
         Some(Dimension::Heap) => "heap full",
@@ -208,6 +217,10 @@ fn ran_out(row: &AttemptRow) -> String {
         None => return String::new(),
     };
     format!(" ({what})")
+}
+
+fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `64 → 128 MiB`, or with both units where they differ.

@@ -5,6 +5,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its own part of the world
 
+mod habit;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_appmaster::event::{Effect, Event, Hello, Now, Outcome};
@@ -14,37 +16,15 @@ use headroom_appmaster::{Core, Setup};
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapFacts, TaskGroupFacts, TaskReport};
 use headroom_types::{
-    Bytes, ContainerId, Cpus, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource,
-    TaskAttemptId, TaskId, Tick, UnixMillis,
+    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, TaskAttemptId, TaskId,
+    Tick, UnixMillis,
 };
 use headroom_wire::v1::am::{Granted, UpdateKind};
 use headroom_wire::v1::job::{JobEvent, JobPatch, Mode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
-/// How a task behaves.
-#[derive(Clone, Debug)]
-pub struct Habit {
-    /// Memory outside a managed heap (for a native task: all of it).
-    pub off_heap: Bytes,
-    /// Heap it needs, for a task with one.
-    pub heap: Bytes,
-    /// How long it runs when nothing stops it. Milliseconds.
-    pub runs_ms: u64,
-    /// How its first attempts end whatever their size.
-    pub ends: Vec<ExitReason>,
-}
-
-impl Habit {
-    pub fn native(mib: u64, runs_ms: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new() }
-    }
-    pub fn jvm(heap: u64, off_heap: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(off_heap), heap: Bytes::from_mib(heap), runs_ms: 1000, ends: Vec::new() }
-    }
-    pub fn ending(ends: &[ExitReason]) -> Self {
-        Habit { ends: ends.to_vec(), ..Habit::native(1, 1000) }
-    }
-}
+pub use habit::Habit;
+use habit::{total, verdict};
 
 /// A disturbance.
 #[derive(Clone, Debug)]
@@ -600,22 +580,5 @@ impl World {
     /// What must be the same whatever restarts in between.
     pub fn result(&self) -> Vec<(TaskId, String)> {
         self.rows.values().map(|r| (r.task.clone(), format!("{:?}", r.state))).collect()
-    }
-}
-
-fn total(habit: &Habit) -> Bytes {
-    habit.off_heap.saturating_add(habit.heap)
-}
-
-/// How the kernel, or the runtime, would end it.
-fn verdict(habit: &Habit, start: &TaskStart) -> Option<(ExitReason, Option<Dimension>)> {
-    let limit = start.limit?;
-    match start.heap {
-        Some(budget) if habit.heap > budget => Some((ExitReason::HeapOom, Some(Dimension::Heap))),
-        Some(budget) if habit.off_heap > limit.saturating_sub(budget) => {
-            Some((ExitReason::OverheadOom, Some(Dimension::Overhead)))
-        }
-        Some(_) => None,
-        None => (total(habit) > limit).then_some((ExitReason::TaskOom, Some(Dimension::Native))),
     }
 }
