@@ -122,7 +122,8 @@ impl Guest {
         let program = PathBuf::from(self.job.argv.first().context("nothing to run in the guest")?);
         let cwd = self.job.cwd.clone();
         let init = boot::init_binary()?;
-        for dir in [program.parent(), init.parent(), Some(cwd.as_path())].into_iter().flatten() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        for dir in [program.parent(), init.parent(), sources, Some(cwd.as_path())].into_iter().flatten() {
             self = self.keep(dir);
         }
         boot::run(&boot::Machine { memory: self.memory, timeout: self.timeout, init }, &self.job)
