@@ -16,7 +16,8 @@
 //!                              Exited ─────────────► Acked
 //! ```
 //!
-//! A stop that arrives before the program runs is kept and carried out at the next step, because a kill could miss a child that
+//! A `forget` before the end comes from a resource manager that had given the node up: what lives is shown to it again, and it
+//! will say `stop`. A stop that arrives before the program runs is kept and carried out at the next step, because a kill could miss a child that
 //! has not yet entered its cgroup.
 
 use std::time::Duration;
@@ -228,9 +229,9 @@ fn new(event: Event, out: &mut Vec<Effect>) -> Option<Answer> {
             Some(Answer::To(State::Preparing { stop: None }))
         }
         Event::Stop { cause, .. } => Some(never(cause, out)),
-        Event::Deadline { .. } | Event::NewPeer => Some(Answer::Stay),
+        Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
         Event::Prepared | Event::Started { .. } | Event::Failed { .. } | Event::Ended => None,
-        Event::Reported(_) | Event::Received | Event::Forget => None,
+        Event::Reported(_) | Event::Received => None,
     }
 }
 
@@ -245,8 +246,8 @@ fn preparing(stop: Option<StopCause>, event: Event, out: &mut Vec<Effect>) -> Op
         }),
         Event::Failed { why } => Some(failed(stop, why, out)),
         Event::Stop { cause, .. } => Some(Answer::To(State::Preparing { stop: stop.or(Some(cause)) })),
-        Event::Launch | Event::Deadline { .. } | Event::NewPeer => Some(Answer::Stay),
-        Event::Started { .. } | Event::Ended | Event::Reported(_) | Event::Received | Event::Forget => None,
+        Event::Launch | Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
+        Event::Started { .. } | Event::Ended | Event::Reported(_) | Event::Received => None,
     }
 }
 
@@ -263,8 +264,8 @@ fn starting(stop: Option<StopCause>, event: Event, grace: Duration, out: &mut Ve
         Event::Failed { why } => Some(failed(stop, why, out)),
         Event::Ended => Some(collect(stop, out)),
         Event::Stop { cause, .. } => Some(Answer::To(State::Starting { stop: stop.or(Some(cause)) })),
-        Event::Launch | Event::Prepared | Event::Deadline { .. } | Event::NewPeer => Some(Answer::Stay),
-        Event::Reported(_) | Event::Received | Event::Forget => None,
+        Event::Launch | Event::Prepared | Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
+        Event::Reported(_) | Event::Received => None,
     }
 }
 
@@ -272,8 +273,9 @@ fn running(event: Event, grace: Duration, out: &mut Vec<Effect>) -> Option<Answe
     match event {
         Event::Stop { cause, now } => Some(stop_running(cause, now, grace, out)),
         Event::Ended => Some(collect(None, out)),
-        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Deadline { .. } | Event::NewPeer => Some(Answer::Stay),
-        Event::Failed { .. } | Event::Reported(_) | Event::Received | Event::Forget => None,
+        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Deadline { .. } => Some(Answer::Stay),
+        Event::NewPeer | Event::Forget => Some(Answer::Stay),
+        Event::Failed { .. } | Event::Reported(_) | Event::Received => None,
     }
 }
 
@@ -291,8 +293,9 @@ fn stopping(asked: Option<StopCause>, step: Step, event: Event, out: &mut Vec<Ef
             Step::Grace { .. } if !is_graceful(cause) => Some(kill(asked, now, out)),
             Step::Grace { .. } | Step::Killing { .. } | Step::Collecting => Some(Answer::Stay),
         },
-        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Failed { .. } | Event::NewPeer => Some(Answer::Stay),
-        Event::Received | Event::Forget => None,
+        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Failed { .. } => Some(Answer::Stay),
+        Event::NewPeer | Event::Forget => Some(Answer::Stay),
+        Event::Received => None,
     }
 }
 
