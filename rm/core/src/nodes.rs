@@ -168,7 +168,8 @@ impl Cluster {
 
     fn unwanted(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
         match seen.phase {
-            crate::event::Phase::Exited => {} // its report decides
+            // nobody waits for it; told again until it is gone there, because a word can be lost
+            crate::event::Phase::Exited => ctx.tell(node, &seen.container, Want::Forget),
             crate::event::Phase::Preparing
             | crate::event::Phase::Starting
             | crate::event::Phase::Running
