@@ -1,4 +1,4 @@
-//! Starting and ending a master: the job file, the application, the journal, the lines, then the loop of [`crate::shell`].
+//! Starting and ending a master: the job file, the application, the journal, the lines, then the loop of `shell`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -260,7 +260,7 @@ impl Task {
             missing.push(format!("its own counters: {e}"));
             Default::default()
         });
-        let outer = self.group.outer(&self.site.container, &mut missing);
+        let outer = self.group.outer(&own, &self.site.container, &mut missing);
         let how = self.child.get_ref().wait().unwrap_or_else(|e| {
             missing.push(format!("its exit status: {e}"));
             Ended::Signal(SIGKILL)

@@ -2,6 +2,7 @@
 //!
 //! Owned by the task. It never touches the container's own limits, and never lives longer than its task.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup};
@@ -19,12 +20,42 @@ const VICTIMS: usize = 4;
 pub struct Container {
     kind: EnforcerKind,
     group: Group,
+    fence: Option<Fence>,
+}
+
+/// The cgroup around all containers of the node. It is read only when a task was killed, so that starting one stays cheap: a
+/// task's baseline is what the last look told, and a kill in between can only make one free end look like another.
+#[derive(Debug)]
+struct Fence {
+    group: Group,
+    seen: Mutex<MemoryEvents>,
+}
+
+impl Fence {
+    /// None where the level above is not ours to read.
+    fn around(kind: EnforcerKind, container: &std::path::Path) -> Option<Fence> {
+        let group = match kind {
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => Group::attach(kind, container.parent()?).ok()?,
+            EnforcerKind::Poll => return None,
+        };
+        let seen = Mutex::new(group.facts().ok()?.local);
+        Some(Fence { group, seen })
+    }
+    fn seen(&self) -> MemoryEvents {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Its counters now; remembered.
+    fn look(&self) -> Option<GroupFacts> {
+        let facts = self.group.facts().ok()?;
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = facts.local;
+        Some(facts)
+    }
 }
 
 impl Container {
     /// The container this process runs in.
     pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<Container, CgroupError> {
-        Ok(Container { kind, group: Group::attach(kind, path)? })
+        Ok(Container { kind, group: Group::attach(kind, path)?, fence: Fence::around(kind, path) })
     }
     /// What holds the limits.
     pub fn kind(&self) -> EnforcerKind {
@@ -44,6 +75,7 @@ impl Container {
                 EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => self.group.facts().ok(),
                 EnforcerKind::Poll => None,
             },
+            fence: self.fence.as_ref().map(Fence::seen),
             host_oom_kills: host_oom_kills(),
         }
     }
@@ -58,6 +90,7 @@ fn name(attempt: &TaskAttemptId) -> String {
 #[derive(Clone, Debug, Default)]
 struct Outer {
     container: Option<GroupFacts>,
+    fence: Option<MemoryEvents>,
     host_oom_kills: Option<u64>,
 }
 
@@ -89,8 +122,8 @@ impl TaskGroup {
     pub fn largest(&self) -> Vec<Victim> {
         self.group.largest(VICTIMS)
     }
-    /// Growth of the counters around it since it was made, and what could not be read.
-    pub fn outer(&self, container: &Container, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+    /// Growth of the counters around it since it was made, and what could not be read. `own` is what it counted itself.
+    pub fn outer(&self, own: &GroupFacts, container: &Container, missing: &mut Vec<String>) -> Vec<OuterLevel> {
         let now = container.outer();
         let mut levels = Vec::new();
         match (&self.before.container, now.container) {
@@ -103,6 +136,14 @@ impl TaskGroup {
             }
             (None, _) | (_, None) if self.kind.is_kernel() => missing.push("counters of the container's cgroup".to_owned()),
             (None, _) | (_, None) => {}
+        }
+        if let (Some(before), Some(fence)) = (self.before.fence, container.fence.as_ref().filter(|_| own.events.oom_kill > 0)) {
+            match fence.look() {
+                Some(after) => {
+                    levels.push(OuterLevel { level: "containers".into(), limit: after.limit, local: after.local.since(&before) })
+                }
+                None => missing.push("counters of the cgroup around all containers".to_owned()),
+            }
         }
         match (self.before.host_oom_kills, now.host_oom_kills) {
             (Some(before), Some(after)) => {
