@@ -226,6 +226,8 @@ impl Cluster {
             Next::Again => {
                 app.attempt += 1;
                 app.run = attempt::State::Scheduled;
+                // the next one says itself what it knows to have ended: it may have lost its journal with its node
+                app.tallies.values_mut().for_each(crate::ask::Tally::forget_settled);
                 self.enqueue_master(id);
                 self.save_app(id, ctx);
             }

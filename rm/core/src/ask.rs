@@ -99,6 +99,10 @@ impl Tally {
             Life::Earlier => self.before = self.before.saturating_add(1),
         }
     }
+    /// Another run of the master begins, and nobody has said yet what it knows.
+    pub fn forget_settled(&mut self) {
+        (self.own, self.before) = (0, 0);
+    }
     /// The master says how many ends it has seen in all its life.
     pub fn told(&mut self, settled: u32, how: Told) {
         match how {

@@ -224,6 +224,51 @@ fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
 }
 
 #[test]
+fn a_master_that_lost_its_journal_gets_containers_anew_and_one_that_kept_it_does_not() {
+    for (knows, gets) in [(0, 1), (1, 0)] {
+        let mut s = Scenario::new();
+        s.node("n1", size(8, 8));
+        let app = s.managed("job", size(1, 1), 3);
+        s.settle();
+        s.master(&app).expect("registers");
+        s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("syncs");
+        s.settle();
+        let work = s.alive(&app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request.is_some())).expect("work");
+        s.exit(&work, OK);
+        let last = s.cluster.app(&app).expect("app").updates.last();
+        s.sync(&app, last, vec![]).expect("acknowledges");
+        let master = s.cluster.app(&app).expect("app").run.container().cloned().expect("has one");
+        s.exit(&master, ExitReason::KilledExternally);
+        s.settle();
+        s.master(&app).expect("the next run registers");
+        let mut again = ask("work", 1, size(1, 1));
+        again.settled = knows;
+        s.sync(&app, last, vec![again]).expect("syncs");
+        assert_eq!(s.alive(&app).len(), 1 + gets, "it knows of {knows} ends");
+        s.check();
+    }
+}
+
+#[test]
+fn a_word_that_a_node_did_not_hear_is_told_again() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 1, size(1, 1)).expect("asks");
+    s.settle();
+    let work = s.alive(&app)[0].clone();
+    s.exit(&work, OK);
+    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![]).expect("acknowledges");
+    assert!(s.nodes[&id::<NodeId>("n1")].has.contains_key(&work), "nobody told it to forget");
+    s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = true;
+    s.report_all();
+    assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty());
+    s.check();
+}
+
+#[test]
 fn a_silent_master_is_replaced_or_ends_its_application() {
     let mut s = Scenario::new();
     s.node("n1", size(8, 4));
