@@ -67,6 +67,10 @@ pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<Fate> {
     if suspects.iter().any(|s| s.at_own_limit) {
         return suspects.iter().map(|s| if s.at_own_limit { Fate::Blamed } else { Fate::Innocent }).collect();
     }
+    // Whoever was alone in it needs no figures: without this, one that dies before it is measured would be run again for ever.
+    if suspects.len() == 1 {
+        return vec![Fate::Blamed];
+    }
     let mut order: Vec<usize> = (0..suspects.len()).filter(|i| !suspects[*i].overshoot().is_zero()).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(suspects[*i].overshoot()), *i));
     let mut sum = suspects.iter().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.counted()));
@@ -119,6 +123,12 @@ mod tests {
     fn a_task_group_at_its_own_limit_is_proof() {
         let at_limit = Suspect { at_own_limit: true, ..used(64) };
         assert_eq!(blame(ROOM, &[used(90), at_limit]), [Fate::Innocent, Fate::Blamed]);
+    }
+
+    #[test]
+    fn one_that_was_alone_is_behind_it_whatever_was_seen() {
+        let fits = Suspect { kind_fits: true, ..unseen() };
+        assert_eq!([blame(ROOM, &[fits]), blame(ROOM, &[used(10)])], [[Fate::Blamed], [Fate::Blamed]]);
     }
 
     #[test]
