@@ -147,7 +147,7 @@ impl Core {
             Phase::Replaying | Phase::Unregistered | Phase::Over(_) => return None,
         }
         let queues = self.queues.iter().filter_map(Queue::next_ready);
-        queues.chain(self.next_patience_end()).chain(self.fleet.next_deadline()).min()
+        queues.chain(self.next_patience_end()).chain(self.next_own_start()).chain(self.fleet.next_deadline()).min()
     }
 
     /// The job.

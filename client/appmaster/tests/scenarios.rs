@@ -394,3 +394,12 @@ fn executors_are_sent_home_when_nothing_needs_them() {
     let world = s.run();
     assert!(world.core.fleet().executors.len() <= 1, "the other one had nothing to do for a minute");
 }
+
+#[test]
+fn a_task_in_its_own_container_is_tried_again_when_its_time_has_come() {
+    let ends = [ExitReason::TaskOom, ExitReason::TaskOom, ExitReason::Exit { code: 1 }];
+    let alone = FIGURE.replace("array = \"0-19\"\n", "");
+    let world = Scenario::of(&alone).usual(Habit::ending(&ends)).run();
+    assert_eq!(done(&world), 1, "nothing else happens in this world, so only its own deadline can wake the master");
+    assert_eq!(world.places("group/0").len(), 2, "an executor, and a container of its own, used twice");
+}

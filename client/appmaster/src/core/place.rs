@@ -12,7 +12,7 @@ use crate::executors::Purpose;
 use crate::policy::{Place, Size};
 use crate::record::Record;
 use crate::spec::{self, Attempt};
-use crate::taskset::{State, TaskKey};
+use crate::taskset::{Queue, State, Task, TaskKey};
 
 /// How long a wide task waits for slots to come free together before it gets a container of its own.
 pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);
@@ -50,6 +50,7 @@ impl Core {
     }
 
     fn place_in_set(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
+        self.end_patience(now, set, out);
         let mut rooms = self.rooms(set);
         let mut turn = None;
         while let Some(next) = self.queues.get(set).filter(|_| !rooms.is_empty()).and_then(|q| q.next_after(turn)) {
@@ -126,11 +127,23 @@ impl Core {
         self.view.touch(key);
     }
 
-    /// The same size in a container of its own, when one could ever be had.
+    /// Tasks that have waited long enough, whether an executor is there or not.
+    fn end_patience(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
+        let waited = |task: &Task| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_PATIENCE);
+        let escalated = self.queues.get(set).into_iter().flat_map(Queue::ready);
+        let escalated = escalated.map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1).map(|t| (key, t)));
+        let due: Vec<TaskKey> = escalated.filter(|(_, t)| waited(t)).map(|(key, _)| key).collect();
+        due.into_iter().for_each(|key| self.fall_to_own(now, key, out));
+    }
+
+    /// The same size in a container of its own. When none could ever be had, it waits for slots once more.
     fn fall_to_own(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) {
         let Some(task) = self.tasks.get(key) else { return };
         let size = Size { place: Place::Own, slots: 1, ..task.size.clone() };
         if self.own_fits(key, size.memory()) == Some(false) {
+            if let Some(task) = self.tasks.get_mut(key) {
+                task.wide_since = Some(now.tick);
+            }
             return;
         }
         let why = format!("no executor drained within {} s: {} in a container of its own", WIDE_PATIENCE.as_secs(), size.profile);
@@ -202,6 +215,17 @@ impl Core {
             }
         }
         self.leave_unneeded_own(out);
+    }
+
+    /// When the next task may start whose own container is there already.
+    pub(super) fn next_own_start(&self) -> Option<Tick> {
+        let start = |key: &TaskKey| {
+            let task = self.tasks.get(*key)?;
+            let State::Pending { ready } = task.state else { return None };
+            let id = spec::own_request(&task.id, task.size.rung)?;
+            self.fleet.of_request(&id).any(|(_, e)| e.takes_work() && e.free() > 0).then_some(ready)
+        };
+        self.own.iter().filter_map(start).min()
     }
 
     fn is_ready(&self, key: TaskKey, now: Now) -> bool {
