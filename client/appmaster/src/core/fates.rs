@@ -59,9 +59,14 @@ impl Core {
     }
 
     fn died_of_memory(&mut self, now: Now, executor: &Executor, report: &ExitReport, out: &mut Vec<Effect>) {
+        // Nobody has seen these run: the start may never have arrived, and cannot be what filled the memory then.
+        let mut unseen = executor.clone();
+        unseen.seats.retain(|_, seat| !seat.started);
+        self.lose_attempts(now, &unseen, ExitReason::AncestorOom, "its executor died of memory before it was seen to run", out);
         let seats: Vec<(TaskAttemptId, Seat, AttemptRow)> = executor
             .seats
             .iter()
+            .filter(|(_, seat)| seat.started)
             .filter_map(|(attempt, seat)| Some((attempt.clone(), *seat, self.open_row(seat.task, attempt)?)))
             .map(|(attempt, seat, row)| (attempt.clone(), seat, with_facts(row, report, &attempt)))
             .collect();
