@@ -8,7 +8,8 @@ use headroom_wire::v1::task::ToExecutor;
 use super::{Core, send};
 use crate::event::{Effect, Now};
 use crate::executors::{Executor, Line, Purpose};
-use crate::policy::{Cause, Place};
+use crate::policy::{Cause, Place, Size, ladder};
+use crate::record::Record;
 use crate::spec;
 use crate::taskset::{State, TaskKey};
 
@@ -101,11 +102,32 @@ impl Core {
                 continue;
             };
             let needs = spec::own_resource(set, stage, task.size.memory());
-            if matches!(task.state, State::Pending { .. }) && !needs.fits(&largest) {
+            if !matches!(task.state, State::Pending { .. }) || needs.fits(&largest) {
+                continue;
+            }
+            if !self.shrink_to_cap(now, key, out) {
                 let sentence = format!("it needs {}", never(&needs, &largest));
                 self.give_up_request(now, Purpose::Own(key), Cause::NeverFits, &sentence, out);
             }
         }
+    }
+
+    /// A size that was decided before the largest node was known, as after a restart, can be beyond every node although the task
+    /// has never had the largest one. Then it gets that.
+    fn shrink_to_cap(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) -> bool {
+        let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else { return false };
+        let (cap, last) = (self.cap(set).task, task.attempts.last());
+        let Some(last) = last.filter(|last| last.profile.memory() < cap && cap < task.size.memory()) else { return false };
+        let profile = if task.size.profile.overhead > last.profile.overhead {
+            ladder::with_overhead_filling(&last.profile, cap)
+        } else {
+            ladder::with_heap_filling(&last.profile, cap)
+        };
+        let why = format!("no container here is as large as {}: {profile} instead", task.size.memory());
+        let size = Size { profile, ..task.size.clone() };
+        self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
+        self.tell_moved(now, key, &why);
+        true
     }
 
     /// Asks for as many shared executors as there is work for, and sends home those without any.
