@@ -54,6 +54,12 @@ pub(super) struct Dialog {
     asked: BTreeMap<RequestId, Ask>,
     /// The asks of the sync under way.
     asking: Vec<Ask>,
+    /// Requests that are told again although nothing has changed, until a sync is answered that acknowledges so much: the resource
+    /// manager counts an end once more when it is acknowledged, until it hears the master's own count with it. What a sync without
+    /// an answer told may or may not have been taken in.
+    owed: BTreeMap<RequestId, u64>,
+    /// What the sync under way acknowledges.
+    acking: u64,
     /// The patch of the end under way.
     last_patch: Option<JobPatch>,
 }
@@ -74,6 +80,8 @@ impl Dialog {
             ever_known: false,
             asked: BTreeMap::new(),
             asking: Vec::new(),
+            owed: BTreeMap::new(),
+            acking: 0,
             last_patch: None,
         }
     }
@@ -111,6 +119,13 @@ impl Dialog {
         self.silent_since = Instant::now();
     }
 
+    /// What it was asked for may not be so any more: everything is told again.
+    fn forget_asked(&mut self) {
+        for request in std::mem::take(&mut self.asked).into_keys() {
+            self.owed.entry(request).or_insert(0);
+        }
+    }
+
     /// No use was made of the last call: later again.
     fn again_later(&mut self) {
         self.waiting = false;
@@ -139,16 +154,19 @@ impl Shell {
     fn say_sync(&mut self, epoch: Epoch, patch: JobPatch) {
         let asks = self.core.asks(&self.dialog.greeting);
         let d = &mut self.dialog;
-        let changed: Vec<Ask> = asks.into_iter().filter(|ask| d.asked.get(&ask.request) != Some(ask)).collect();
+        d.acking = self.core.acknowledged();
+        let news = |ask: &Ask| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
+        let changed: Vec<Ask> = asks.into_iter().filter(news).collect();
         let spent = self.core.spent_requests();
-        let drop: Vec<RequestId> = spent.into_iter().filter(|r| d.asked.contains_key(r)).collect();
-        drop.iter().for_each(|request| {
+        let drop: Vec<RequestId> = spent.into_iter().filter(|r| d.owed.contains_key(r) || d.asked.contains_key(r)).collect();
+        for request in &drop {
             d.asked.remove(request);
-        });
+            d.owed.entry(request.clone()).or_insert(0);
+        }
         let body = MasterSync {
             attempt: d.attempt.clone(),
             epoch,
-            ack: self.core.acknowledged(),
+            ack: d.acking,
             asks: changed.clone(),
             drop,
             release: self.core.releases(),
@@ -187,6 +205,9 @@ impl Shell {
             RmEvent::Update(epoch, update) => {
                 if self.dialog.stage == Stage::Known(epoch) {
                     let what = update.what;
+                    if let UpdateKind::Exited { request, .. } = &what {
+                        self.dialog.owed.insert(request.clone(), update.cursor);
+                    }
                     if !matches!(what, UpdateKind::Alive) {
                         tracing::debug!(cursor = update.cursor, ?what, "update");
                     }
@@ -212,6 +233,7 @@ impl Shell {
         d.answered();
         (d.stage, d.ever_known) = (Stage::Known(epoch), true);
         d.asked.clear();
+        d.owed.values_mut().for_each(|cursor| *cursor = 0); // another life counts its updates anew
         d.next = Instant::now();
         d.link.listen(From { epoch, cursor });
         self.step(Event::Registered { epoch, largest, containers, cursor });
@@ -240,6 +262,8 @@ impl Shell {
             tracing::warn!("the application was killed");
             self.step(Event::Stop);
         }
+        let acked = self.dialog.acking;
+        self.dialog.owed.retain(|_, cursor| *cursor > acked);
         let asking = std::mem::take(&mut self.dialog.asking);
         for ask in asking {
             let verdict = reply.verdicts.iter().find(|v| v.request == ask.request).map(|v| v.verdict.clone());
@@ -269,12 +293,12 @@ impl Shell {
             }
             Some(Code::HR0400 | Code::HR0411 | Code::HR0413 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503) => {
                 tracing::warn!(%error, "the resource manager did not take a sync, trying again");
-                self.dialog.asked.clear();
+                self.dialog.forget_asked();
                 self.dialog.again_later();
             }
             None => {
                 tracing::debug!(%error, "the resource manager does not answer, trying again");
-                self.dialog.asked.clear();
+                self.dialog.forget_asked();
                 self.dialog.again_later();
                 if self.outcome.is_some() && self.dialog.silent_for() > LAST_WORDS {
                     self.dialog.stage = Stage::Over;
