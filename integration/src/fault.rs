@@ -13,6 +13,15 @@ pub enum LastWrite {
     Lost,
 }
 
+/// When a process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// At once.
+    Now,
+    /// While it writes the next time: everything that leaves too early is caught there.
+    InNextWrite,
+}
+
 /// One disturbance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -22,6 +31,8 @@ pub enum Fault {
         down_ms: u64,
         /// The write under way.
         write: LastWrite,
+        /// At which moment of its work.
+        moment: Moment,
     },
     /// A node agent dies and is started again; its containers live on.
     AgentDies {
@@ -52,6 +63,8 @@ pub enum Fault {
         down_ms: u64,
         /// The write under way.
         write: LastWrite,
+        /// At which moment of its work.
+        moment: Moment,
     },
     /// Somebody kills a container's processes.
     ContainerKilled {
@@ -125,6 +138,8 @@ pub struct Shape {
     pub nodes: usize,
     /// Jobs.
     pub jobs: usize,
+    /// Disturbances begin at this time. Milliseconds.
+    pub from_ms: u64,
     /// Disturbances end at this time. Milliseconds.
     pub until_ms: u64,
 }
@@ -135,6 +150,10 @@ fn place(chance: &mut Chance, n: usize) -> usize {
 
 fn write(chance: &mut Chance) -> LastWrite {
     if chance.percent(50) { LastWrite::Kept } else { LastWrite::Lost }
+}
+
+fn moment(chance: &mut Chance) -> Moment {
+    if chance.percent(50) { Moment::Now } else { Moment::InNextWrite }
 }
 
 /// Mostly short; now and then so long that others give up waiting.
@@ -151,7 +170,7 @@ pub fn plan(chance: &mut Chance, shape: Shape) -> Vec<(u64, Fault)> {
     let most = chance.pick(&[0, 2, 5, 12, 25]).unwrap_or(0);
     let mut faults: Vec<(u64, Fault)> = (0..chance.between(0, most))
         .map(|_| {
-            let at = chance.between(100, shape.until_ms);
+            let at = chance.between(shape.from_ms, shape.until_ms);
             (at, any(chance, shape))
         })
         .collect();
@@ -162,11 +181,11 @@ pub fn plan(chance: &mut Chance, shape: Shape) -> Vec<(u64, Fault)> {
 fn any(chance: &mut Chance, shape: Shape) -> Fault {
     let (node, job) = (place(chance, shape.nodes), place(chance, shape.jobs));
     match chance.below(20) {
-        0..=2 => Fault::ManagerDies { down_ms: absence(chance), write: write(chance) },
+        0..=2 => Fault::ManagerDies { down_ms: absence(chance), write: write(chance), moment: moment(chance) },
         3..=4 => Fault::AgentDies { node, down_ms: absence(chance) },
         5 => Fault::HostResets { node, down_ms: absence(chance) },
         6..=7 => Fault::HostCutOff { node, for_ms: absence(chance) },
-        8..=10 => Fault::MasterDies { job, down_ms: absence(chance), write: write(chance) },
+        8..=10 => Fault::MasterDies { job, down_ms: absence(chance), write: write(chance), moment: moment(chance) },
         11..=12 => Fault::ContainerKilled { pick: chance.any() },
         13..=14 => Fault::TaskKilled { pick: chance.any() },
         15..=16 => Fault::LineBreaks { pick: chance.any() },

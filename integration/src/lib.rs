@@ -6,7 +6,11 @@
 
 pub mod clock;
 pub mod cluster;
+pub mod fault;
 pub mod guest;
 pub mod jobs;
+mod oracle;
 pub mod programs;
+pub mod scenario;
 pub mod sweep;
+pub mod world;

@@ -9,6 +9,10 @@ use headroom_types::{Bytes, Cpus, Resource, TaskId};
 use crate::fault::{self, Fault, Shape, Weather};
 use crate::world::chance::Chance;
 
+/// Nodes come before this, and nothing goes wrong. A master keeps the largest node it was told of when it registered, so jobs begin
+/// when all nodes are there. Milliseconds.
+const EVERYBODY_IS_THERE: u64 = 5_000;
+
 /// How a task behaves, whoever runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Habit {
@@ -98,7 +102,7 @@ impl Scenario {
         let count = for_jobs.pick(&[1, 1, 1, 2, 3]).unwrap_or(1);
         let jobs: Vec<Job> = (0..count).map(|n| job(n, &nodes, &mut for_jobs.split())).collect();
         let calm_ms = chance.between(20_000, 120_000);
-        let shape = Shape { nodes: nodes.len(), jobs: jobs.len(), until_ms: calm_ms };
+        let shape = Shape { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
         let faults = fault::plan(&mut chance.split(), shape);
         Scenario { nodes, jobs, weather: Weather::any(&mut chance.split()), faults, calm_ms }
     }
@@ -121,7 +125,8 @@ fn job(n: usize, nodes: &[Resource], chance: &mut Chance) -> Job {
         unreachable!("a scenario with a job that is not right: {told}\n{text}")
     });
     let largest = nodes.iter().map(|n| n.memory).max().unwrap_or_default();
-    let managed = chance.percent(35).then(|| Bytes::from_mib(64));
+    // Two masters on the largest node can each keep the other's largest task waiting for ever, so there is one at most.
+    let managed = (chance.percent(45) && n == 0).then(|| Bytes::from_mib(64));
     let cap = largest.saturating_sub(managed.unwrap_or_default()).saturating_sub(Bytes::from_mib(32));
     let mut habits = BTreeMap::new();
     for stage in &spec.stages {
@@ -129,7 +134,7 @@ fn job(n: usize, nodes: &[Resource], chance: &mut Chance) -> Job {
             habits.insert(TaskId { stage: stage.name.clone(), index }, habit(stage, cap, chance));
         }
     }
-    Job { spec, habits, at_ms: chance.below(10_000), managed }
+    Job { spec, habits, at_ms: chance.between(EVERYBODY_IS_THERE, 15_000), managed }
 }
 
 fn job_file(n: usize, chance: &mut Chance) -> String {

@@ -32,15 +32,16 @@ use diary::Diary;
 use executor::Executor;
 use host::Host;
 use manager::Manager;
-use master::{Client, Process};
+pub(crate) use master::Client;
+use master::Process;
 use wire::Wires;
 
 /// Virtual time 0 on the wall clock.
 pub(crate) const UNIX_AT_ZERO: u64 = 1_700_000_000_000;
 /// A run that is not over by then never ends. Milliseconds after the last disturbance.
-const LONGEST: u64 = 3 * 3_600_000;
+const LONGEST: u64 = 3_600_000;
 /// Nor does one with so many events.
-const MOST_EVENTS: u64 = 400_000;
+const MOST_EVENTS: u64 = 100_000;
 /// After the end of the last application, this long for the last words. Milliseconds.
 const AFTERMATH: u64 = 180_000;
 
@@ -133,7 +134,8 @@ struct World {
 impl World {
     fn new(seed: u64, scenario: Scenario, plant: Plant, diary: Rc<RefCell<Diary>>) -> Self {
         let named = |n: usize| format!("n{n}").parse::<NodeId>().unwrap_or_else(|e| unreachable!("{e}"));
-        let hosts = scenario.nodes.iter().enumerate().map(|(n, offers)| (named(n), Host::new(named(n), offers.clone()))).collect();
+        let hosts =
+            scenario.nodes.iter().enumerate().map(|(n, offers)| (named(n), Host::new(named(n), offers.clone()))).collect();
         let clients = scenario.jobs.iter().map(|job| Client::new(job.clone())).collect();
         let mut world = World {
             now: 0,

@@ -25,16 +25,40 @@ const USUAL_GRACE: Duration = Duration::from_secs(2);
 pub(super) enum Thing {
     Start,
     /// Something may be due.
-    Wake { life: u64 },
-    Heard { life: u64, number: u64, heard: Box<Heard> },
-    Line { life: u64, stream: u64, line: Box<Line> },
-    StreamEnded { life: u64, stream: u64 },
+    Wake {
+        life: u64,
+    },
+    Heard {
+        life: u64,
+        number: u64,
+        heard: Box<Heard>,
+    },
+    Line {
+        life: u64,
+        stream: u64,
+        line: Box<Line>,
+    },
+    StreamEnded {
+        life: u64,
+        stream: u64,
+    },
     /// The agent has something done.
-    Job { life: u64, id: ContainerId, job: Job },
+    Job {
+        life: u64,
+        id: ContainerId,
+        job: Job,
+    },
     /// Something happened to a container.
-    Fact { life: u64, id: ContainerId, event: Box<container::Event> },
+    Fact {
+        life: u64,
+        id: ContainerId,
+        event: Box<container::Event>,
+    },
     /// A report reached a resource manager that was never told; see [`Plant::EndForgotten`].
-    Vanishes { life: u64, id: ContainerId },
+    Vanishes {
+        life: u64,
+        id: ContainerId,
+    },
 }
 
 /// Work of the agent that takes time.
@@ -131,6 +155,10 @@ impl World {
         match thing {
             Thing::Start => {}
             Thing::Wake { life } if life == current => {
+                // An earlier moment has taken its place.
+                if host.wake != Some(self.now) {
+                    return;
+                }
                 host.wake = None;
                 self.agent_steps(node, agent::Event::Time);
             }
@@ -300,7 +328,10 @@ impl World {
         cell.end = Some(how);
         self.note(|| format!("{id} on {node} ends: {how:?}"));
         self.program_gone(id);
-        self.later(after, Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event: Box::new(container::Event::Ended) }));
+        self.later(
+            after,
+            Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event: Box::new(container::Event::Ended) }),
+        );
     }
 
     fn agent_collects(&mut self, node: &NodeId, id: &ContainerId, end: &End) {

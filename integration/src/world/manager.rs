@@ -8,7 +8,7 @@ use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use super::disk::Disk;
 use super::wire::{Caller, Heard, Line, Reader};
 use super::{Thing as Any, UNIX_AT_ZERO, World};
-use crate::fault::LastWrite;
+use crate::fault::{Fault, LastWrite};
 use crate::scenario::Plant;
 
 /// Inputs in one batch.
@@ -17,11 +17,19 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub(super) enum Thing {
     Start,
-    Call { caller: Caller, number: u64, input: Box<Input> },
+    Call {
+        caller: Caller,
+        number: u64,
+        input: Box<Input>,
+    },
     /// A batch is on disk.
-    Durable { life: u64 },
+    Durable {
+        life: u64,
+    },
     /// A deadline of the core is due.
-    Due { life: u64 },
+    Due {
+        life: u64,
+    },
 }
 
 /// What the daemon takes in.
@@ -48,6 +56,8 @@ pub(super) struct Manager {
     nodes: BTreeMap<NodeId, u64>,
     apps: BTreeMap<AppId, u64>,
     due: Option<Tick>,
+    /// What strikes it in its next write.
+    pub(super) doom: Option<Fault>,
 }
 
 impl Manager {
@@ -178,6 +188,9 @@ impl World {
         if saves {
             self.manager.writing = true;
             let takes = self.chance.between(0, 8);
+            if let Some(doom) = self.manager.doom.take().filter(|_| !self.is_calm()) {
+                self.later(takes / 2, Any::Strike(doom));
+            }
             if self.plant == Plant::AnswersBeforeWrite {
                 self.manager_answers_too_early();
             }
@@ -273,7 +286,9 @@ impl World {
                     if let (Heard::Listening, false) = (&heard, caller == Caller::Nobody) {
                         let wants = cluster.desired(&node);
                         self.open_stream(stream, Reader::Host(node.clone(), life));
-                        self.manager.nodes.insert(node, stream);
+                        if let Some(before) = self.manager.nodes.insert(node, stream) {
+                            self.break_stream(before, false);
+                        }
                         self.send_line(stream, Line::Desired { epoch, full: true, wants });
                     }
                     self.reply(caller, number, heard);
@@ -283,7 +298,9 @@ impl World {
                     let heard = match missed {
                         Ok(updates) if caller != Caller::Nobody => {
                             self.open_stream(stream, Reader::Process(pid));
-                            self.manager.apps.insert(app, stream);
+                            if let Some(before) = self.manager.apps.insert(app, stream) {
+                                self.break_stream(before, false);
+                            }
                             self.send_line(stream, Line::Updates { epoch, updates });
                             Heard::Listening
                         }

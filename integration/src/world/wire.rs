@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::{Answer, Refusal, Update, Want};
+use headroom_rm_core::{Answer, Call, Refusal, Update, Want};
 use headroom_types::{ContainerId, Epoch, NodeId};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 
@@ -111,8 +111,11 @@ impl World {
         if self.is_cut(node.as_ref()) || self.is_lost() {
             return number;
         }
+        // A registration of a node that arrives after a later one would be taken for the node's present state: messages carry no
+        // number of their own, so that is left out here.
+        let registration = matches!(&input, Input::Call(call) if matches!(**call, Call::RegisterNode { .. }));
         let twice = self.scenario.weather.twice;
-        if !self.is_calm() && self.chance.per_mille(twice) {
+        if !registration && !self.is_calm() && self.chance.per_mille(twice) {
             let again = there + self.chance.between(1, 4_000);
             let input = input.clone();
             self.later(again, Thing::Manager(manager::Thing::Call { caller: Caller::Nobody, number: 0, input: Box::new(input) }));
@@ -191,7 +194,7 @@ impl World {
         self.wires.connections.insert(number, connection);
         number
     }
-    pub(super) fn to_master(&mut self, line: u64, message: FromExecutor) {
+    pub(super) fn say_to_master(&mut self, line: u64, message: FromExecutor) {
         let delay = self.delay();
         let Some(c) = self.wires.connections.get_mut(&line) else { return };
         let at = (self.now + delay).max(c.up_ready);
@@ -199,7 +202,7 @@ impl World {
         let (pid, container) = (c.pid, c.container.clone());
         self.at(at, Thing::Process(pid, master::Thing::Said { line, container, message: Box::new(message) }));
     }
-    pub(super) fn to_executor(&mut self, line: u64, message: ToExecutor) {
+    pub(super) fn say_to_executor(&mut self, line: u64, message: ToExecutor) {
         let delay = self.delay();
         let Some(c) = self.wires.connections.get_mut(&line) else { return };
         let at = (self.now + delay).max(c.down_ready);

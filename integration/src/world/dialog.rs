@@ -1,0 +1,453 @@
+//! A master's conversation with the resource manager, as its shell leads it: one call at a time, and a stream of updates that is
+//! read on from its cursor.
+
+use std::collections::BTreeMap;
+
+use headroom_appmaster::event::Event;
+use headroom_client::retry::Backoff;
+use headroom_rm_core::{Answer, Call, Refusal, Sync, Verdict};
+use headroom_types::{AttemptId, Epoch, RequestId};
+use headroom_wire::v1::am::{Ask, UpdateKind};
+use headroom_wire::v1::job::JobPatch;
+
+use super::manager::Input;
+use super::master::outcome_of;
+use super::wire::{Caller, Heard, Line};
+use super::{World, convert};
+
+/// The usual time between two syncs. Milliseconds.
+const HEARTBEAT: u64 = 1_000;
+/// News of the job is told no more often than this. Milliseconds.
+const NEWS: u64 = 200;
+/// The end is told for this long. Milliseconds.
+const LAST_WORDS: u64 = 60_000;
+/// A resource manager that never answered is waited for this long. Milliseconds.
+const FIRST_ANSWER: u64 = 30_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Registering,
+    Known(Epoch),
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Register,
+    Sync,
+    Finish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    /// Nobody reads.
+    None,
+    Closed {
+        retry_at: u64,
+    },
+    Opening {
+        number: u64,
+        stream: u64,
+    },
+    Open {
+        stream: u64,
+    },
+    /// It belongs to an earlier life; a registration will say from where to read.
+    Stale,
+}
+
+/// The conversation.
+#[derive(Debug)]
+pub(super) struct Dialog {
+    attempt: AttemptId,
+    stage: Stage,
+    waiting: Option<(u64, Said)>,
+    next: u64,
+    backoff: Backoff,
+    last_sync: Option<u64>,
+    silent_since: u64,
+    ever_known: bool,
+    asked: BTreeMap<RequestId, Ask>,
+    asking: Vec<Ask>,
+    owed: BTreeMap<RequestId, u64>,
+    acking: u64,
+    patch: Option<JobPatch>,
+    from: (Epoch, u64),
+    stream: Stream,
+    stream_backoff: Backoff,
+}
+
+impl Dialog {
+    pub(super) fn new(attempt: AttemptId, now: u64) -> Self {
+        use std::time::Duration;
+        Dialog {
+            attempt,
+            stage: Stage::Registering,
+            waiting: None,
+            next: now,
+            backoff: Backoff::usual(),
+            last_sync: None,
+            silent_since: now,
+            ever_known: false,
+            asked: BTreeMap::new(),
+            asking: Vec::new(),
+            owed: BTreeMap::new(),
+            acking: 0,
+            patch: None,
+            from: (Epoch(0), 0),
+            stream: Stream::None,
+            stream_backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
+        }
+    }
+    pub(super) fn hurry(&mut self, now: u64) {
+        self.next = now;
+    }
+    pub(super) fn has_news(&mut self, now: u64) {
+        let soon = self.last_sync.map_or(now, |at| at + NEWS);
+        self.next = self.next.min(soon);
+    }
+    /// When something is to be said or opened.
+    pub(super) fn due(&self) -> Option<u64> {
+        let speak = (self.waiting.is_none() && self.stage != Stage::Over).then_some(self.next);
+        let open = match self.stream {
+            Stream::Closed { retry_at } => Some(retry_at),
+            Stream::None | Stream::Opening { .. } | Stream::Open { .. } | Stream::Stale => None,
+        };
+        speak.into_iter().chain(open).min()
+    }
+    fn forget_asked(&mut self) {
+        for request in std::mem::take(&mut self.asked).into_keys() {
+            self.owed.entry(request).or_insert(0);
+        }
+    }
+    fn again_later(&mut self, now: u64) {
+        self.waiting = None;
+        self.next = now + millis(self.backoff.wait());
+    }
+}
+
+fn millis(wait: std::time::Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(0)
+}
+
+impl World {
+    pub(super) fn dialog_registers(&mut self, pid: u64) {
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        p.dialog.stage = Stage::Registering;
+        let (attempt, url) = (p.dialog.attempt.clone(), Some(p.url.clone()));
+        let number = self.call(Caller::Process(pid), Input::Call(Box::new(Call::RegisterMaster { attempt, url })));
+        self.dialog_waits_for(pid, number, Said::Register);
+    }
+
+    fn dialog_waits_for(&mut self, pid: u64, number: u64, said: Said) {
+        if let Some(p) = self.processes.get_mut(&pid) {
+            p.dialog.waiting = Some((number, said));
+        }
+    }
+
+    /// Time has come to speak or to listen, perhaps.
+    pub(super) fn dialog_wakes(&mut self, pid: u64) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        if let Stream::Closed { retry_at } = p.dialog.stream
+            && retry_at <= now
+        {
+            self.dialog_listens(pid);
+        }
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        if p.dialog.waiting.is_some() || p.dialog.next > now {
+            return;
+        }
+        match p.dialog.stage {
+            Stage::Registering => self.dialog_registers(pid),
+            Stage::Known(epoch) => {
+                let patch = p.core.take_patch();
+                let last = p.outcome.is_some() && !p.core.has_news();
+                p.dialog.patch = Some(patch);
+                if last { self.dialog_ends(pid) } else { self.dialog_syncs(pid, epoch) }
+            }
+            Stage::Over => {}
+        }
+    }
+
+    fn dialog_syncs(&mut self, pid: u64, epoch: Epoch) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let asks = p.core.asks(&p.greeting);
+        let d = &mut p.dialog;
+        d.acking = p.core.acknowledged();
+        let news = |ask: &Ask| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
+        let changed: Vec<Ask> = asks.into_iter().filter(news).collect();
+        let spent = p.core.spent_requests();
+        let withdraw: Vec<RequestId> = spent.into_iter().filter(|r| d.owed.contains_key(r) || d.asked.contains_key(r)).collect();
+        withdraw.iter().for_each(|request| {
+            d.owed.entry(request.clone()).or_insert(0);
+        });
+        withdraw.iter().for_each(|request| {
+            d.asked.remove(request);
+        });
+        changed.iter().for_each(|ask| self.oracle.asked(&p.greeting.token, &ask.request, ask.count));
+        let sync = Sync {
+            attempt: d.attempt.clone(),
+            epoch,
+            ack: d.acking,
+            asks: changed.iter().cloned().map(convert::ask).collect(),
+            withdraw,
+            release: p.core.releases(),
+        };
+        d.asking = changed;
+        d.last_sync = Some(now);
+        d.next = now + HEARTBEAT;
+        let number = self.call(Caller::Process(pid), Input::Call(Box::new(Call::Sync(Box::new(sync)))));
+        self.dialog_waits_for(pid, number, Said::Sync);
+    }
+
+    fn dialog_ends(&mut self, pid: u64) {
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let Some(outcome) = p.outcome.clone() else { return };
+        let attempt = p.dialog.attempt.clone();
+        let call = Call::Finish { attempt, outcome: outcome_of(&outcome), diagnostics: outcome.diagnostics };
+        let number = self.call(Caller::Process(pid), Input::Call(Box::new(call)));
+        self.dialog_waits_for(pid, number, Said::Finish);
+    }
+
+    pub(super) fn dialog_hears(&mut self, pid: u64, number: u64, heard: Heard) {
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        if let Stream::Opening { number: waited, stream } = p.dialog.stream
+            && waited == number
+        {
+            return self.dialog_stream_answered(pid, stream, heard);
+        }
+        let Some((_, said)) = p.dialog.waiting.filter(|(waited, _)| *waited == number) else { return };
+        match said {
+            Said::Register => self.dialog_registered(pid, heard),
+            Said::Sync => self.dialog_synced(pid, heard),
+            Said::Finish => self.dialog_finished(pid, heard),
+        }
+        if self.processes.get(&pid).is_some_and(|p| p.dialog.stage == Stage::Over) {
+            self.process_leaves(pid, 0);
+        }
+    }
+
+    fn dialog_registered(&mut self, pid: u64, heard: Heard) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let d = &mut p.dialog;
+        match heard {
+            Heard::Answer(answer, epoch) => {
+                let Answer::Master { largest, containers, cursor } = *answer else { return };
+                (d.waiting, d.silent_since, d.ever_known) = (None, now, true);
+                d.backoff.reset();
+                d.stage = Stage::Known(epoch);
+                d.asked.clear();
+                d.owed.values_mut().for_each(|cursor| *cursor = 0);
+                d.next = now;
+                d.from = (epoch, cursor);
+                d.stream = Stream::Closed { retry_at: now };
+                let containers = containers.into_iter().map(convert::granted).collect();
+                self.core_steps(pid, Event::Registered { epoch, largest, containers, cursor });
+            }
+            Heard::Refused(refusal) if !may_try_again(&refusal) => {
+                let words = format!("master process {pid} is refused: {refusal}");
+                self.diary.borrow_mut().note(now, &words);
+                self.process_leaves(pid, 1);
+            }
+            Heard::Lost if !d.ever_known && now > d.silent_since + FIRST_ANSWER => self.process_leaves(pid, 6),
+            Heard::Refused(_) | Heard::Listening | Heard::TooOld | Heard::Lost => d.again_later(now),
+        }
+    }
+
+    fn dialog_synced(&mut self, pid: u64, heard: Heard) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let d = &mut p.dialog;
+        let patch = d.patch.take();
+        let Heard::Answer(answer, _) = heard else {
+            if let Some(patch) = patch {
+                p.core.put_back(patch);
+            }
+            return self.dialog_sync_failed(pid, &heard);
+        };
+        let Answer::Synced { verdicts, stop } = *answer else { return };
+        (d.waiting, d.silent_since) = (None, now);
+        d.backoff.reset();
+        if d.stage == Stage::Registering {
+            return self.dialog_registers(pid);
+        }
+        let acked = d.acking;
+        d.owed.retain(|_, cursor| *cursor > acked);
+        let asking = std::mem::take(&mut d.asking);
+        if stop && p.outcome.is_none() {
+            self.core_steps(pid, Event::Stop);
+        }
+        for ask in asking {
+            let verdict = verdicts.iter().find(|(request, _)| *request == ask.request).map(|(_, v)| v.clone());
+            match verdict {
+                Some(Verdict::Never { sentence, largest }) => {
+                    self.core_steps(pid, Event::Refused { request: ask.request, sentence, largest });
+                }
+                Some(Verdict::Fits | Verdict::Waits { .. }) | None => {
+                    if let Some(p) = self.processes.get_mut(&pid) {
+                        p.dialog.asked.insert(ask.request.clone(), ask);
+                    }
+                }
+            }
+        }
+    }
+
+    fn dialog_sync_failed(&mut self, pid: u64, heard: &Heard) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let d = &mut p.dialog;
+        d.asking.clear();
+        match heard {
+            Heard::Refused(refusal) if is_another_life(refusal) => return self.dialog_registers(pid),
+            Heard::Refused(refusal) if !may_try_again(refusal) => {
+                self.core_steps(pid, Event::Stop);
+                if let Some(p) = self.processes.get_mut(&pid) {
+                    p.dialog.stage = Stage::Over;
+                }
+                return;
+            }
+            Heard::Refused(_) | Heard::Answer(..) | Heard::Listening | Heard::TooOld => {
+                d.forget_asked();
+                d.again_later(now);
+            }
+            Heard::Lost => {
+                d.forget_asked();
+                d.again_later(now);
+                if p.outcome.is_some() && now > d.silent_since + LAST_WORDS {
+                    d.stage = Stage::Over;
+                }
+            }
+        }
+        if d.stage == Stage::Registering {
+            self.dialog_registers(pid);
+        }
+    }
+
+    fn dialog_finished(&mut self, pid: u64, heard: Heard) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let d = &mut p.dialog;
+        if let Heard::Answer(..) = heard {
+            d.stage = Stage::Over;
+            return;
+        }
+        if let Some(patch) = d.patch.take() {
+            p.core.put_back(patch);
+        }
+        match heard {
+            Heard::Refused(refusal) if is_another_life(&refusal) => self.dialog_registers(pid),
+            Heard::Refused(refusal) if !may_try_again(&refusal) => d.stage = Stage::Over,
+            Heard::Answer(..) | Heard::Refused(_) | Heard::Listening | Heard::TooOld | Heard::Lost => {
+                if now > d.silent_since + LAST_WORDS {
+                    d.stage = Stage::Over;
+                } else {
+                    d.again_later(now);
+                }
+            }
+        }
+    }
+
+    fn dialog_listens(&mut self, pid: u64) {
+        let Some(p) = self.processes.get(&pid) else { return };
+        let (app, (epoch, cursor)) = (p.app.clone(), p.dialog.from);
+        let stream = self.number();
+        let number = self.call(Caller::Process(pid), Input::WatchApp { app, epoch, cursor, stream, pid });
+        if let Some(p) = self.processes.get_mut(&pid) {
+            p.dialog.stream = Stream::Opening { number, stream };
+        }
+    }
+
+    fn dialog_stream_answered(&mut self, pid: u64, stream: u64, heard: Heard) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let d = &mut p.dialog;
+        let stale = match heard {
+            Heard::Listening => {
+                d.stream = Stream::Open { stream };
+                return;
+            }
+            Heard::TooOld => true,
+            Heard::Refused(refusal) => is_another_life(&refusal),
+            Heard::Answer(..) | Heard::Lost => false,
+        };
+        if !stale {
+            d.stream = Stream::Closed { retry_at: now + millis(d.stream_backoff.wait()) };
+            return;
+        }
+        d.stream = Stream::Stale;
+        let (epoch, _) = d.from;
+        if d.stage == Stage::Known(epoch) {
+            if d.waiting.is_none() {
+                self.dialog_registers(pid);
+            } else {
+                d.stage = Stage::Registering;
+            }
+        }
+    }
+
+    pub(super) fn dialog_line(&mut self, pid: u64, number: u64, line: Line) {
+        let open = self.is_open(number);
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let mine = match p.dialog.stream {
+            Stream::Open { stream } | Stream::Opening { stream, .. } => stream == number,
+            Stream::None | Stream::Closed { .. } | Stream::Stale => false,
+        };
+        let Line::Updates { epoch, updates } = line else { return };
+        if !mine || !open {
+            return;
+        }
+        p.dialog.stream = Stream::Open { stream: number };
+        p.dialog.stream_backoff.reset();
+        for update in updates {
+            let Some(p) = self.processes.get_mut(&pid) else { return };
+            p.dialog.from.1 = p.dialog.from.1.max(update.cursor);
+            if p.dialog.stage == Stage::Known(epoch) {
+                let what = convert::update(update.what);
+                if let UpdateKind::Exited { request, .. } = &what {
+                    p.dialog.owed.insert(request.clone(), update.cursor);
+                }
+                self.core_steps(pid, Event::Update { cursor: update.cursor, what });
+            }
+        }
+    }
+
+    pub(super) fn dialog_stream_ended(&mut self, pid: u64, number: u64) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let d = &mut p.dialog;
+        let mine = match d.stream {
+            Stream::Open { stream } | Stream::Opening { stream, .. } => stream == number,
+            Stream::None | Stream::Closed { .. } | Stream::Stale => false,
+        };
+        if mine {
+            d.stream = Stream::Closed { retry_at: now + millis(d.stream_backoff.wait()) };
+        }
+    }
+}
+
+/// HR0410: register again.
+fn is_another_life(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => true,
+        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::StaleAttempt { .. } => {
+            false
+        }
+        Refusal::Recovering(_) | Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => false,
+        Refusal::NeverFits { .. } | Refusal::TooMany { .. } => false,
+    }
+}
+
+/// Codes that may go away by themselves.
+fn may_try_again(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Recovering(_) | Refusal::TooMany { .. } => true,
+        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => false,
+        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::StaleAttempt { .. } => {
+            false
+        }
+        Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } => false,
+    }
+}

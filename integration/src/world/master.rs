@@ -1,0 +1,498 @@
+//! A master's daemon around its real core, and the people who submit jobs and start masters again.
+//!
+//! A journal outlives its master: an unmanaged one's lies with whoever started it, a managed one's on its node.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use headroom_appmaster::event::{Effect, Ending, Event, Hello, Now, Outcome};
+use headroom_appmaster::record::{self, Begin, Record};
+use headroom_appmaster::spec::Greeting;
+use headroom_appmaster::{Core, Setup};
+use headroom_rm_core::{self as rm, Answer, Call, RunOrder};
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, Tick};
+use headroom_wire::v1::task::FromExecutor;
+
+use super::dialog::Dialog;
+use super::host::Ended;
+use super::manager::Input;
+use super::wire::{Caller, Heard, Line};
+use super::{Thing as Any, World};
+use crate::fault::{Fault, LastWrite};
+use crate::scenario::{Job, Plant};
+
+#[derive(Debug)]
+pub(super) enum ClientThing {
+    Submit,
+    Heard {
+        number: u64,
+        heard: Box<Heard>,
+    },
+    /// Somebody starts an unmanaged master.
+    Master,
+    Kill,
+}
+
+#[derive(Debug)]
+pub(super) enum Thing {
+    Heard { number: u64, heard: Box<Heard> },
+    Line { stream: u64, line: Box<Line> },
+    StreamEnded { stream: u64 },
+    Said { line: u64, container: ContainerId, message: Box<FromExecutor> },
+    LineDown { line: u64, container: ContainerId },
+    Wake,
+    Durable,
+}
+
+/// What a master has written down.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Journal {
+    /// Its secret, and its name in the oracle's books.
+    pub(crate) token: String,
+    pub(crate) records: Vec<Record>,
+}
+
+/// Who wants a job done.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) job: Job,
+    pub(crate) app: Option<AppId>,
+    /// A user has ended it.
+    pub(crate) killed: bool,
+    call: Option<(u64, Asked)>,
+    /// By node; `None` for an unmanaged master's.
+    pub(crate) journals: BTreeMap<Option<NodeId>, Journal>,
+    /// How the last master that left by itself saw the end.
+    pub(crate) outcome: Option<Outcome>,
+    left: bool,
+    /// What strikes its master in its next write.
+    pub(super) doom: Option<Fault>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Submit,
+    Kill,
+}
+
+impl Client {
+    pub(super) fn new(job: Job) -> Self {
+        Client { job, app: None, killed: false, call: None, journals: BTreeMap::new(), outcome: None, left: false, doom: None }
+    }
+}
+
+/// One run of a master.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) job: usize,
+    pub(super) app: AppId,
+    /// Where it runs; `None` with whoever started it.
+    pub(super) node: Option<NodeId>,
+    pub(super) container: Option<ContainerId>,
+    pub(super) url: String,
+    pub(super) core: Core,
+    pub(super) greeting: Greeting,
+    started: u64,
+    writing: bool,
+    inbox: VecDeque<Thing>,
+    pub(super) effects: Vec<Effect>,
+    lines: BTreeMap<ContainerId, u64>,
+    pub(super) dialog: Dialog,
+    pub(super) outcome: Option<Outcome>,
+    wake: Option<u64>,
+}
+
+impl World {
+    pub(super) fn client_thing(&mut self, job: usize, thing: ClientThing) {
+        let Some(client) = self.clients.get_mut(job) else { return };
+        match thing {
+            ClientThing::Submit => {
+                let call = Call::Submit(Box::new(submission(&client.job)));
+                let number = self.call(Caller::Client(job), Input::Call(Box::new(call)));
+                self.clients[job].call = Some((number, Asked::Submit));
+            }
+            ClientThing::Kill => {
+                let Some(app) = client.app.clone() else { return };
+                client.killed = true;
+                let call = Call::Kill { app, reason: None };
+                let number = self.call(Caller::Client(job), Input::Call(Box::new(call)));
+                self.clients[job].call = Some((number, Asked::Kill));
+            }
+            ClientThing::Heard { number, heard } => match client.call {
+                Some((waited, asked)) if waited == number => self.client_hears(job, asked, *heard),
+                Some(_) | None => {}
+            },
+            ClientThing::Master => {
+                let running = self.processes.values().any(|p| p.job == job);
+                let client = &self.clients[job];
+                if let (Some(app), false, false) = (client.app.clone(), running, client.left) {
+                    let attempt = AttemptId { app, attempt: 1 };
+                    self.process_starts(job, attempt, None, None);
+                }
+            }
+        }
+    }
+
+    fn client_hears(&mut self, job: usize, asked: Asked, heard: Heard) {
+        let client = &mut self.clients[job];
+        client.call = None;
+        let again = match asked {
+            Asked::Submit => ClientThing::Submit,
+            Asked::Kill => ClientThing::Kill,
+        };
+        match heard {
+            Heard::Answer(answer, _) => {
+                if let Answer::Submitted { app, .. } = *answer {
+                    self.oracle.accepted(&app);
+                    client.app = Some(app);
+                    if client.job.managed.is_none() {
+                        self.later(20, Any::Client(job, ClientThing::Master));
+                    }
+                }
+            }
+            Heard::Lost => self.later(200, Any::Client(job, again)),
+            // A managed master that fits no node that is there: somebody tries again.
+            Heard::Refused(_) if asked == Asked::Submit => self.later(1_000, Any::Client(job, again)),
+            Heard::Refused(_) | Heard::Listening | Heard::TooOld => {}
+        }
+    }
+
+    pub(super) fn managed_master_starts(&mut self, node: &NodeId, id: &ContainerId, order: &RunOrder) {
+        let job = self.clients.iter().position(|c| c.job.spec.name == *id.app.name());
+        let attempt = order.launch.env.get("HEADROOM_ATTEMPT").and_then(|a| a.parse().ok());
+        if let (Some(job), Some(attempt)) = (job, attempt) {
+            let attempt = AttemptId { app: id.app.clone(), attempt };
+            self.process_starts(job, attempt, Some(node.clone()), Some(id.clone()));
+        }
+    }
+
+    fn process_starts(&mut self, job: usize, attempt: AttemptId, node: Option<NodeId>, container: Option<ContainerId>) {
+        let pid = self.number();
+        let url = match &node {
+            None => format!("tcp://job{job}:1"),
+            Some(node) => format!("tcp://{node}:{pid}"),
+        };
+        let client = &mut self.clients[job];
+        let spec = client.job.spec.clone();
+        let journal = client.journals.entry(node.clone()).or_default();
+        let master_memory = client.job.managed.unwrap_or(Bytes::ZERO);
+        let setup = Setup { base_dir: None, master_memory };
+        let core = if journal.records.is_empty() {
+            journal.token = format!("j{pid}");
+            let (app, token) = (attempt.app.to_string(), journal.token.clone());
+            let begin = Begin { version: record::VERSION, job: record::fingerprint(&spec), app, token, port: 1 };
+            journal.records.push(Record::Begin(begin));
+            Core::new(spec, setup)
+        } else {
+            Core::replay(spec, setup, &reread(&journal.records))
+        };
+        core.assert_invariants();
+        self.oracle.master_begins(&journal.token, job);
+        let greeting = Greeting { master_url: url.clone(), token: journal.token.clone() };
+        let records = journal.records.len();
+        self.note(|| format!("master {attempt} starts as process {pid} on {node:?}, {records} records"));
+        let process = Process {
+            job,
+            app: attempt.app.clone(),
+            node,
+            container,
+            url,
+            outcome: core.outcome().cloned(),
+            core,
+            greeting,
+            started: self.now,
+            writing: false,
+            inbox: VecDeque::new(),
+            effects: Vec::new(),
+            lines: BTreeMap::new(),
+            dialog: Dialog::new(attempt, self.now),
+            wake: None,
+        };
+        self.processes.insert(pid, process);
+        self.dialog_registers(pid);
+        self.process_waits(pid);
+    }
+
+    /// A master ends by itself.
+    pub(super) fn process_leaves(&mut self, pid: u64, code: i32) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        self.note(|| format!("master process {pid} leaves: {:?}", process.outcome));
+        for line in process.lines.values() {
+            self.close_connection(*line);
+        }
+        let others = self.connections_of(|c| c.pid == pid);
+        others.into_iter().filter(|l| !process.lines.values().any(|m| m == l)).for_each(|l| self.break_connection(l, false));
+        let client = &mut self.clients[process.job];
+        client.left = process.container.is_none();
+        client.outcome = process.outcome;
+        if let (Some(node), Some(container)) = (process.node, process.container) {
+            self.cell_ends(&node, &container, Ended::Code(code));
+        }
+    }
+
+    /// A master dies.
+    pub(super) fn process_dies(&mut self, pid: u64, write: LastWrite) {
+        let Some(mut process) = self.processes.remove(&pid) else { return };
+        self.note(|| format!("master process {pid} dies"));
+        if write == LastWrite::Kept && process.writing {
+            self.process_writes(&mut process);
+        }
+        // The kernel still delivers what was sent.
+        for line in self.connections_of(|c| c.pid == pid) {
+            self.close_connection(line);
+        }
+    }
+
+    pub(super) fn managed_master_gone(&mut self, container: &ContainerId) {
+        let found = self.processes.iter().find(|(_, p)| p.container.as_ref() == Some(container)).map(|(pid, _)| *pid);
+        if let Some(pid) = found {
+            self.process_dies(pid, LastWrite::Kept);
+        }
+    }
+
+    /// SIGTERM for a managed master: it leaves the job to the next run.
+    pub(super) fn managed_master_leaves(&mut self, container: &ContainerId) -> bool {
+        let found = self.processes.iter().find(|(_, p)| p.container.as_ref() == Some(container)).map(|(pid, _)| *pid);
+        if let Some(pid) = found {
+            self.process_leaves(pid, 0);
+        }
+        found.is_some()
+    }
+
+    pub(super) fn process_thing(&mut self, pid: u64, thing: Thing) {
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        if matches!(thing, Thing::Wake) {
+            // An earlier moment has taken its place.
+            if p.wake != Some(self.now) {
+                return;
+            }
+            p.wake = None;
+        }
+        if p.writing && !matches!(thing, Thing::Durable) {
+            if !matches!(thing, Thing::Wake) {
+                p.inbox.push_back(thing);
+            }
+            return;
+        }
+        self.process_takes(pid, thing);
+        self.process_carries_out(pid);
+        while let Some(next) = self.processes.get_mut(&pid).filter(|p| !p.writing).and_then(|p| p.inbox.pop_front()) {
+            self.process_takes(pid, next);
+            self.process_carries_out(pid);
+        }
+        self.process_waits(pid);
+    }
+
+    fn process_takes(&mut self, pid: u64, thing: Thing) {
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        match thing {
+            Thing::Durable => {
+                p.writing = false;
+                self.process_written(pid);
+            }
+            Thing::Wake => {
+                let now = self.now - p.started;
+                if p.core.next_timer().is_some_and(|t| t.0 <= now) {
+                    self.core_steps(pid, Event::Timer);
+                    self.timer_has_moved(pid);
+                }
+                self.dialog_wakes(pid);
+            }
+            Thing::Heard { number, heard } => self.dialog_hears(pid, number, *heard),
+            Thing::Line { stream, line } => self.dialog_line(pid, stream, *line),
+            Thing::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
+            Thing::Said { line, container, message } => self.process_hears(pid, line, container, *message),
+            Thing::LineDown { line, container } => {
+                if p.lines.get(&container) == Some(&line) {
+                    p.lines.remove(&container);
+                    self.core_steps(pid, Event::LineDown { container });
+                }
+            }
+        }
+    }
+
+    fn process_hears(&mut self, pid: u64, line: u64, container: ContainerId, message: FromExecutor) {
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        if !self.wires.connections.contains_key(&line) {
+            return;
+        }
+        match message {
+            FromExecutor::Hello { container, token, slots, running, unacked, .. } => {
+                if token != p.greeting.token || container.app != p.app {
+                    return self.break_connection(line, false);
+                }
+                p.lines.insert(container.clone(), line);
+                self.core_steps(pid, Event::Hello(Hello { container, slots, running, unacked }));
+            }
+            FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Ended { .. } | FromExecutor::Alive
+                if p.lines.get(&container) != Some(&line) => {}
+            FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, Event::Started { container, attempt }),
+            FromExecutor::Usage { tasks } => self.core_steps(pid, Event::Usage { container, tasks }),
+            FromExecutor::Ended { report } => self.core_steps(pid, Event::Ended { container, report }),
+            FromExecutor::Alive => {}
+        }
+    }
+
+    pub(super) fn core_steps(&mut self, pid: u64, event: Event) {
+        let unix = self.wall();
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let words = format!("process {pid} takes {}", event_words(&event));
+        self.diary.borrow_mut().note(self.now, &words);
+        match &event {
+            Event::Registered { largest, .. } | Event::Refused { largest, .. } => {
+                self.oracle.told_largest(&p.greeting.token, largest.memory);
+            }
+            Event::Update { .. } | Event::Hello(_) | Event::Started { .. } | Event::Usage { .. } | Event::Ended { .. } => {}
+            Event::LineDown { .. } | Event::Stop | Event::Timer => {}
+        }
+        let now = Now { tick: Tick(self.now - p.started), unix };
+        p.core.step(now, event, &mut p.effects);
+        p.core.assert_invariants();
+    }
+
+    /// A deadline that is still due after it was told would be told again and again, without end.
+    fn timer_has_moved(&mut self, pid: u64) {
+        let Some(p) = self.processes.get(&pid) else { return };
+        let now = Tick(self.now - p.started);
+        if let Some(due) = p.core.next_timer().filter(|due| *due <= now) {
+            let (app, fleet) = (&p.app, p.core.fleet());
+            let requests: Vec<String> =
+                fleet.requests.iter().map(|(id, r)| format!("{id} wants {} holds {:?}", r.wanted, r.hold_until)).collect();
+            let lines: Vec<String> =
+                fleet.executors.iter().map(|(id, e)| format!("{id} {:?} {:?}", e.line, e.reserved)).collect();
+            self.oracle.fail(format!("{app} spins: {due:?} is due at {now:?} for ever; {requests:?} {lines:?}"));
+        }
+    }
+
+    /// Records first; when they are on disk, everything else.
+    fn process_carries_out(&mut self, pid: u64) {
+        let plant = self.plant;
+        let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else { return };
+        if p.effects.iter().any(|e| matches!(e, Effect::Record(_))) {
+            p.writing = true;
+            if plant == Plant::StartsBeforeJournal {
+                self.process_sends(pid);
+            }
+            let takes = self.chance.between(0, 5);
+            let job = self.processes.get(&pid).map(|p| p.job);
+            let doom = job.and_then(|job| self.clients[job].doom.take());
+            if let Some(doom) = doom.filter(|_| !self.is_calm()) {
+                self.later(takes / 2, Any::Strike(doom));
+            }
+            return self.later(takes, Any::Process(pid, Thing::Durable));
+        }
+        self.process_sends(pid);
+    }
+
+    fn process_written(&mut self, pid: u64) {
+        if let Some(mut process) = self.processes.remove(&pid) {
+            self.process_writes(&mut process);
+            self.processes.insert(pid, process);
+        }
+        self.process_sends(pid);
+    }
+
+    fn process_writes(&mut self, process: &mut Process) {
+        let journal = self.clients[process.job].journals.entry(process.node.clone()).or_default();
+        for effect in &process.effects {
+            if let Effect::Record(record) = effect {
+                self.oracle.recorded(&journal.token, record);
+                journal.records.push((**record).clone());
+            }
+        }
+        process.effects.retain(|e| !matches!(e, Effect::Record(_)));
+    }
+
+    fn process_sends(&mut self, pid: u64) {
+        let now = self.now;
+        let unix = self.wall();
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let (records, rest): (Vec<Effect>, Vec<Effect>) =
+            std::mem::take(&mut p.effects).into_iter().partition(|e| matches!(e, Effect::Record(_)));
+        p.effects = records;
+        let mut messages = Vec::new();
+        for effect in rest {
+            match effect {
+                Effect::Record(_) => {}
+                Effect::Send { container, message } => messages.extend(p.lines.get(&container).map(|line| (*line, *message))),
+                Effect::Sync => p.dialog.hurry(now),
+                Effect::Finish(outcome) => {
+                    p.core.tell_finished(Now { tick: Tick(now - p.started), unix }, &outcome);
+                    p.outcome = Some(outcome);
+                    p.dialog.hurry(now);
+                }
+            }
+        }
+        if p.core.has_news() {
+            p.dialog.has_news(now);
+        }
+        messages.into_iter().for_each(|(line, message)| self.say_to_executor(line, message));
+    }
+
+    /// Sees to it that somebody looks when something is due.
+    pub(super) fn process_waits(&mut self, pid: u64) {
+        let now = self.now;
+        let Some(p) = self.processes.get_mut(&pid) else { return };
+        let timer = p.core.next_timer().map(|t| p.started.saturating_add(t.0));
+        let wake = timer.into_iter().chain(p.dialog.due()).min().map(|at| at.max(now + 1));
+        if let Some(at) = wake.filter(|at| p.wake.is_none_or(|w| *at < w)) {
+            p.wake = Some(at);
+            self.at(at, Any::Process(pid, Thing::Wake));
+        }
+    }
+}
+
+/// How an ending looks to the resource manager.
+pub(super) fn outcome_of(outcome: &Outcome) -> rm::Outcome {
+    match outcome.ending {
+        Ending::Succeeded => rm::Outcome::Succeeded,
+        Ending::Failed | Ending::MemoryExhausted | Ending::Stopped => rm::Outcome::Failed,
+    }
+}
+
+/// Records as they come back from a file.
+fn reread(records: &[Record]) -> Vec<Record> {
+    let again = |record: &Record| {
+        let text = serde_json::to_string(record).unwrap_or_else(|e| unreachable!("a record that cannot be written: {e}"));
+        serde_json::from_str(&text).unwrap_or_else(|e| unreachable!("a record that cannot be read: {e}: {text}"))
+    };
+    records.iter().map(again).collect()
+}
+
+fn submission(job: &Job) -> rm::NewApp {
+    let launch = rm::Launch { command: vec!["appmaster".into()], ..rm::Launch::default() };
+    let master = match job.managed {
+        None => rm::Master::Unmanaged,
+        Some(memory) => {
+            let resource = Resource::new(memory, Cpus::from_milli(100));
+            rm::Master::Managed { resource, launch: std::sync::Arc::new(launch), max_attempts: 4 }
+        }
+    };
+    let queue = rm::Cluster::default_queue().unwrap_or_else(|| unreachable!("the default queue has a name"));
+    let name = job.spec.name.clone();
+    rm::NewApp { key: Some(name.to_string()), name, queue, priority: 0, user: "somebody".into(), master }
+}
+
+fn event_words(event: &Event) -> String {
+    match event {
+        Event::Registered { epoch, containers, cursor, .. } => {
+            format!("registered, epoch {epoch}, {} containers, cursor {cursor}", containers.len())
+        }
+        Event::Update { cursor, what } => {
+            use headroom_wire::v1::am::UpdateKind;
+            match what {
+                UpdateKind::Allocated(g) => format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node),
+                UpdateKind::Running { container } => format!("update {cursor}: {container} runs"),
+                UpdateKind::Exited { report, .. } => format!("update {cursor}: {} ended: {}", report.container, report.reason),
+                UpdateKind::Alive => "update: alive".into(),
+            }
+        }
+        Event::Refused { request, sentence, .. } => format!("refusal of {request}: {sentence}"),
+        Event::Hello(h) => format!("hello of {}, {} run, {} unacknowledged", h.container, h.running.len(), h.unacked.len()),
+        Event::Started { container, attempt } => format!("{attempt} runs in {container}"),
+        Event::Usage { container, .. } => format!("usage of {container}"),
+        Event::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
+        Event::LineDown { container } => format!("line down of {container}"),
+        Event::Stop => "stop".into(),
+        Event::Timer => "timer".into(),
+    }
+}

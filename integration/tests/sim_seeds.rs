@@ -1,0 +1,85 @@
+//! The simulated cluster over many seeds: those that once failed, a fixed few hundred, and fresh ones when asked for.
+//!
+//! `HEADROOM_SIM_SEED=N` runs one seed and prints all of it with `HEADROOM_SIM_ECHO=1`; `HEADROOM_SIM_SECONDS=N` runs fresh
+//! seeds for so long.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use integration::scenario::Plant;
+use integration::world::{run, run_with};
+
+fn holds(seed: u64) {
+    let outcome = run(seed);
+    assert!(outcome.violation.is_none(), "{outcome}\nreplay: HEADROOM_SIM_SEED={seed} HEADROOM_SIM_ECHO=1");
+}
+
+/// Numbers in `seeds/failed.txt`; what follows a `#` says what they found.
+fn kept() -> Vec<u64> {
+    let text = include_str!("../seeds/failed.txt");
+    let numbers = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty());
+    numbers.map(|n| n.parse().expect("a seed in seeds/failed.txt")).collect()
+}
+
+#[test]
+fn seeds_that_once_failed() {
+    kept().into_iter().for_each(holds);
+}
+
+#[test]
+fn seeds_that_are_always_run() {
+    (0..200).for_each(holds);
+}
+
+#[test]
+fn seeds_that_are_fresh() {
+    if let Ok(seed) = std::env::var("HEADROOM_SIM_SEED") {
+        return holds(seed.parse().expect("HEADROOM_SIM_SEED is a number"));
+    }
+    let Ok(seconds) = std::env::var("HEADROOM_SIM_SECONDS") else { return };
+    let until = Instant::now() + Duration::from_secs(seconds.parse().expect("HEADROOM_SIM_SECONDS is a number"));
+    let base = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() * 1_000_000;
+    println!("fresh seeds from {base} on");
+    let mut seed = base;
+    while Instant::now() < until {
+        holds(seed);
+        seed += 1;
+    }
+    println!("{} seeds", seed - base);
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed));
+    }
+    assert_ne!(run(1).hash, run(2).hash);
+}
+
+/// Seeds until the oracle finds the mistake.
+fn found_after(plant: Plant) -> u64 {
+    let found = (0..1000).find(|seed| run_with(*seed, plant).violation.is_some());
+    found.unwrap_or_else(|| panic!("{plant:?} was not found in 1000 seeds"))
+}
+
+#[test]
+fn an_order_delivered_to_two_nodes_is_found() {
+    found_after(Plant::OrderToTwoNodes);
+}
+#[test]
+fn an_end_that_is_never_told_is_found() {
+    found_after(Plant::EndForgotten);
+}
+#[test]
+fn an_answer_before_the_write_is_found() {
+    found_after(Plant::AnswersBeforeWrite);
+}
+#[test]
+fn a_kill_from_outside_told_as_one_for_memory_is_found() {
+    found_after(Plant::BlamesMemory);
+}
+#[test]
+fn a_start_before_the_journal_is_found() {
+    found_after(Plant::StartsBeforeJournal);
+}
