@@ -2,7 +2,7 @@
 //! masters, and around each what its daemon does, over wires that delay, lose, repeat and break.
 //!
 //! One queue of what will happen, ordered by time and then by when it was put there. Everything that is left to chance comes from
-//! the seed, so a seed is a run: it repeats exactly, line by line. After each step the [`crate::oracle`] is asked.
+//! the seed, so a seed is a run: it repeats exactly, line by line. After each step the `oracle` is asked.
 
 pub mod chance;
 mod convert;
