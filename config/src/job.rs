@@ -10,7 +10,7 @@ mod spec;
 mod stages;
 mod template;
 
-use headroom_types::Name;
+use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::job::Mode;
 use toml::Spanned;
 
@@ -40,8 +40,12 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Option<JobSpec> {
     let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
     root.need(r, "version", version, |v| raw::whole(v, VERSION, VERSION));
     let name = root.need(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
-    let queue =
-        root.read(r, "queue", hint("the job waits there", "write the name of a queue, or leave it out"), raw::parsed::<Name>);
+    let queue = root.read(
+        r,
+        "queue",
+        hint("the job waits there", "write the name of a queue, or leave it out"),
+        raw::parsed::<QueuePath>,
+    );
     let priority = hint("higher goes first within its queue", "write a whole number from -1000 to 1000");
     let priority = root.read_or(r, "priority", priority, 0, |v| {
         raw::whole(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))

@@ -150,6 +150,7 @@ pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
         queue: job.queue.clone(),
         priority: job.priority,
         user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64),
+        lifetime_ms: None,
         master: Master::Unmanaged,
         idempotency_key: Some(secret()?),
     };

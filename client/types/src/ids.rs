@@ -1,7 +1,9 @@
 //! Ids as types of their own. Each one parses from what it displays, and none can leave a directory when used as a file name.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -43,14 +45,31 @@ macro_rules! textual {
         }
     )*};
 }
-textual!(Name, NodeId, RequestId, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
+textual!(Name, NodeId, RequestId, QueuePath, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
 
 /// Defines an id that is one checked word.
 macro_rules! word_id {
     ($(#[$doc:meta])* $id:ident, $what:literal, $example:literal, $check:expr) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $id(String);
+        ///
+        /// A clone shares its text.
+        #[derive(Clone, PartialEq, Eq, Hash)]
+        pub struct $id(Arc<str>);
+        impl Ord for $id {
+            fn cmp(&self, other: &Self) -> Ordering {
+                if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+            }
+        }
+        impl PartialOrd for $id {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl fmt::Debug for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($id)).field(&self.as_str()).finish()
+            }
+        }
         impl $id {
             /// The text of it.
             pub fn as_str(&self) -> &str {
@@ -66,7 +85,7 @@ macro_rules! word_id {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let check: fn(&str) -> bool = $check;
-                if check(text) { Ok($id(text.to_owned())) } else { Err(wrong(text, $what, $example)) }
+                if check(text) { Ok($id(text.into())) } else { Err(wrong(text, $what, $example)) }
             }
         }
     };
@@ -84,6 +103,73 @@ word_id!(
     /// A container request, named by the application that asks, so that asking twice asks once.
     RequestId, "a request id (letters, digits, - _ . and at most 63)", "executor-main", |t| t.split('.').all(is_word) && t.len() <= 63
 );
+
+/// A queue by its place in the tree: `root`, `root.etl`, `root.etl.nightly`. Read without `root.` too.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueuePath(Arc<str>);
+
+/// Most levels of queues below the root.
+const MAX_DEPTH: usize = 8;
+
+impl QueuePath {
+    /// The queue that holds all others.
+    pub fn root() -> Self {
+        QueuePath("root".into())
+    }
+    /// The queue used when none is named.
+    pub fn default_leaf() -> Self {
+        QueuePath("root.default".into())
+    }
+    /// The whole path, `root` first.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+    /// As people write it: without `root.`, but for the root itself.
+    pub fn short(&self) -> &str {
+        self.0.strip_prefix("root.").unwrap_or(&self.0)
+    }
+    /// The last word.
+    pub fn name(&self) -> &str {
+        self.0.rsplit_once('.').map_or(&*self.0, |(_, last)| last)
+    }
+    /// The queue that holds it; `None` for the root.
+    pub fn parent(&self) -> Option<QueuePath> {
+        self.0.rsplit_once('.').map(|(parent, _)| QueuePath(parent.into()))
+    }
+    /// The queue of this name in it.
+    pub fn child(&self, name: &Name) -> QueuePath {
+        QueuePath(format!("{}.{name}", self.0).into())
+    }
+    /// True for itself and every queue that holds it.
+    pub fn is_within(&self, outer: &QueuePath) -> bool {
+        self.0.strip_prefix(&*outer.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
+impl fmt::Display for QueuePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+impl fmt::Debug for QueuePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("QueuePath").field(&self.as_str()).finish()
+    }
+}
+impl FromStr for QueuePath {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let below = match text.strip_prefix("root") {
+            Some("") => return Ok(QueuePath::root()),
+            Some(rest) => rest.strip_prefix('.').unwrap_or(text),
+            None => text,
+        };
+        let levels = below.split('.').count();
+        if below.split('.').all(is_word) && levels <= MAX_DEPTH && below.len() <= 255 {
+            return Ok(QueuePath(format!("root.{below}").into()));
+        }
+        Err(wrong(text, "a queue (names joined by dots, at most 8 levels)", "root.etl.nightly"))
+    }
+}
 
 /// One application: the name it was submitted under and the resource manager's running number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -109,12 +195,12 @@ impl AppId {
 
 impl Ord for AppId {
     /// In the order of submission.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+    fn cmp(&self, other: &Self) -> Ordering {
         (self.seq, &self.name).cmp(&(other.seq, &other.name))
     }
 }
 impl PartialOrd for AppId {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
@@ -262,6 +348,21 @@ mod tests {
             assert!(text.parse::<RequestId>().is_err(), "{text:?}");
         }
         assert!("../../etc.1.e1.c1".parse::<ContainerId>().is_err());
+    }
+
+    #[test]
+    fn a_queue_is_read_with_and_without_its_root() {
+        let queue = |text: &str| text.parse::<QueuePath>();
+        assert_eq!(queue("etl.nightly"), queue("root.etl.nightly"));
+        assert_eq!(queue("root").expect("root").parent(), None);
+        let etl = queue("etl").expect("queue");
+        assert_eq!((etl.as_str(), etl.name(), etl.parent()), ("root.etl", "etl", Some(QueuePath::root())));
+        assert!(queue("etl.nightly").expect("queue").is_within(&etl) && etl.is_within(&etl));
+        assert!(!queue("etlx").expect("queue").is_within(&etl));
+        assert_eq!(queue("rooty").expect("queue").as_str(), "root.rooty");
+        for text in ["", ".", "root.", "a..b", "a/b", "a.b.c.d.e.f.g.h.i"] {
+            assert!(queue(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

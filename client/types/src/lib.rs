@@ -15,7 +15,7 @@ pub mod time;
 pub use bytes::Bytes;
 pub use cpu::Cpus;
 pub use exit::{Certainty, Charge, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
-pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, RequestId, TaskAttemptId, TaskId};
+pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
 pub use profile::Profile;
 pub use resource::Resource;
 pub use time::{Tick, UnixMillis};

@@ -170,6 +170,8 @@ fn ask() -> am::Ask {
         priority: 5,
         avoid_nodes: vec!["worker-02".parse().expect("node")],
         nodes: Vec::new(),
+        placement: Box::default(),
+        deadline_ms: None,
         launch: Box::new(launch()),
     }
 }
@@ -181,6 +183,7 @@ fn application_messages() {
         queue: None,
         priority: 1,
         user: Some("ana".into()),
+        lifetime_ms: None,
         master: apps::Master::Managed { resource: size(), launch: Box::new(launch()), max_attempts: 2 },
         idempotency_key: Some("2026-11-21-a".into()),
     };
@@ -257,6 +260,8 @@ fn node_messages() {
         container: container(),
         request: Some(ask().request),
         resource: size(),
+        version: 1,
+        refused: None,
         phase: nodes::Phase::Running,
         used: Some(Bytes::from_mib(120)),
         anon: None,
@@ -270,6 +275,7 @@ fn node_messages() {
             url: "http://127.0.0.1:7072".into(),
             health: nodes::Health::Unhealthy { reason: "the self-test was not killed".into() },
             version: "0.1.0".into(),
+            traits: nodes::NodeTraits::default(),
             containers: vec![observed.clone()],
             exits: vec![exit_report()],
         },
@@ -279,6 +285,7 @@ fn node_messages() {
         app: app(),
         request: Some(ask().request),
         resource: size(),
+        version: 1,
         launch: launch(),
         granted: UnixMillis(1_790_000_000_000),
     };

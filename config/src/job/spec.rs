@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Name, Profile};
+use headroom_types::{Bytes, Name, Profile, QueuePath};
 use headroom_wire::v1::job::Mode;
 
 use super::template::Template;
@@ -14,7 +14,7 @@ pub struct JobSpec {
     /// The name people will know it by.
     pub name: Name,
     /// The queue it goes to; the cluster's default when left out.
-    pub queue: Option<Name>,
+    pub queue: Option<QueuePath>,
     /// Higher goes first within its queue.
     pub priority: i32,
     /// How memory failures are answered.

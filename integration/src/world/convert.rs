@@ -14,6 +14,13 @@ pub(super) fn update(what: rm::UpdateKind) -> am::UpdateKind {
     match what {
         rm::UpdateKind::Allocated(grant) => am::UpdateKind::Allocated(granted(grant)),
         rm::UpdateKind::Running { container } => am::UpdateKind::Running { container },
+        rm::UpdateKind::Resized { container, resource, version } => am::UpdateKind::Resized { container, resource, version },
+        rm::UpdateKind::ResizeFailed { container, resource, version, why } => {
+            am::UpdateKind::ResizeFailed { container, resource, version, why }
+        }
+        rm::UpdateKind::PreemptSoon { container, at, why } => am::UpdateKind::PreemptSoon { container, at, why },
+        rm::UpdateKind::NodeDraining { node, until } => am::UpdateKind::NodeDraining { node, until },
+        rm::UpdateKind::Expired { request, why } => am::UpdateKind::Expired { request, why },
         rm::UpdateKind::Exited { request, report } => am::UpdateKind::Exited { request, report: Box::new((*report).clone()) },
     }
 }
@@ -25,8 +32,8 @@ pub(super) fn ask(ask: am::Ask) -> rm::ask::Ask {
         count: ask.count,
         settled: ask.settled,
         priority: ask.priority,
-        avoid: ask.avoid_nodes,
-        only: ask.nodes,
+        place: rm::ask::Placement { avoid_nodes: ask.avoid_nodes, nodes: ask.nodes, ..rm::ask::Placement::default() },
+        deadline: None,
         launch: Arc::new(launch(*ask.launch)),
     }
 }

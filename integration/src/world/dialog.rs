@@ -437,6 +437,9 @@ fn is_another_life(refusal: &Refusal) -> bool {
         }
         Refusal::Recovering(_) | Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => false,
         Refusal::NeverFits { .. } | Refusal::TooMany { .. } => false,
+        Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
+        Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
+        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) => false,
     }
 }
 
@@ -449,5 +452,8 @@ fn may_try_again(refusal: &Refusal) -> bool {
             false
         }
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } => false,
+        Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
+        Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
+        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) => false,
     }
 }

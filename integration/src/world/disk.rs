@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headroom_rm_core::{Finished, NewApp, Restored, RestoredApp, Save, SavedState};
+use headroom_rm_core::queue::spec::Tree;
+use headroom_rm_core::{Finished, NewApp, NodeMark, Restored, RestoredApp, Save, SavedState};
 use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
 
 /// The durable state of a resource manager.
@@ -13,6 +14,8 @@ pub(super) struct Disk {
     states: BTreeMap<AppId, SavedState>,
     finished: Vec<Finished>,
     nodes: BTreeSet<NodeId>,
+    marks: BTreeMap<NodeId, NodeMark>,
+    queues: Option<(u64, Tree)>,
     last_app: u32,
     epoch: Epoch,
 }
@@ -39,6 +42,13 @@ impl Disk {
             Save::NodeGone(node) => {
                 self.nodes.remove(&node);
             }
+            Save::Queues { generation, tree } => self.queues = Some((generation, *tree)),
+            Save::Mark { node, mark } => {
+                self.marks.insert(node, mark);
+            }
+            Save::MarkGone(node) => {
+                self.marks.remove(&node);
+            }
         }
     }
     /// What the next life begins with. Its number is durable before it does anything.
@@ -54,6 +64,8 @@ impl Disk {
             apps: apps.collect(),
             finished: self.finished.clone(),
             nodes: self.nodes.iter().cloned().collect(),
+            marks: self.marks.iter().map(|(node, mark)| (node.clone(), mark.clone())).collect(),
+            queues: self.queues.clone(),
         }
     }
 }

@@ -142,7 +142,8 @@ impl Host {
 
 fn to_core(order: &RunOrder) -> Order {
     let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis);
-    Order { request: order.request.clone(), resource: order.resource.clone(), granted: order.granted, grace }
+    let (request, resource) = (order.request.clone(), order.resource.clone());
+    Order { request, resource, version: order.version, granted: order.granted, grace }
 }
 
 impl World {
@@ -406,8 +407,8 @@ fn found(cell: &Cell) -> Found {
 }
 
 fn unknown(id: &ContainerId) -> RunOrder {
-    let granted = UnixMillis::default();
-    RunOrder { app: id.app.clone(), request: None, resource: Resource::default(), launch: Default::default(), granted }
+    let (app, granted) = (id.app.clone(), UnixMillis::default());
+    RunOrder { app, request: None, resource: Resource::default(), version: 1, launch: Default::default(), granted }
 }
 
 fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall: UnixMillis) -> ExitReport {

@@ -346,7 +346,13 @@ fn call_words(call: &Call) -> String {
             let release: Vec<String> = sync.release.iter().map(ToString::to_string).collect();
             format!("-> sync {} epoch {} ack {} asks {asks:?} release {release:?}", sync.attempt, sync.epoch, sync.ack)
         }
-        Call::Ask { app, ask } => format!("-> ask {app} {}", ask.request),
+        Call::Ask { app, ask, how } => format!("-> ask {app} {} {how:?}", ask.request),
+        Call::Resize { container, version, size, how } => format!("-> resize {container} {version:?} {} {how:?}", size.resource),
+        Call::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
+        Call::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
+        Call::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
+        Call::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
+        Call::Undrain { node } => format!("-> undrain {node}"),
         Call::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
         Call::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),
         Call::Stop { container } => format!("-> stop {container}"),

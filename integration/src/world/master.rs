@@ -467,9 +467,8 @@ fn submission(job: &Job) -> rm::NewApp {
             rm::Master::Managed { resource, launch: std::sync::Arc::new(launch), max_attempts: 4 }
         }
     };
-    let queue = rm::Cluster::default_queue().unwrap_or_else(|| unreachable!("the default queue has a name"));
-    let name = job.spec.name.clone();
-    rm::NewApp { key: Some(name.to_string()), name, queue, priority: 0, user: "somebody".into(), master }
+    let (name, queue) = (job.spec.name.clone(), headroom_types::QueuePath::default_leaf());
+    rm::NewApp { key: Some(name.to_string()), name, queue, priority: 0, user: "somebody".into(), lifetime: None, master }
 }
 
 fn event_words(event: &Event) -> String {
@@ -483,6 +482,11 @@ fn event_words(event: &Event) -> String {
                 UpdateKind::Allocated(g) => format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node),
                 UpdateKind::Running { container } => format!("update {cursor}: {container} runs"),
                 UpdateKind::Exited { report, .. } => format!("update {cursor}: {} ended: {}", report.container, report.reason),
+                UpdateKind::Resized { container, version, .. } => format!("update {cursor}: {container} has size {version}"),
+                UpdateKind::ResizeFailed { container, why, .. } => format!("update {cursor}: {container} keeps its size: {why}"),
+                UpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be taken"),
+                UpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is being emptied"),
+                UpdateKind::Expired { request, .. } => format!("update {cursor}: {request} has waited too long"),
                 UpdateKind::Alive => "update: alive".into(),
             }
         }

@@ -417,5 +417,6 @@ fn stop_step(effect: &Effect) -> Option<stop::Step> {
 
 fn to_core(order: &RunOrder) -> Order {
     let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis).min(LONGEST_GRACE);
-    Order { request: order.request.clone(), resource: order.resource.clone(), granted: order.granted, grace }
+    let (request, resource) = (order.request.clone(), order.resource.clone());
+    Order { request, resource, version: order.version, granted: order.granted, grace }
 }

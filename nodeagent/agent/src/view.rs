@@ -4,7 +4,7 @@ use headroom_node_core::agent;
 use headroom_node_core::container::State;
 use headroom_node_core::sync::Scope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
-use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RegisterNode};
+use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode};
 
 use crate::http::{Detail, Diagnosis, Question};
 use crate::run::Loop;
@@ -20,6 +20,8 @@ impl Loop {
             container: id.clone(),
             request: c.order.request.clone(),
             resource: c.order.resource.clone(),
+            version: c.order.version,
+            refused: None,
             phase: phase(&c.state)?,
             used: last.map(|s| s.current),
             anon: last.and_then(|s| s.anon),
@@ -38,6 +40,7 @@ impl Loop {
             url: self.facts.url.clone(),
             health: self.health(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            traits: NodeTraits::default(),
             containers: self.all_observed(),
             exits: self.exits(),
         }

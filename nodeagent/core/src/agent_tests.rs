@@ -11,6 +11,7 @@ fn order() -> Order {
     Order {
         request: None,
         resource: Resource::new(Bytes::from_mib(64), Cpus::from_cores(1)),
+        version: 1,
         granted: UnixMillis(1),
         grace: Duration::from_secs(2),
     }

@@ -34,6 +34,8 @@ pub struct Order {
     pub request: Option<RequestId>,
     /// Its size: the limit.
     pub resource: Resource,
+    /// The version of that size.
+    pub version: u32,
     /// When it was granted.
     pub granted: UnixMillis,
     /// Time between SIGTERM and SIGKILL.
@@ -43,7 +45,7 @@ pub struct Order {
 impl Order {
     /// Of something that never came here and was stopped elsewhere.
     pub fn unknown() -> Self {
-        Order { request: None, resource: Resource::default(), granted: UnixMillis::default(), grace: Duration::ZERO }
+        Order { request: None, resource: Resource::default(), version: 1, granted: UnixMillis::default(), grace: Duration::ZERO }
     }
 }
 

@@ -272,6 +272,9 @@ impl App {
             master_size: self.master.as_ref().map(|m| m.resource.clone()),
             master_heap: self.master.as_ref().and_then(|m| m.heap),
             ended: self.ended,
+            queue: None,
+            priority: None,
+            until: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headroom_types::{AppId, Charge, ExitReason, Name, Resource, StopCause, Tick};
+use headroom_types::{AppId, Charge, ExitReason, Resource, StopCause, Tick};
 
 use crate::app::{self, App, MasterSize, Origin, State};
 use crate::attempt::{self, Failure};
@@ -241,11 +241,6 @@ impl Cluster {
                 self.maybe_over(id, ctx);
             }
         }
-    }
-
-    /// The queue used when none is named.
-    pub fn default_queue() -> Option<Name> {
-        "default".parse().ok()
     }
 }
 

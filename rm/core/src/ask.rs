@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use headroom_types::{NodeId, RequestId, Resource, Tick};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headroom_types::{Name, NodeId, RequestId, Resource, Tick};
 
 use crate::event::Launch;
 
@@ -22,12 +25,82 @@ pub struct Ask {
     pub settled: u32,
     /// Higher goes first within the application.
     pub priority: i32,
-    /// Not on these while another fits.
-    pub avoid: Vec<NodeId>,
-    /// Only on these; empty for any.
-    pub only: Vec<NodeId>,
+    /// Where it may go and would like to go.
+    pub place: Placement,
+    /// How long it may wait, counted from when it was first taken in. What is missing then will not come.
+    pub deadline: Option<Duration>,
     /// What to run.
     pub launch: Arc<Launch>,
+}
+
+/// Where containers of an ask may go, and where they would rather go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Only on these nodes; empty for any.
+    pub nodes: Vec<NodeId>,
+    /// Only in these racks; empty for any.
+    pub racks: Vec<Name>,
+    /// Not on these nodes while another fits.
+    pub avoid_nodes: Vec<NodeId>,
+    /// Not in these racks while another fits.
+    pub avoid_racks: Vec<Name>,
+    /// Rather on these nodes.
+    pub prefer_nodes: Vec<NodeId>,
+    /// Rather in these racks; asked after the preferred nodes.
+    pub prefer_racks: Vec<Name>,
+    /// What becomes of the preference when there is no room where it points.
+    pub relax: Relax,
+    /// The node has all of these labels.
+    pub labels: BTreeSet<Name>,
+    /// The node's attributes compare so.
+    pub attributes: BTreeMap<Name, Match>,
+    /// Never beside certain others.
+    pub apart: Option<Apart>,
+    /// Evenly over nodes or racks, rather than tightly.
+    pub spread: Option<Level>,
+}
+
+/// When a preference gives way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Relax {
+    /// At once.
+    #[default]
+    AtOnce,
+    /// When a container of it has waited so long: first from node to rack, after as long again to anywhere.
+    After(Duration),
+    /// Never: the preference is a must.
+    Never,
+}
+
+/// How an attribute of a node compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It is there, with any value.
+    Exists,
+    /// It is not there.
+    Absent,
+    /// It is one of these.
+    OneOf(BTreeSet<String>),
+    /// It is not there, or none of these.
+    NoneOf(BTreeSet<String>),
+}
+
+/// What counts as the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// One node.
+    Node,
+    /// One rack; a node without one is a rack by itself.
+    Rack,
+}
+
+/// Never in one place with containers of these requests of the same application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// Which requests; empty for its own.
+    pub from: Vec<RequestId>,
+    /// What counts as one place.
+    pub level: Level,
 }
 
 /// An ask in the table.

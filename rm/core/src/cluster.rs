@@ -17,7 +17,8 @@ use crate::history::{Finished, History};
 use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::queue::Queue;
-use crate::save::{Save, SavedState};
+use crate::queue::spec::Tree;
+use crate::save::{NodeMark, Save, SavedState};
 use crate::sched::index::FreeIndex;
 use crate::timer::{Key, Timers};
 
@@ -49,6 +50,16 @@ pub struct Settings {
     pub keep_apps: usize,
     /// Ended containers that are kept.
     pub keep_containers: usize,
+    /// The configured tree of queues; one that was set at run time goes before it.
+    pub queues: Tree,
+    /// How long the master of a container that is to be preempted is warned.
+    pub preempt_warning: Duration,
+    /// How often somebody may lose containers to preemption.
+    pub preempt_every: Duration,
+    /// Most of the cluster's memory that one round of preemption takes. Thousandths.
+    pub preempt_part: u32,
+    /// How long a request waits before a node is reserved for it.
+    pub reserve_after: Duration,
 }
 
 impl Default for Settings {
@@ -63,6 +74,11 @@ impl Default for Settings {
             unix_at_zero: UnixMillis(0),
             keep_apps: 500,
             keep_containers: 5000,
+            queues: Tree::default(),
+            preempt_warning: Duration::from_secs(15),
+            preempt_every: Duration::from_secs(3),
+            preempt_part: 100,
+            reserve_after: Duration::from_secs(2),
         }
     }
 }
@@ -80,6 +96,10 @@ pub struct Restored {
     pub finished: Vec<Finished>,
     /// Nodes that were members.
     pub nodes: Vec<NodeId>,
+    /// What operators decided about nodes.
+    pub marks: Vec<(NodeId, NodeMark)>,
+    /// The tree of queues that was set at run time, with its generation.
+    pub queues: Option<(u64, Tree)>,
 }
 
 /// One application as saved.
@@ -240,12 +260,20 @@ impl Cluster {
             Call::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
             Call::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
             Call::Sync(sync) => self.sync(*sync, ctx),
-            Call::Ask { app, ask } => self.ask(&app, *ask, ctx),
+            Call::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
             Call::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
             Call::Finish { attempt, outcome, diagnostics } => self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready),
             Call::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
             Call::RegisterNode { node, facts } => Ok(Reply::Ready(self.register_node(&node, *facts, ctx))),
             Call::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
+            Call::Resize { container, version, size, how } => self.resize(&container, version, size, how, ctx).map(Reply::Ready),
+            Call::SetQueues { tree, generation, how } => self.set_queues(*tree, generation, how, ctx).map(Reply::Ready),
+            Call::SetGate { queue, gate } => self.set_gate(&queue, gate, ctx).map(Reply::Ready),
+            Call::ChangeApp { app, queue, priority, lifetime } => {
+                self.change_app(&app, queue, priority, lifetime, ctx).map(Reply::Ready)
+            }
+            Call::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
+            Call::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
         }
     }
 

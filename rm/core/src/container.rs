@@ -188,6 +188,8 @@ pub struct Container {
     pub request: Option<RequestId>,
     /// Its size.
     pub resource: Resource,
+    /// The version of that size; 1 for the one it was granted with.
+    pub version: u32,
     /// What runs in it.
     pub launch: Arc<Launch>,
     /// When it was granted.
@@ -209,6 +211,7 @@ impl Container {
             app: self.id.app.clone(),
             request: self.request.clone(),
             resource: self.resource.clone(),
+            version: self.version,
             launch: self.launch.clone(),
             granted: self.granted,
         }

@@ -2,16 +2,17 @@
 //!
 //! Owned by nobody: plain data. These are the core's own types; the daemon converts from and to messages and records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource, StopCause,
-    UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, QueuePath, RequestId, Resource,
+    StopCause, UnixMillis,
 };
 
 use crate::ask::Ask;
+use crate::queue::spec::{Gate, QueueProblem, Tree};
 use crate::save::Save;
 
 /// Names one call, so that its answer finds the way back.
@@ -61,6 +62,8 @@ pub enum Call {
         app: AppId,
         /// The request.
         ask: Box<Ask>,
+        /// Whether it counts.
+        how: How,
     },
     /// A request is worth nothing any more.
     Withdraw {
@@ -97,6 +100,97 @@ pub enum Call {
         /// What it says.
         report: Box<Report>,
     },
+    /// Another size for a container that runs.
+    Resize {
+        /// Which.
+        container: ContainerId,
+        /// The version the caller knows; another one is a conflict. `None`: whatever it is.
+        version: Option<u32>,
+        /// The size it should have.
+        size: Size,
+        /// Whether it counts.
+        how: How,
+    },
+    /// Another tree of queues in place of the one there is. Refused as a whole, or it is so from now on.
+    SetQueues {
+        /// The tree.
+        tree: Box<Tree>,
+        /// The generation the caller knows; another one is a conflict. `None`: whatever it is.
+        generation: Option<u64>,
+        /// Whether it counts.
+        how: How,
+    },
+    /// What one queue takes in and gives out.
+    SetGate {
+        /// Which.
+        queue: QueuePath,
+        /// From now on.
+        gate: Gate,
+    },
+    /// An application goes on in another queue, with another priority, with another end of its time.
+    ChangeApp {
+        /// Which.
+        app: AppId,
+        /// Its leaf.
+        queue: Option<QueuePath>,
+        /// Higher goes first.
+        priority: Option<i32>,
+        /// How long it may live, counted from its submission.
+        lifetime: Option<Lifetime>,
+    },
+    /// A node gets no new work; what is on it may end by itself until the time is over, and is stopped then.
+    Drain {
+        /// Which.
+        node: NodeId,
+        /// How long its containers have. `None`: for ever.
+        within: Option<Duration>,
+        /// For people.
+        reason: String,
+        /// What it is to be in the end.
+        then: AfterDrain,
+    },
+    /// A node takes work again.
+    Undrain {
+        /// Which.
+        node: NodeId,
+    },
+}
+
+/// Whether a call changes anything, or only says what it would change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum How {
+    /// It counts.
+    #[default]
+    Really,
+    /// It is only answered.
+    DryRun,
+}
+
+/// A size with its heap budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// All of it.
+    pub resource: Resource,
+    /// The heap budget in it; `None` keeps the one there is. Bytes.
+    pub heap: Option<Bytes>,
+}
+
+/// How long an application may live, counted from its submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// As long as it likes.
+    Unbounded,
+    /// So long.
+    AtMost(Duration),
+}
+
+/// What a node is once it has been drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AfterDrain {
+    /// Still a member, without work.
+    Stay,
+    /// No member any more: its agent is told to leave, and cannot come back until it is undrained.
+    Decommission,
 }
 
 /// An application as submitted.
@@ -105,11 +199,13 @@ pub struct NewApp {
     /// The name people know it by.
     pub name: Name,
     /// Its queue.
-    pub queue: Name,
+    pub queue: QueuePath,
     /// Higher goes first.
     pub priority: i32,
     /// Who submitted it.
     pub user: String,
+    /// How long it may live.
+    pub lifetime: Option<Duration>,
     /// Who runs its master.
     pub master: Master,
     /// The same key again means the same application.
@@ -192,12 +288,37 @@ pub struct Registration {
     pub url: String,
     /// Version of its agent.
     pub version: String,
+    /// Where it stands and what it is.
+    pub traits: Traits,
     /// Whether it can take work.
     pub health: Health,
     /// Every container it has.
     pub seen: Vec<Seen>,
     /// Ends that nobody has acknowledged.
     pub exits: Vec<ExitReport>,
+}
+
+/// Where a node stands and what it is, for placement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// Nodes of one rack fail together.
+    pub rack: Option<Name>,
+    /// Words an ask can insist on.
+    pub labels: BTreeSet<Name>,
+    /// Only asks that insist on one of its labels come here.
+    pub exclusive: Exclusive,
+    /// Named values an ask can compare.
+    pub attributes: BTreeMap<Name, String>,
+}
+
+/// Whether a node is kept for asks that name one of its labels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exclusive {
+    /// It is open to all.
+    #[default]
+    No,
+    /// It is kept for them.
+    Yes,
 }
 
 /// A node's sign of life.
@@ -236,12 +357,25 @@ pub struct Seen {
     pub request: Option<RequestId>,
     /// Its size.
     pub resource: Resource,
+    /// The version of that size; 1 for the one it was granted with.
+    pub version: u32,
+    /// A later size it could not be given.
+    pub refused: Option<RefusedSize>,
     /// Where it is in its life.
     pub phase: Phase,
     /// Memory charged to it. Bytes.
     pub used: Option<Bytes>,
     /// When it was granted.
     pub granted: UnixMillis,
+}
+
+/// A size that a node could not give a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedSize {
+    /// The version of the order.
+    pub version: u32,
+    /// Why, for people.
+    pub why: String,
 }
 
 /// Where a container is in its life on the node.
@@ -338,6 +472,16 @@ pub enum Answer {
         /// What becomes of it.
         verdict: Verdict,
     },
+    /// The size is on its way to the node, or it is so already.
+    Resizing {
+        /// The version that will confirm it.
+        version: u32,
+    },
+    /// The tree is in force, or would be.
+    Queues {
+        /// Its generation.
+        generation: u64,
+    },
     /// The node is known.
     Node {
         /// Ends the node may forget.
@@ -430,6 +574,58 @@ pub enum Refusal {
         /// The largest container any node could ever give.
         largest: Resource,
     },
+    /// Unknown node.
+    #[error("there is no node {0}")]
+    NoSuchNode(NodeId),
+    /// Unknown queue.
+    #[error("there is no queue {0}")]
+    NoSuchQueue(QueuePath),
+    /// Applications go to leaves.
+    #[error("{queue} holds other queues; choose one of them, such as {leaf}")]
+    NotALeaf {
+        /// As named.
+        queue: QueuePath,
+        /// One that would do.
+        leaf: QueuePath,
+    },
+    /// A queue takes nothing in now.
+    #[error("queue {queue} is {gate}")]
+    QueueClosed {
+        /// Which.
+        queue: QueuePath,
+        /// In a word.
+        gate: &'static str,
+    },
+    /// The tree of queues is wrong; nothing of it was taken over.
+    #[error("{} problems in the queues, first {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
+    BadQueues(Vec<QueueProblem>),
+    /// Somebody else was first.
+    #[error("{what} is at version {current}, and the call is for version {given}")]
+    Conflict {
+        /// Of what.
+        what: String,
+        /// In the call.
+        given: u64,
+        /// Now.
+        current: u64,
+    },
+    /// A container's state does not allow another size.
+    #[error("{container} cannot be resized: {why}")]
+    NotResizable {
+        /// Which.
+        container: ContainerId,
+        /// Why.
+        why: String,
+    },
+    /// There is no room to grow.
+    #[error("{sentence}")]
+    NoRoom {
+        /// What is short, and where.
+        sentence: String,
+    },
+    /// The node was decommissioned.
+    #[error("node {0} is decommissioned")]
+    Decommissioned(NodeId),
     /// A bound of the resource manager.
     #[error("{what}: at most {most}")]
     TooMany {
@@ -479,6 +675,49 @@ pub enum UpdateKind {
         /// The verdict.
         report: Arc<ExitReport>,
     },
+    /// Its node has given it another size.
+    Resized {
+        /// Which.
+        container: ContainerId,
+        /// The size it has now.
+        resource: Resource,
+        /// The version of that size.
+        version: u32,
+    },
+    /// Its node could not give it the size; it has the one before.
+    ResizeFailed {
+        /// Which.
+        container: ContainerId,
+        /// The size it has.
+        resource: Resource,
+        /// The version of that size.
+        version: u32,
+        /// Why, for people.
+        why: String,
+    },
+    /// It will be taken for somebody with a better claim. Releasing it, or another one of the same size, avoids that.
+    PreemptSoon {
+        /// Which.
+        container: ContainerId,
+        /// When, on the wall clock.
+        at: UnixMillis,
+        /// For whom, for people.
+        why: String,
+    },
+    /// Its node is being emptied: it should end by itself by then.
+    NodeDraining {
+        /// The node.
+        node: NodeId,
+        /// When what is left is stopped, on the wall clock.
+        until: Option<UnixMillis>,
+    },
+    /// Its time is over; what was missing of it will not come.
+    Expired {
+        /// Which request.
+        request: RequestId,
+        /// Why it had to wait, for people.
+        why: String,
+    },
 }
 
 /// What is wanted of a container on a node.
@@ -504,6 +743,8 @@ pub struct RunOrder {
     pub request: Option<RequestId>,
     /// Its size.
     pub resource: Resource,
+    /// The version of that size: a node that has the container with an earlier one gives it this one.
+    pub version: u32,
     /// What to run; empty for a container that was taken over from an earlier life of the resource manager.
     pub launch: Arc<Launch>,
     /// When it was granted.

@@ -60,7 +60,8 @@ impl Cluster {
     /// Why one request waits, in one sentence. `None` when it does not.
     pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
         let asked = app.requests.get(request).filter(|_| app.missing(request) > 0)?;
-        let need = Need { size: &asked.ask.resource, avoid: &asked.ask.avoid, only: &asked.ask.only, prefer: None };
+        let need =
+            Need { size: &asked.ask.resource, avoid: &asked.ask.place.avoid_nodes, only: &asked.ask.place.nodes, prefer: None };
         Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need)))
     }
 
@@ -171,7 +172,8 @@ impl Cluster {
 
     fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<Why> {
         let asked = app.requests.get(request)?;
-        let need = Need { size: &asked.ask.resource, avoid: &asked.ask.avoid, only: &asked.ask.only, prefer: None };
+        let need =
+            Need { size: &asked.ask.resource, avoid: &asked.ask.place.avoid_nodes, only: &asked.ask.place.nodes, prefer: None };
         Some(Why {
             request: request.clone(),
             asks: asked.ask.resource.clone(),

@@ -263,7 +263,19 @@ fn new_container(
 ) -> Container {
     let granted = ctx.wall;
     let node = node.clone();
-    Container { id, node, request, resource, launch, granted, used: None, seen: None, stop_asked: None, state: State::Allocated }
+    Container {
+        id,
+        node,
+        request,
+        resource,
+        version: 1,
+        launch,
+        granted,
+        used: None,
+        seen: None,
+        stop_asked: None,
+        state: State::Allocated,
+    }
 }
 
 fn life(id: &ContainerId, now: Epoch) -> Life {

@@ -25,15 +25,19 @@ pub mod testkit;
 pub mod timer;
 
 mod apps;
+mod drain;
 mod leases;
 mod masters;
 mod nodes;
+mod queues;
+mod resize;
 
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
-    Answer, Answered, Call, CallId, Effect, Event, Granted, Health, Launch, Level, LogLine, Master, NewApp, Outcome, Phase,
-    Refusal, Registration, Report, RunOrder, Seen, Sync, Update, UpdateKind, Verdict, Want,
+    AfterDrain, Answer, Answered, Call, CallId, Effect, Event, Exclusive, Granted, Health, How, Launch, Level, Lifetime, LogLine,
+    Master, NewApp, Outcome, Phase, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync, Traits, Update,
+    UpdateKind, Verdict, Want,
 };
 pub use explain::{Why, WhyNode};
 pub use history::Finished;
-pub use save::{Save, SavedStage, SavedState};
+pub use save::{NodeMark, Save, SavedStage, SavedState};

@@ -7,7 +7,7 @@ use crate::ask::{Ask, Request, Told};
 use crate::attempt;
 use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
 use crate::container;
-use crate::event::{Answer, Level, Outcome, Refusal, Sync, Verdict};
+use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
 use crate::queue::Waiter;
 
 impl Cluster {
@@ -79,7 +79,7 @@ impl Cluster {
         Ok(Reply::Verdicts(id, verdicts))
     }
 
-    pub(crate) fn ask(&mut self, id: &AppId, ask: Ask, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&mut self, id: &AppId, ask: Ask, _how: How, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
         let app = self.live(id)?;
         if !app.run.is_registered() {
             return Err(Refusal::MasterNotRegistered(id.clone()));
@@ -121,7 +121,7 @@ impl Cluster {
 
     /// Takes a request in. `Never` means that it was not.
     fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
-        if let Some((sentence, largest)) = self.never(&ask.resource, &ask.only) {
+        if let Some((sentence, largest)) = self.never(&ask.resource, &ask.place.nodes) {
             ctx.log_app(Level::Warning, "RequestRefused", id, format!("{}: {sentence}", ask.request));
             return Ok(Some(Verdict::Never { sentence, largest }));
         }

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, Tick};
 
-use crate::event::Health;
+use crate::event::{Health, Traits};
 
 /// Where a node is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,6 +206,8 @@ pub struct Node {
     pub url: String,
     /// Version of its agent.
     pub version: String,
+    /// Where it stands and what it is.
+    pub traits: Traits,
     /// Its last sign of life.
     pub heard: Tick,
     /// In use on the whole host. Bytes.

@@ -65,6 +65,7 @@ impl Cluster {
             enforcer: facts.enforcer,
             url: facts.url.clone(),
             version: facts.version.clone(),
+            traits: facts.traits.clone(),
             heard: ctx.now,
             host_used: Default::default(),
             containers,

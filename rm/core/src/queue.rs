@@ -2,6 +2,8 @@
 //!
 //! Owned by the cluster. Holds keys only; a tree of queues with shares can take its place without the scheduler noticing.
 
+pub mod spec;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use headroom_types::{AppId, Bytes, ContainerId, NodeId, Resource, UnixMillis};
+use headroom_types::{AppId, Bytes, ContainerId, NodeId, QueuePath, Resource, UnixMillis};
 
-use crate::event::{NewApp, Outcome};
+use crate::event::{AfterDrain, NewApp, Outcome};
 use crate::history::Finished;
+use crate::queue::spec::Tree;
 
 /// What must survive a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,35 @@ pub enum Save {
     Node(NodeId),
     /// A node was given up: do not wait for it.
     NodeGone(NodeId),
+    /// The tree of queues that was set at run time takes the place of the configured one.
+    Queues {
+        /// Counts up with every change.
+        generation: u64,
+        /// The whole tree.
+        tree: Box<Tree>,
+    },
+    /// A node is to be empty, or gone.
+    Mark {
+        /// Which.
+        node: NodeId,
+        /// How.
+        mark: NodeMark,
+    },
+    /// A node takes work again.
+    MarkGone(NodeId),
+}
+
+/// What an operator decided about a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeMark {
+    /// For people.
+    pub reason: String,
+    /// When what is left on it is stopped, on the wall clock.
+    pub until: Option<UnixMillis>,
+    /// What it is to be in the end.
+    pub then: AfterDrain,
+    /// Whether it is empty.
+    pub drained: bool,
 }
 
 /// Where an application is, as far as it cannot be rebuilt from its nodes and its master.
@@ -61,6 +91,12 @@ pub struct SavedState {
     pub master_heap: Option<Bytes>,
     /// When it ended.
     pub ended: Option<UnixMillis>,
+    /// Its leaf, once it was moved from the one it was submitted to.
+    pub queue: Option<QueuePath>,
+    /// Its priority, once it was changed.
+    pub priority: Option<i32>,
+    /// When its time is over, on the wall clock.
+    pub until: Option<UnixMillis>,
 }
 
 /// An application's stage as saved.

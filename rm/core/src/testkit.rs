@@ -16,11 +16,12 @@ use headroom_types::{
 use crate::ask::Ask;
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
-    Answer, Answered, Call, CallId, Effect, Event, Health, Launch, LogLine, Master, NewApp, Outcome, Phase, Refusal,
-    Registration, Report, Seen, Sync, Update, UpdateKind, Verdict, Want,
+    Answer, Answered, Call, CallId, Effect, Event, Health, How, Launch, LogLine, Master, NewApp, Outcome, Phase, Refusal,
+    RefusedSize, Registration, Report, Seen, Sync, Traits, Update, UpdateKind, Verdict, Want,
 };
 use crate::history::Finished;
-use crate::save::{Save, SavedState};
+use crate::queue::spec::Tree;
+use crate::save::{NodeMark, Save, SavedState};
 
 /// Parses any id; panics on nonsense.
 ///
@@ -51,6 +52,10 @@ pub struct FakeNode {
     pub connected: bool,
     /// What it has to stop.
     pub asked_to_stop: BTreeSet<ContainerId>,
+    /// Where it stands and what it is.
+    pub traits: Traits,
+    /// It gives no container another size, and says this.
+    pub rigid: Option<String>,
     /// Everything it ever had, and for which request.
     pub ever: BTreeMap<ContainerId, Option<RequestId>>,
 }
@@ -62,6 +67,10 @@ pub struct Held {
     pub request: Option<RequestId>,
     /// Its size.
     pub resource: Resource,
+    /// The version of that size.
+    pub version: u32,
+    /// A later size it was not given.
+    pub refused: Option<RefusedSize>,
     /// Where it is in its life.
     pub phase: Phase,
     /// When it was granted.
@@ -75,6 +84,8 @@ pub struct FakeStore {
     states: BTreeMap<AppId, SavedState>,
     finished: Vec<Finished>,
     nodes: BTreeSet<NodeId>,
+    marks: BTreeMap<NodeId, NodeMark>,
+    queues: Option<(u64, Tree)>,
     last_app: u32,
 }
 
@@ -100,6 +111,13 @@ impl FakeStore {
             Save::NodeGone(node) => {
                 self.nodes.remove(&node);
             }
+            Save::Queues { generation, tree } => self.queues = Some((generation, *tree)),
+            Save::Mark { node, mark } => {
+                self.marks.insert(node, mark);
+            }
+            Save::MarkGone(node) => {
+                self.marks.remove(&node);
+            }
         }
     }
     fn load(&self, epoch: Epoch) -> Restored {
@@ -113,6 +131,8 @@ impl FakeStore {
             apps: apps.collect(),
             finished: self.finished.clone(),
             nodes: self.nodes.iter().cloned().collect(),
+            marks: self.marks.iter().map(|(node, mark)| (node.clone(), mark.clone())).collect(),
+            queues: self.queues.clone(),
         }
     }
 }
@@ -339,7 +359,8 @@ impl Scenario {
     /// # Panics
     /// When it is refused.
     pub fn submit(&mut self, name: &str, priority: i32, master: Master) -> AppId {
-        let spec = NewApp { name: id(name), queue: id("default"), priority, user: "test".into(), master, key: None };
+        let spec =
+            NewApp { name: id(name), queue: id("default"), priority, user: "test".into(), lifetime: None, master, key: None };
         match self.call(Call::Submit(Box::new(spec))) {
             Ok(Answer::Submitted { app, .. }) => app,
             other => panic!("not submitted: {other:?}"),
@@ -363,7 +384,7 @@ impl Scenario {
 
     /// Asks for containers.
     pub fn ask(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> Answered {
-        self.call(Call::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)) })
+        self.call(Call::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)), how: How::Really })
     }
     /// Asks, and says why it has to wait.
     ///
@@ -395,7 +416,13 @@ impl Scenario {
         let told = self.cluster.app(app).map(|a| a.updates.after(0)).into_iter().flatten();
         let exits = told.filter_map(|u| match &u.what {
             UpdateKind::Exited { report, .. } => Some(report.container.clone()),
-            UpdateKind::Allocated(_) | UpdateKind::Running { .. } => None,
+            UpdateKind::Allocated(_)
+            | UpdateKind::Running { .. }
+            | UpdateKind::Resized { .. }
+            | UpdateKind::ResizeFailed { .. }
+            | UpdateKind::PreemptSoon { .. }
+            | UpdateKind::NodeDraining { .. }
+            | UpdateKind::Expired { .. } => None,
         });
         exits.collect()
     }
@@ -433,8 +460,8 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> Ask {
         count,
         settled: 0,
         priority: 0,
-        avoid: vec![],
-        only: vec![],
+        place: crate::ask::Placement::default(),
+        deadline: None,
         launch: Arc::new(Launch { command: vec!["true".into()], ..Launch::default() }),
     }
 }
@@ -444,6 +471,19 @@ pub fn is_never(answer: &Answered) -> bool {
     matches!(answer, Err(Refusal::NeverFits { .. }))
 }
 
+impl Held {
+    /// A later size takes the place of the one it has, unless the node is rigid.
+    fn take_size(&mut self, resource: Resource, version: u32, rigid: Option<&String>) {
+        if version <= self.version || self.phase == Phase::Exited {
+            return;
+        }
+        match rigid {
+            Some(why) => self.refused = Some(RefusedSize { version, why: why.clone() }),
+            None => (self.resource, self.version, self.refused) = (resource, version, None),
+        }
+    }
+}
+
 impl FakeNode {
     fn registration(&self) -> Registration {
         Registration {
@@ -451,6 +491,7 @@ impl FakeNode {
             enforcer: EnforcerKind::Cgroup2,
             url: "http://127.0.0.1:1".into(),
             version: "test".into(),
+            traits: self.traits.clone(),
             health: Health::Healthy,
             seen: self.seen(),
             exits: self.exits.values().cloned().collect(),
@@ -461,6 +502,8 @@ impl FakeNode {
             container: id.clone(),
             request: held.request.clone(),
             resource: held.resource.clone(),
+            version: held.version,
+            refused: held.refused.clone(),
             phase: held.phase,
             used: None,
             granted: held.granted,
@@ -470,10 +513,14 @@ impl FakeNode {
     fn obey(&mut self, container: ContainerId, want: Want) {
         match want {
             Want::Run(order) => {
-                let (request, resource, granted) = (order.request, order.resource, order.granted);
+                let order = *order;
+                if let Some(held) = self.has.get_mut(&container) {
+                    return held.take_size(order.resource, order.version, self.rigid.as_ref());
+                }
+                let (request, resource, version, granted) = (order.request, order.resource, order.version, order.granted);
                 self.ever.insert(container.clone(), request.clone());
-                let new = Held { request, resource, phase: Phase::Preparing, granted };
-                self.has.entry(container).or_insert(new);
+                let new = Held { request, resource, version, refused: None, phase: Phase::Preparing, granted };
+                self.has.insert(container, new);
             }
             Want::Stop { .. } => {
                 if self.has.contains_key(&container) {

@@ -111,7 +111,12 @@ impl World {
                 UpdateKind::Allocated(g) => {
                     m.given.entry(g.request).or_default().insert(g.container);
                 }
-                UpdateKind::Running { .. } => {}
+                UpdateKind::Running { .. }
+                | UpdateKind::Resized { .. }
+                | UpdateKind::ResizeFailed { .. }
+                | UpdateKind::PreemptSoon { .. }
+                | UpdateKind::NodeDraining { .. }
+                | UpdateKind::Expired { .. } => {}
                 UpdateKind::Exited { request, report } => {
                     m.ended.entry(request).or_default().insert(report.container.clone());
                 }

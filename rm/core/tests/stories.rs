@@ -101,9 +101,9 @@ fn best_fit_keeps_large_nodes_free_and_placement_is_kept() {
     s.ask(&app, "a", 2, size(2, 1)).expect("asks");
     assert!(s.cluster.containers().all(|c| c.node == id("small")));
     let mut elsewhere = ask("b", 1, size(1, 1));
-    elsewhere.avoid = vec![id("small")];
+    elsewhere.place.avoid_nodes = vec![id("small")];
     let mut pinned = ask("c", 1, size(1, 1));
-    pinned.only = vec![id("small")];
+    pinned.place.nodes = vec![id("small")];
     s.sync(&app, 0, vec![elsewhere, pinned]).expect("syncs");
     let of = |s: &Scenario, r: &str| s.cluster.containers().find(|c| c.request == Some(id(r))).map(|c| c.node.clone());
     assert_eq!(of(&s, "b"), Some(id("big")));
@@ -460,6 +460,7 @@ fn the_same_key_means_the_same_application() {
         queue: id("default"),
         priority: 0,
         user: "u".into(),
+        lifetime: None,
         master: Master::Unmanaged,
         key: Some("k".into()),
     };
@@ -480,6 +481,7 @@ fn a_master_too_large_for_any_node_is_refused() {
         queue: id("default"),
         priority: 0,
         user: "u".into(),
+        lifetime: None,
         master: Master::Managed {
             resource: size(5, 1),
             launch: std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() }),

@@ -1,14 +1,15 @@
 //! From messages to the core's own types. Checked on the way; nothing here decides anything.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_rm_core as core;
-use headroom_types::{AppId, Name, NodeId};
-use headroom_wire::v1::am::{Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
+use headroom_types::{AppId, NodeId, QueuePath};
+use headroom_wire::v1::am::{self, Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
 use headroom_wire::v1::apps::{Master, SubmitApp};
 use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RegisterNode};
+use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode};
 
 /// Most items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
@@ -27,10 +28,7 @@ fn few(what: &str, n: usize) -> Result<(), Problem> {
 /// A submission.
 pub(crate) fn submit(app: SubmitApp) -> Result<core::Call, Problem> {
     check_submit(&app)?;
-    let queue = match app.queue {
-        Some(queue) => queue,
-        None => default_queue()?,
-    };
+    let queue = app.queue.unwrap_or_else(QueuePath::default_leaf);
     let master = match app.master {
         Master::Unmanaged => core::Master::Unmanaged,
         Master::Managed { resource, launch, max_attempts } => {
@@ -38,12 +36,9 @@ pub(crate) fn submit(app: SubmitApp) -> Result<core::Call, Problem> {
         }
     };
     let user = app.user.unwrap_or_else(|| "unknown".to_owned());
-    let new = core::NewApp { name: app.name, queue, priority: app.priority, user, master, key: app.idempotency_key };
+    let lifetime = app.lifetime_ms.map(Duration::from_millis);
+    let new = core::NewApp { name: app.name, queue, priority: app.priority, user, lifetime, master, key: app.idempotency_key };
     Ok(core::Call::Submit(Box::new(new)))
-}
-
-fn default_queue() -> Result<Name, Problem> {
-    core::Cluster::default_queue().ok_or_else(|| Problem::new(Code::HR0500, "the default queue has no name"))
 }
 
 fn launch(launch: LaunchSpec) -> core::Launch {
@@ -95,10 +90,51 @@ pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
         count: ask.count,
         settled: ask.settled,
         priority: ask.priority,
-        avoid: ask.avoid_nodes,
-        only: ask.nodes,
+        place: placement(*ask.placement, ask.nodes, ask.avoid_nodes),
+        deadline: ask.deadline_ms.map(Duration::from_millis),
         launch: Arc::new(launch(*ask.launch)),
     })
+}
+
+fn placement(wire: am::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) -> core::ask::Placement {
+    let am::Placement { racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, apart, spread } = wire;
+    let relax = match relax {
+        am::Relax::AtOnce => core::ask::Relax::AtOnce,
+        am::Relax::After { ms } => core::ask::Relax::After(Duration::from_millis(ms)),
+        am::Relax::Never => core::ask::Relax::Never,
+    };
+    let attributes = attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect();
+    let apart = apart.map(|a| core::ask::Apart { from: a.from, level: level(a.level) });
+    let spread = spread.map(level);
+    core::ask::Placement {
+        nodes,
+        racks,
+        avoid_nodes,
+        avoid_racks,
+        prefer_nodes,
+        prefer_racks,
+        relax,
+        labels,
+        attributes,
+        apart,
+        spread,
+    }
+}
+
+fn compare(wanted: am::Match) -> core::ask::Match {
+    match wanted {
+        am::Match::Exists => core::ask::Match::Exists,
+        am::Match::Absent => core::ask::Match::Absent,
+        am::Match::OneOf(values) => core::ask::Match::OneOf(values),
+        am::Match::NoneOf(values) => core::ask::Match::NoneOf(values),
+    }
+}
+
+fn level(level: am::Level) -> core::ask::Level {
+    match level {
+        am::Level::Node => core::ask::Level::Node,
+        am::Level::Rack => core::ask::Level::Rack,
+    }
 }
 
 /// A master that is done.
@@ -131,11 +167,18 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Ca
         enforcer: body.enforcer,
         url: body.url,
         version: cut(body.version, 64),
+        traits: traits(body.traits),
         health: health(body.health),
         seen: body.containers.into_iter().map(seen).collect(),
         exits: body.exits,
     };
     Ok(core::Call::RegisterNode { node, facts: Box::new(facts) })
+}
+
+fn traits(wire: NodeTraits) -> core::Traits {
+    let NodeTraits { rack, labels, exclusive, attributes } = wire;
+    let exclusive = if exclusive { core::Exclusive::Yes } else { core::Exclusive::No };
+    core::Traits { rack, labels, exclusive, attributes }
 }
 
 /// A node's sign of life.
@@ -179,6 +222,8 @@ fn seen(observed: Observed) -> core::Seen {
         container: observed.container,
         request: observed.request,
         resource: observed.resource,
+        version: observed.version,
+        refused: observed.refused.map(|r| core::RefusedSize { version: r.version, why: cut(r.why, 1024) }),
         phase,
         used: observed.used,
         granted: observed.granted,
@@ -206,6 +251,6 @@ mod tests {
     fn a_submission_without_a_queue_goes_to_the_default_one() {
         let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
         let core::Call::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else { panic!("submit") };
-        assert_eq!((new.queue.as_str(), new.user.as_str()), ("default", "unknown"));
+        assert_eq!((new.queue.as_str(), new.user.as_str()), ("root.default", "unknown"));
     }
 }

@@ -3,11 +3,11 @@
 use headroom_rm_core as core;
 use headroom_rm_core::Refusal;
 use headroom_types::{ContainerId, Epoch, RequestId};
-use headroom_wire::v1::am::{Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
+use headroom_wire::v1::am::{self, Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
 use headroom_wire::v1::apps::{AppState, ContainerView, WhyNode, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::nodes::{Desired, DesiredContainer, RunOrder, Want};
+use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeTraits, RunOrder, Want};
 
 /// A refusal with its code.
 pub(crate) fn problem(refusal: &Refusal) -> Problem {
@@ -20,6 +20,11 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
         Refusal::Recovering(_) => says(Code::HR0503).hint("try again in a second"),
         Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
+        Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) => says(Code::HR0404),
+        Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => says(Code::HR0400),
+        Refusal::QueueClosed { .. } | Refusal::NotResizable { .. } | Refusal::Decommissioned(_) => says(Code::HR0409),
+        Refusal::NoRoom { .. } => says(Code::HR0409).hint("try again when something has ended there"),
+        Refusal::Conflict { .. } => says(Code::HR0409).hint("read it again, and send the version it has now"),
         Refusal::NeverFits { .. } => says(Code::HR0422).hint("ask for less, or add a node that is large enough"),
         Refusal::TooMany { .. } => says(Code::HR0429).hint("try again when some of them are done"),
     }
@@ -60,6 +65,13 @@ pub(crate) fn update(update: core::Update) -> Update {
         core::UpdateKind::Allocated(grant) => UpdateKind::Allocated(granted(grant)),
         core::UpdateKind::Running { container } => UpdateKind::Running { container },
         core::UpdateKind::Exited { request, report } => UpdateKind::Exited { request, report: Box::new((*report).clone()) },
+        core::UpdateKind::Resized { container, resource, version } => UpdateKind::Resized { container, resource, version },
+        core::UpdateKind::ResizeFailed { container, resource, version, why } => {
+            UpdateKind::ResizeFailed { container, resource, version, why }
+        }
+        core::UpdateKind::PreemptSoon { container, at, why } => UpdateKind::PreemptSoon { container, at, why },
+        core::UpdateKind::NodeDraining { node, until } => UpdateKind::NodeDraining { node, until },
+        core::UpdateKind::Expired { request, why } => UpdateKind::Expired { request, why },
     };
     Update { cursor: update.cursor, what }
 }
@@ -76,6 +88,7 @@ fn want(want: core::Want) -> Want {
             app: order.app,
             request: order.request,
             resource: order.resource,
+            version: order.version,
             launch: launch(&order.launch),
             granted: order.granted,
         })),
@@ -97,10 +110,54 @@ pub(crate) fn ask(ask: &core::ask::Ask) -> Ask {
         count: ask.count,
         settled: ask.settled,
         priority: ask.priority,
-        avoid_nodes: ask.avoid.clone(),
-        nodes: ask.only.clone(),
+        avoid_nodes: ask.place.avoid_nodes.clone(),
+        nodes: ask.place.nodes.clone(),
+        placement: Box::new(placement(&ask.place)),
+        deadline_ms: ask.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
         launch: Box::new(launch(&ask.launch)),
     }
+}
+
+fn placement(place: &core::ask::Placement) -> am::Placement {
+    let place = place.clone();
+    let relax = match place.relax {
+        core::ask::Relax::AtOnce => am::Relax::AtOnce,
+        core::ask::Relax::After(wait) => am::Relax::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) },
+        core::ask::Relax::Never => am::Relax::Never,
+    };
+    am::Placement {
+        racks: place.racks,
+        avoid_racks: place.avoid_racks,
+        prefer_nodes: place.prefer_nodes,
+        prefer_racks: place.prefer_racks,
+        relax,
+        labels: place.labels,
+        attributes: place.attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect(),
+        apart: place.apart.map(|a| am::Apart { from: a.from, level: same_place(a.level) }),
+        spread: place.spread.map(same_place),
+    }
+}
+
+fn compare(wanted: core::ask::Match) -> am::Match {
+    match wanted {
+        core::ask::Match::Exists => am::Match::Exists,
+        core::ask::Match::Absent => am::Match::Absent,
+        core::ask::Match::OneOf(values) => am::Match::OneOf(values),
+        core::ask::Match::NoneOf(values) => am::Match::NoneOf(values),
+    }
+}
+
+fn same_place(level: core::ask::Level) -> am::Level {
+    match level {
+        core::ask::Level::Node => am::Level::Node,
+        core::ask::Level::Rack => am::Level::Rack,
+    }
+}
+
+/// Where a node stands.
+pub(crate) fn traits(traits: &core::Traits) -> NodeTraits {
+    let core::Traits { rack, labels, exclusive, attributes } = traits.clone();
+    NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes }
 }
 
 /// Why a request waits.

@@ -90,6 +90,7 @@ fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Byt
         containers,
         url: node.url.clone(),
         version: node.version.clone(),
+        traits: outgoing::traits(&node.traits),
         silent_ms: 0,
     }
 }

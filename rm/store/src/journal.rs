@@ -61,6 +61,7 @@ impl<S: Store> Journal<S> {
                 self.remove(record::node_key(node));
                 Ok(())
             }
+            Save::Queues { .. } | Save::Mark { .. } | Save::MarkGone(_) => Ok(()),
         }
     }
 

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_rm_core::{Finished, Launch, Master, NewApp, Outcome, SavedStage, SavedState};
-use headroom_types::{AppId, Bytes, ContainerId, Epoch, ExitReason, Name, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{AppId, Bytes, ContainerId, Epoch, ExitReason, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Key of the one [`Meta`] record.
@@ -53,13 +54,16 @@ pub struct App {
     /// When it was accepted.
     pub submitted: UnixMillis,
     /// Its queue.
-    pub queue: Name,
+    pub queue: QueuePath,
     /// Higher goes first.
     #[serde(default)]
     pub priority: i32,
     /// Who submitted it.
     #[serde(default)]
     pub user: String,
+    /// How long it may live. Milliseconds.
+    #[serde(default)]
+    pub lifetime_ms: Option<u64>,
     /// The key under which it may be sent again.
     #[serde(default)]
     pub key: Option<String>,
@@ -131,6 +135,15 @@ pub struct State {
     /// When it ended.
     #[serde(default)]
     pub ended: Option<UnixMillis>,
+    /// Its leaf, once it was moved.
+    #[serde(default)]
+    pub queue: Option<QueuePath>,
+    /// Its priority, once it was changed.
+    #[serde(default)]
+    pub priority: Option<i32>,
+    /// When its time is over.
+    #[serde(default)]
+    pub until: Option<UnixMillis>,
 }
 
 /// The stage of an application.
@@ -195,6 +208,7 @@ impl App {
             queue: spec.queue.clone(),
             priority: spec.priority,
             user: spec.user.clone(),
+            lifetime_ms: spec.lifetime.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
             key: spec.key.clone(),
             master,
         }
@@ -206,6 +220,7 @@ impl App {
             queue: self.queue,
             priority: self.priority,
             user: self.user,
+            lifetime: self.lifetime_ms.map(Duration::from_millis),
             key: self.key,
             master: self.master.map_or(Master::Unmanaged, ManagedMaster::master),
         }
@@ -240,17 +255,42 @@ impl ManagedMaster {
 impl State {
     /// For the disk.
     pub fn of(saved: &SavedState) -> Self {
-        let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended } =
-            saved.clone();
+        let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, .. } = saved.clone();
+        let SavedState { master_heap, ended, queue, priority, until, .. } = saved.clone();
         let stage = Stage::of(stage);
-        State { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended }
+        State {
+            stage,
+            diagnostics,
+            attempt,
+            charged,
+            uncharged,
+            master,
+            master_node,
+            master_size,
+            master_heap,
+            ended,
+            queue,
+            priority,
+            until,
+        }
     }
     /// For the core.
     pub fn saved(self) -> SavedState {
-        let State { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended } =
-            self;
-        let stage = stage.saved();
-        SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, master_heap, ended }
+        SavedState {
+            stage: self.stage.saved(),
+            diagnostics: self.diagnostics,
+            attempt: self.attempt,
+            charged: self.charged,
+            uncharged: self.uncharged,
+            master: self.master,
+            master_node: self.master_node,
+            master_size: self.master_size,
+            master_heap: self.master_heap,
+            ended: self.ended,
+            queue: self.queue,
+            priority: self.priority,
+            until: self.until,
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
         apps: pair(apps, states)?,
         finished,
         nodes,
+        marks: Vec::new(),
+        queues: None,
     };
     Ok((meta, restored))
 }

@@ -30,6 +30,7 @@ fn managed() -> NewApp {
         queue: "default".parse().expect("name"),
         priority: -3,
         user: "ann".into(),
+        lifetime: Some(std::time::Duration::from_secs(3600)),
         master: Master::Managed {
             resource: Resource::new(Bytes::from_mib(128), Cpus::from_milli(500)),
             launch: Arc::new(launch),
@@ -51,6 +52,9 @@ fn state(stage: SavedStage) -> SavedState {
         master_size: Some(Resource::new(Bytes::from_mib(256), Cpus::from_cores(1))),
         master_heap: Some(Bytes::from_mib(128)),
         ended: matches!(stage, SavedStage::Ended(_)).then_some(UnixMillis(77)),
+        queue: Some("root.etl.nightly".parse().expect("queue")),
+        priority: Some(7),
+        until: Some(UnixMillis(99)),
     }
 }
 

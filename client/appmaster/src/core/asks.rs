@@ -49,6 +49,8 @@ impl Core {
             priority,
             avoid_nodes: avoid.into_iter().collect(),
             nodes: Vec::new(),
+            placement: Box::default(),
+            deadline_ms: None,
             launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose))),
         })
     }

@@ -63,7 +63,13 @@ impl Core {
     pub(super) fn on_update(&mut self, now: Now, cursor: u64, what: UpdateKind, out: &mut Vec<Effect>) {
         match what {
             UpdateKind::Alive => return,
-            UpdateKind::Running { .. } => {}
+            // sizes it did not ask for, warnings it cannot heed yet: the end that may follow is told by itself
+            UpdateKind::Running { .. }
+            | UpdateKind::Resized { .. }
+            | UpdateKind::ResizeFailed { .. }
+            | UpdateKind::PreemptSoon { .. }
+            | UpdateKind::NodeDraining { .. }
+            | UpdateKind::Expired { .. } => {}
             UpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
             UpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
         }

@@ -283,7 +283,14 @@ async fn sync(State(cluster): State<Cluster>, Json(body): Json<MasterSync>) -> R
 fn ended(update: &Update) -> Option<ContainerId> {
     match &update.what {
         UpdateKind::Exited { report, .. } => Some(report.container.clone()),
-        UpdateKind::Allocated(_) | UpdateKind::Running { .. } | UpdateKind::Alive => None,
+        UpdateKind::Allocated(_)
+        | UpdateKind::Running { .. }
+        | UpdateKind::Resized { .. }
+        | UpdateKind::ResizeFailed { .. }
+        | UpdateKind::PreemptSoon { .. }
+        | UpdateKind::NodeDraining { .. }
+        | UpdateKind::Expired { .. }
+        | UpdateKind::Alive => None,
     }
 }
 

@@ -138,6 +138,7 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
         queue: job.spec.queue.clone(),
         priority: job.spec.priority,
         user: crate::context::user(),
+        lifetime_ms: None,
         master,
         idempotency_key: Some(key.to_owned()),
     }

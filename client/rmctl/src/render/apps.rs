@@ -39,7 +39,7 @@ fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
     cells.extend([a.pending.to_string(), a.user.clone(), span(now.since(a.submitted)), took]);
     if wide {
         let master = if a.managed { format!("managed, attempt {}", a.attempt) } else { "unmanaged".to_owned() };
-        cells.extend([a.queue.to_string(), a.priority.to_string(), master]);
+        cells.extend([a.queue.short().to_owned(), a.priority.to_string(), master]);
     }
     cells.push(if wide { a.diagnostics.clone() } else { cut(&a.diagnostics, 60) });
     cells

@@ -225,6 +225,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         containers,
         url: "http://10.0.0.1:7072".into(),
         version: "0.1.0".into(),
+        traits: Default::default(),
         silent_ms: 400,
     };
     let mut lost = node("worker-04", "unhealthy", 150, 25, 20, 17, 1);

@@ -3,9 +3,9 @@
 //! Asks are absolute: `count` is how many containers a request is worth over the whole life of the application, so sending an
 //! ask again changes nothing, and a replacement for a lost container is asked for by raising `count`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{AttemptId, Bytes, ContainerId, Epoch, ExitReport, NodeId, RequestId, Resource};
+use headroom_types::{AttemptId, Bytes, ContainerId, Epoch, ExitReport, Name, NodeId, RequestId, Resource, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// What to run in a container. Travels with the ask; grant and launch are one trip to the node.
@@ -97,8 +97,104 @@ pub struct Ask {
     /// Only on these nodes; empty for any.
     #[serde(default)]
     pub nodes: Vec<NodeId>,
+    /// Where else it may go and would rather go.
+    #[serde(default, skip_serializing_if = "Placement::is_any")]
+    pub placement: Box<Placement>,
+    /// How long it may wait, counted from when it was first taken in; what is missing then will not come. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
     /// What to run in each. Boxed: it is much larger than the rest.
     pub launch: Box<LaunchSpec>,
+}
+
+/// Where containers of a request may go, and where they would rather go. Empty means anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Placement {
+    /// Only in these racks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub racks: Vec<Name>,
+    /// Not in these racks while another fits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub avoid_racks: Vec<Name>,
+    /// Rather on these nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefer_nodes: Vec<NodeId>,
+    /// Rather in these racks; asked after the preferred nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefer_racks: Vec<Name>,
+    /// What becomes of the preference when there is no room where it points.
+    pub relax: Relax,
+    /// The node has all of these labels.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<Name>,
+    /// The node's attributes compare so.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<Name, Match>,
+    /// Never beside certain others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apart: Option<Apart>,
+    /// Evenly over nodes or racks, rather than tightly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Level>,
+}
+
+impl Placement {
+    /// Anywhere will do.
+    pub fn is_any(&self) -> bool {
+        *self == Placement::default()
+    }
+}
+
+/// When a preference gives way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "when", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Relax {
+    /// At once.
+    #[default]
+    AtOnce,
+    /// When a container has waited so long: first from node to rack, after as long again to anywhere.
+    After {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// Never: the preference is a must.
+    Never,
+}
+
+/// How an attribute of a node compares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Match {
+    /// It is there, with any value.
+    Exists,
+    /// It is not there.
+    Absent,
+    /// It is one of these.
+    OneOf(BTreeSet<String>),
+    /// It is not there, or none of these.
+    NoneOf(BTreeSet<String>),
+}
+
+/// What counts as the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// One node.
+    Node,
+    /// One rack; a node without one is a rack by itself.
+    Rack,
+}
+
+/// Never in one place with containers of these requests of the same application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Apart {
+    /// Which requests; empty for its own.
+    #[serde(default)]
+    pub from: Vec<RequestId>,
+    /// What counts as one place.
+    pub level: Level,
 }
 
 /// The immediate answer to an ask.
@@ -208,6 +304,49 @@ pub enum UpdateKind {
         request: RequestId,
         /// The node's verdict.
         report: Box<ExitReport>,
+    },
+    /// Its node has given it another size.
+    Resized {
+        /// Which container.
+        container: ContainerId,
+        /// The size it has now.
+        resource: Resource,
+        /// The version of that size.
+        version: u32,
+    },
+    /// Its node could not give it the size that was asked; it has the one before.
+    ResizeFailed {
+        /// Which container.
+        container: ContainerId,
+        /// The size it has.
+        resource: Resource,
+        /// The version of that size.
+        version: u32,
+        /// Why, for people.
+        why: String,
+    },
+    /// It will be taken for somebody with a better claim, unless it is released before.
+    PreemptSoon {
+        /// Which container.
+        container: ContainerId,
+        /// When.
+        at: UnixMillis,
+        /// For whom, for people.
+        why: String,
+    },
+    /// Its node is being emptied: what is on it should end by itself by then.
+    NodeDraining {
+        /// The node.
+        node: NodeId,
+        /// When what is left is stopped.
+        until: Option<UnixMillis>,
+    },
+    /// Its time is over; what was missing of it will not come.
+    Expired {
+        /// Which request.
+        request: RequestId,
+        /// Why it had to wait, for people.
+        why: String,
     },
     /// The stream lives. Sent every few seconds; its cursor is that of the last update.
     Alive,

@@ -1,7 +1,7 @@
 //! Applications: submit, list, look at, kill.
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, RequestId, Resource, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,16 @@ pub struct SubmitApp {
     pub name: Name,
     /// The queue it goes to.
     #[serde(default)]
-    pub queue: Option<Name>,
+    pub queue: Option<QueuePath>,
     /// Higher goes first within its queue.
     #[serde(default)]
     pub priority: i32,
     /// Who submits, for screens and history.
     #[serde(default)]
     pub user: Option<String>,
+    /// How long it may live, counted from now; it is killed then. Milliseconds. The queue may allow less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime_ms: Option<u64>,
     /// Who runs the application master.
     pub master: Master,
     /// Sent again with the same key, the same application is answered instead of a second one made. At most 64 characters.
@@ -108,7 +111,7 @@ pub struct AppView {
     /// Its id.
     pub id: AppId,
     /// Its queue.
-    pub queue: Name,
+    pub queue: QueuePath,
     /// Higher goes first.
     pub priority: i32,
     /// Who submitted it.

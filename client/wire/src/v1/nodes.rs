@@ -3,8 +3,10 @@
 //! Down goes what the node should have ([`Desired`], pushed over one long answer); up goes what it has ([`NodeReport`], sent at
 //! once when something changes, and every second as a sign of life). Both may be repeated without harm.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use headroom_types::{
-    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
+    AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource, StopCause, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,10 +26,31 @@ pub struct RegisterNode {
     pub health: Health,
     /// Version of the agent.
     pub version: String,
+    /// Where it stands and what it is.
+    #[serde(default)]
+    pub traits: NodeTraits,
     /// Every container it has, running or ended and not yet acknowledged.
     pub containers: Vec<Observed>,
     /// Reports of ends that no resource manager has acknowledged.
     pub exits: Vec<ExitReport>,
+}
+
+/// Where a node stands and what it is, for placement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeTraits {
+    /// Nodes of one rack fail together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<Name>,
+    /// Words a request can insist on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<Name>,
+    /// Only requests that insist on one of its labels come here.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// Named values a request can compare.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<Name, String>,
 }
 
 /// Whether a node can take work.
@@ -61,6 +84,12 @@ pub struct Observed {
     pub request: Option<RequestId>,
     /// Its size.
     pub resource: Resource,
+    /// The version of that size; 1 for the one it was granted with.
+    #[serde(default = "first")]
+    pub version: u32,
+    /// A later size it could not be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedSize>,
     /// Where it is in its life.
     pub phase: Phase,
     /// Memory charged to it now. Bytes.
@@ -71,6 +100,19 @@ pub struct Observed {
     pub anon: Option<Bytes>,
     /// When it was granted, as the resource manager said.
     pub granted: UnixMillis,
+}
+
+fn first() -> u32 {
+    1
+}
+
+/// A size that a node could not give a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedSize {
+    /// The version of the order.
+    pub version: u32,
+    /// Why, for people.
+    pub why: String,
 }
 
 /// Where a container is in its life on the node.
@@ -114,7 +156,7 @@ pub struct DesiredContainer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "want", rename_all = "snake_case")]
 pub enum Want {
-    /// It should run. A node that has it already does nothing.
+    /// It should run, with this size. A node that has it already, with an earlier version of the size, gives it this one.
     Run(Box<RunOrder>),
     /// It should end.
     Stop {
@@ -134,6 +176,9 @@ pub struct RunOrder {
     pub request: Option<RequestId>,
     /// Its size: the limit.
     pub resource: Resource,
+    /// The version of that size.
+    #[serde(default = "first")]
+    pub version: u32,
     /// What to run.
     pub launch: LaunchSpec,
     /// When it was granted.
@@ -168,7 +213,7 @@ pub struct NodeReportReply {
 pub struct NodeView {
     /// Its name.
     pub id: NodeId,
-    /// `ready`, `unhealthy`, `suspect`, `unreachable` or `lost`.
+    /// `ready`, `unhealthy`, `suspect`, `unreachable`, `lost`, `draining`, `drained` or `decommissioned`.
     pub state: String,
     /// Why it is not ready.
     pub reason: Option<String>,
@@ -190,6 +235,9 @@ pub struct NodeView {
     pub url: String,
     /// Version of its agent.
     pub version: String,
+    /// Where it stands and what it is.
+    #[serde(default)]
+    pub traits: NodeTraits,
     /// Its last sign of life, milliseconds ago.
     pub silent_ms: u64,
 }

@@ -80,6 +80,7 @@ impl FakeRm {
             app: id.app.clone(),
             request: Some("main".parse().expect("request")),
             resource: Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(1)),
+            version: 1,
             launch,
             granted: UnixMillis(1),
         };

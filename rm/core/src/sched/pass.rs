@@ -100,7 +100,7 @@ pub(crate) fn need<'a>(app: &'a App, request: Option<&RequestId>) -> Option<Need
     match request {
         Some(request) => {
             let ask = &app.requests.get(request)?.ask;
-            Some(Need { size: &ask.resource, avoid: &ask.avoid, only: &ask.only, prefer: None })
+            Some(Need { size: &ask.resource, avoid: &ask.place.avoid_nodes, only: &ask.place.nodes, prefer: None })
         }
         None => Some(Need {
             size: &app.master.as_ref()?.resource,

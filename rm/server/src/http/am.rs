@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use headroom_rm_core::{Answer, Call};
+use headroom_rm_core::{Answer, Call, How};
 use headroom_types::{AppId, Epoch, RequestId};
 use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered};
 use headroom_wire::v1::apps::AppView;
@@ -69,7 +69,7 @@ pub(crate) async fn ask(
 ) -> Result<Json<AskAnswer>, Failure> {
     let ask = Box::new(incoming::ask(body.ask)?);
     let request = ask.request.clone();
-    let Answer::Asked { verdict } = web.handle.call(Call::Ask { app, ask }).await? else {
+    let Answer::Asked { verdict } = web.handle.call(Call::Ask { app, ask, how: How::Really }).await? else {
         return Err(unexpected());
     };
     Ok(Json(outgoing::ask_answer(request, verdict)))

@@ -19,7 +19,7 @@ use headroom_types::{
 use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, LaunchSpec, MasterSync, RegisterMaster, Update, UpdateKind};
 use headroom_wire::v1::apps::{AppState, AppView, Master, SubmitApp, Submitted};
 use headroom_wire::v1::job::JobPatch;
-use headroom_wire::v1::nodes::{Desired, Health, NodeReport, Observed, Phase, RegisterNode, RunOrder, Want};
+use headroom_wire::v1::nodes::{Desired, Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, RunOrder, Want};
 
 /// For anything that should happen at once, on a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -102,7 +102,8 @@ pub(crate) fn launch() -> LaunchSpec {
 
 pub(crate) fn unmanaged(name: &str) -> SubmitApp {
     let master = Master::Unmanaged;
-    SubmitApp { name: id(name), queue: None, priority: 0, user: Some("test".into()), master, idempotency_key: None }
+    let user = Some("test".into());
+    SubmitApp { name: id(name), queue: None, priority: 0, user, lifetime_ms: None, master, idempotency_key: None }
 }
 
 pub(crate) fn managed(name: &str, resource: Resource, max_attempts: u32) -> SubmitApp {
@@ -156,6 +157,7 @@ impl FakeNode {
             url: self.url.clone(),
             health: Health::Healthy,
             version: "test".into(),
+            traits: NodeTraits::default(),
             containers: self.has.values().cloned().collect(),
             exits: self.exits.values().cloned().collect(),
         };
@@ -191,6 +193,8 @@ impl FakeNode {
                             container: container.clone(),
                             request: order.request.clone(),
                             resource: order.resource.clone(),
+                            version: order.version,
+                            refused: None,
                             phase: Phase::Preparing,
                             used: None,
                             anon: None,
@@ -331,6 +335,8 @@ impl FakeMaster {
             priority: 0,
             avoid_nodes: Vec::new(),
             nodes: Vec::new(),
+            placement: Box::default(),
+            deadline_ms: None,
             launch: Box::new(launch()),
         }
     }
@@ -388,7 +394,12 @@ impl FakeMaster {
             UpdateKind::Exited { report, .. } => {
                 self.ended.insert(report.container.clone(), *report);
             }
-            UpdateKind::Alive => {}
+            UpdateKind::Resized { .. }
+            | UpdateKind::ResizeFailed { .. }
+            | UpdateKind::PreemptSoon { .. }
+            | UpdateKind::NodeDraining { .. }
+            | UpdateKind::Expired { .. }
+            | UpdateKind::Alive => {}
         }
     }
 }
