@@ -19,13 +19,20 @@ use integration::cluster::{Cluster, NodeShape};
 use integration::{clock, programs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::Figures;
 use crate::quantiles::{millis, quantile};
 
 /// The longest that one task may take to be heard of.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 /// What a first attempt tries to take: beyond one slot's share, within two.
 const TAKES_MIB: u32 = 48;
+
+/// Times from kill to retry.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Figures {
+    p50_ms: f64,
+    p99_ms: f64,
+    n: usize,
+}
 
 /// Runs the job and gives the figures.
 pub(crate) fn measure(count: usize) -> Result<Figures> {
