@@ -259,6 +259,7 @@ fn node_messages() {
     let observed = nodes::Observed {
         container: container(),
         request: Some(ask().request),
+        attempt: 1,
         resource: size(),
         version: 1,
         refused: None,
@@ -284,6 +285,7 @@ fn node_messages() {
     let order = nodes::RunOrder {
         app: app(),
         request: Some(ask().request),
+        attempt: 1,
         resource: size(),
         version: 1,
         launch: launch(),

@@ -143,7 +143,7 @@ impl Host {
 fn to_core(order: &RunOrder) -> Order {
     let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis);
     let (request, resource) = (order.request.clone(), order.resource.clone());
-    Order { request, resource, version: order.version, granted: order.granted, grace }
+    Order { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
 }
 
 impl World {
@@ -408,7 +408,7 @@ fn found(cell: &Cell) -> Found {
 
 fn unknown(id: &ContainerId) -> RunOrder {
     let (app, granted) = (id.app.clone(), UnixMillis::default());
-    RunOrder { app, request: None, resource: Resource::default(), version: 1, launch: Default::default(), granted }
+    RunOrder { app, request: None, attempt: 1, resource: Resource::default(), version: 1, launch: Default::default(), granted }
 }
 
 fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall: UnixMillis) -> ExitReport {

@@ -297,6 +297,7 @@ fn seen(id: &ContainerId, c: &agent::Container) -> Option<headroom_rm_core::Seen
     Some(headroom_rm_core::Seen {
         container: id.clone(),
         request: c.order.request.clone(),
+        attempt: c.order.attempt,
         resource: c.order.resource.clone(),
         version: c.order.version,
         refused: None,

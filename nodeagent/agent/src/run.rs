@@ -418,5 +418,5 @@ fn stop_step(effect: &Effect) -> Option<stop::Step> {
 fn to_core(order: &RunOrder) -> Order {
     let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis).min(LONGEST_GRACE);
     let (request, resource) = (order.request.clone(), order.resource.clone());
-    Order { request, resource, version: order.version, granted: order.granted, grace }
+    Order { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
 }

@@ -19,6 +19,7 @@ impl Loop {
         Some(Observed {
             container: id.clone(),
             request: c.order.request.clone(),
+            attempt: c.order.attempt,
             resource: c.order.resource.clone(),
             version: c.order.version,
             refused: None,

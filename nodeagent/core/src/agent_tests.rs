@@ -10,6 +10,7 @@ fn id(n: u64) -> ContainerId {
 fn order() -> Order {
     Order {
         request: None,
+        attempt: 1,
         resource: Resource::new(Bytes::from_mib(64), Cpus::from_cores(1)),
         version: 1,
         granted: UnixMillis(1),

@@ -32,6 +32,8 @@ pub const KILL_AGAIN: Duration = Duration::from_secs(1);
 pub struct Order {
     /// The request; `None` for an application master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    pub attempt: u32,
     /// Its size: the limit.
     pub resource: Resource,
     /// The version of that size.
@@ -45,7 +47,14 @@ pub struct Order {
 impl Order {
     /// Of something that never came here and was stopped elsewhere.
     pub fn unknown() -> Self {
-        Order { request: None, resource: Resource::default(), version: 1, granted: UnixMillis::default(), grace: Duration::ZERO }
+        Order {
+            request: None,
+            attempt: 1,
+            resource: Resource::default(),
+            version: 1,
+            granted: UnixMillis::default(),
+            grace: Duration::ZERO,
+        }
     }
 }
 

@@ -186,6 +186,8 @@ pub struct Container {
     pub node: NodeId,
     /// The request it was granted for; `None` for a master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// The version of that size; 1 for the one it was granted with.
@@ -210,6 +212,7 @@ impl Container {
         RunOrder {
             app: self.id.app.clone(),
             request: self.request.clone(),
+            attempt: self.attempt,
             resource: self.resource.clone(),
             version: self.version,
             launch: self.launch.clone(),

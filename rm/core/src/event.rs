@@ -355,6 +355,8 @@ pub struct Seen {
     pub container: ContainerId,
     /// The request it was granted for; `None` for a master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// The version of that size; 1 for the one it was granted with.
@@ -741,6 +743,8 @@ pub struct RunOrder {
     pub app: AppId,
     /// The request; `None` for a master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// The version of that size: a node that has the container with an earlier one gives it this one.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_types::{ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
 
 /// A container that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Finished {
     pub node: NodeId,
     /// Its request; `None` for a master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// When it was granted.
@@ -23,6 +25,10 @@ pub struct Finished {
     pub ended: UnixMillis,
     /// How it ended.
     pub reason: ExitReason,
+    /// Its program's exit code, when it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The most memory it had at once, where the kernel keeps that. Bytes.
+    pub peak: Option<Bytes>,
 }
 
 /// The latest of them.

@@ -23,7 +23,7 @@ impl Cluster {
         let Some(asked) = app.requests.get_mut(request) else { return };
         asked.waiting = ctx.now;
         let (resource, launch) = (asked.ask.resource.clone(), asked.ask.launch.clone());
-        let c = new_container(id, node, Some(request.clone()), resource, launch, ctx);
+        let c = new_container(id, node, (Some(request.clone()), app.attempt), resource, launch, ctx);
         app.tallies.entry(request.clone()).or_default().took();
         let told = UpdateKind::Allocated(granted(&c, request.clone()));
         let order = Box::new(c.order());
@@ -43,7 +43,7 @@ impl Cluster {
         launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
         app.master_node = Some(node.clone());
         let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
-        let c = new_container(id.clone(), node, None, size.resource, Arc::new(launch), ctx);
+        let c = new_container(id.clone(), node, (None, app.attempt), size.resource, Arc::new(launch), ctx);
         let order = Box::new(c.order());
         self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None });
         self.enter(c, ctx);
@@ -69,7 +69,8 @@ impl Cluster {
 
     /// A container that only its node knows of, from an earlier life of the resource manager.
     pub(crate) fn adopt(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
-        let mut c = new_container(seen.container.clone(), node, seen.request.clone(), seen.resource.clone(), Arc::default(), ctx);
+        let origin = (seen.request.clone(), seen.attempt);
+        let mut c = new_container(seen.container.clone(), node, origin, seen.resource.clone(), Arc::default(), ctx);
         c.granted = seen.granted;
         c.used = seen.used;
         c.seen = Some(ctx.now);
@@ -256,7 +257,7 @@ impl Cluster {
 fn new_container(
     id: ContainerId,
     node: &NodeId,
-    request: Option<RequestId>,
+    (request, attempt): (Option<RequestId>, u32),
     resource: Resource,
     launch: Arc<Launch>,
     ctx: &Ctx<'_>,
@@ -267,6 +268,7 @@ fn new_container(
         id,
         node,
         request,
+        attempt,
         resource,
         version: 1,
         launch,
@@ -292,10 +294,13 @@ fn finished(c: &Container, report: &ExitReport) -> Finished {
         container: c.id.clone(),
         node: c.node.clone(),
         request: c.request.clone(),
+        attempt: c.attempt,
         resource: c.resource.clone(),
         granted: c.granted,
         ended: report.ended,
         reason: report.reason,
+        exit_code: report.evidence.exit_code,
+        peak: report.evidence.own.peak,
     }
 }
 

@@ -65,6 +65,8 @@ pub struct FakeNode {
 pub struct Held {
     /// Its request.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in.
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// The version of that size.
@@ -501,6 +503,7 @@ impl FakeNode {
         let seen = self.has.iter().map(|(id, held)| Seen {
             container: id.clone(),
             request: held.request.clone(),
+            attempt: held.attempt,
             resource: held.resource.clone(),
             version: held.version,
             refused: held.refused.clone(),
@@ -517,9 +520,10 @@ impl FakeNode {
                 if let Some(held) = self.has.get_mut(&container) {
                     return held.take_size(order.resource, order.version, self.rigid.as_ref());
                 }
-                let (request, resource, version, granted) = (order.request, order.resource, order.version, order.granted);
+                let (request, attempt, resource) = (order.request, order.attempt, order.resource);
+                let (version, granted) = (order.version, order.granted);
                 self.ever.insert(container.clone(), request.clone());
-                let new = Held { request, resource, version, refused: None, phase: Phase::Preparing, granted };
+                let new = Held { request, attempt, resource, version, refused: None, phase: Phase::Preparing, granted };
                 self.has.insert(container, new);
             }
             Want::Stop { .. } => {

@@ -221,6 +221,7 @@ fn seen(observed: Observed) -> core::Seen {
     core::Seen {
         container: observed.container,
         request: observed.request,
+        attempt: observed.attempt,
         resource: observed.resource,
         version: observed.version,
         refused: observed.refused.map(|r| core::RefusedSize { version: r.version, why: cut(r.why, 1024) }),

@@ -87,6 +87,7 @@ fn want(want: core::Want) -> Want {
         core::Want::Run(order) => Want::Run(Box::new(RunOrder {
             app: order.app,
             request: order.request,
+            attempt: order.attempt,
             resource: order.resource,
             version: order.version,
             launch: launch(&order.launch),

@@ -178,6 +178,9 @@ pub struct Ended {
     /// Its request; `None` for a master.
     #[serde(default)]
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in.
+    #[serde(default = "first")]
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// When it was granted.
@@ -186,6 +189,16 @@ pub struct Ended {
     pub ended: UnixMillis,
     /// How.
     pub reason: ExitReason,
+    /// Its program's exit code.
+    #[serde(default)]
+    pub exit_code: Option<i32>,
+    /// The most memory it had at once. Bytes.
+    #[serde(default)]
+    pub peak: Option<Bytes>,
+}
+
+fn first() -> u32 {
+    1
 }
 
 /// A node to wait for after a restart.
@@ -324,12 +337,12 @@ impl Stage {
 impl Ended {
     /// For the disk.
     pub fn of(finished: &Finished) -> Self {
-        let Finished { container, node, request, resource, granted, ended, reason } = finished.clone();
-        Ended { container, node, request, resource, granted, ended, reason }
+        let Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak } = finished.clone();
+        Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak }
     }
     /// For the core.
     pub fn finished(self) -> Finished {
-        let Ended { container, node, request, resource, granted, ended, reason } = self;
-        Finished { container, node, request, resource, granted, ended, reason }
+        let Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak } = self;
+        Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak }
     }
 }

@@ -63,10 +63,13 @@ fn finished(container: &str, ended: u64) -> Finished {
         container: container.parse().expect("id"),
         node: "n1".parse().expect("id"),
         request: Some("main".parse().expect("id")),
+        attempt: 2,
         resource: Resource::new(Bytes::from_mib(32), Cpus::from_cores(1)),
         granted: UnixMillis(1),
         ended: UnixMillis(ended),
         reason: ExitReason::Exit { code: 3 },
+        exit_code: Some(3),
+        peak: Some(Bytes::from_mib(30)),
     }
 }
 

@@ -82,6 +82,9 @@ pub struct Observed {
     pub container: ContainerId,
     /// The request it was granted for; `None` for an application master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    #[serde(default = "first")]
+    pub attempt: u32,
     /// Its size.
     pub resource: Resource,
     /// The version of that size; 1 for the one it was granted with.
@@ -174,6 +177,9 @@ pub struct RunOrder {
     pub app: AppId,
     /// The request; `None` for an application master.
     pub request: Option<RequestId>,
+    /// The run of its master that it was granted in; 1 for the first.
+    #[serde(default = "first")]
+    pub attempt: u32,
     /// Its size: the limit.
     pub resource: Resource,
     /// The version of that size.

@@ -79,6 +79,7 @@ impl FakeRm {
         let order = RunOrder {
             app: id.app.clone(),
             request: Some("main".parse().expect("request")),
+            attempt: 1,
             resource: Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(1)),
             version: 1,
             launch,

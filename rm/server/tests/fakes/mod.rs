@@ -192,6 +192,7 @@ impl FakeNode {
                         let observed = Observed {
                             container: container.clone(),
                             request: order.request.clone(),
+                            attempt: order.attempt,
                             resource: order.resource.clone(),
                             version: order.version,
                             refused: None,
