@@ -10,7 +10,8 @@ use headroom_rm_core::Save;
 use headroom_types::AppId;
 use serde::Serialize;
 
-use crate::record::{self, App, Ended, META, Meta, Node, State};
+use crate::queues::{Queue, Queues};
+use crate::record::{self, App, Ended, META, Mark, Meta, Node, State};
 use crate::{Change, MAX_VALUE, Store, StoreError};
 
 /// Collects records and writes them in batches.
@@ -61,7 +62,14 @@ impl<S: Store> Journal<S> {
                 self.remove(record::node_key(node));
                 Ok(())
             }
-            Save::Queues { .. } | Save::Mark { .. } | Save::MarkGone(_) => Ok(()),
+            Save::Queues { generation, tree } => {
+                self.put(record::QUEUES.to_owned(), &Queues { generation: *generation, root: Queue::of(tree.root()) })
+            }
+            Save::Mark { node, mark } => self.put(record::mark_key(node), &Mark::of(node, mark)),
+            Save::MarkGone(node) => {
+                self.remove(record::mark_key(node));
+                Ok(())
+            }
         }
     }
 

@@ -13,6 +13,7 @@ pub mod error;
 pub mod frame;
 pub mod journal;
 pub mod open;
+pub mod queues;
 pub mod record;
 pub mod replay;
 pub mod sled;

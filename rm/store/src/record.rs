@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_rm_core::{Finished, Launch, Master, NewApp, Outcome, SavedStage, SavedState};
+use headroom_rm_core::event::AfterDrain;
+use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, SavedStage, SavedState};
 use headroom_types::{AppId, Bytes, ContainerId, Epoch, ExitReason, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Key of the one [`Meta`] record.
 pub const META: &str = "meta";
+/// Key of the one [`crate::queues::Queues`] record.
+pub const QUEUES: &str = "queues";
 /// Keys of documents begin so.
 pub const DOCUMENTS: &str = "job/";
 
@@ -35,6 +38,10 @@ pub fn container_key(container: &ContainerId) -> String {
 /// Key of a [`Node`].
 pub fn node_key(node: &NodeId) -> String {
     format!("node/{node}")
+}
+/// Key of a [`Mark`].
+pub fn mark_key(node: &NodeId) -> String {
+    format!("mark/{node}")
 }
 
 /// Numbers that must never be used twice.
@@ -208,6 +215,34 @@ pub struct Node {
     pub id: NodeId,
 }
 
+/// What an operator decided about a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Which.
+    pub node: NodeId,
+    /// For people.
+    #[serde(default)]
+    pub reason: String,
+    /// When what is left on it is stopped.
+    #[serde(default)]
+    pub until: Option<UnixMillis>,
+    /// What it is to be in the end.
+    pub then: Then,
+    /// Whether it is empty.
+    #[serde(default)]
+    pub drained: bool,
+}
+
+/// What a node is once it has been drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    /// A member without work.
+    Stay,
+    /// No member.
+    Decommission,
+}
+
 impl App {
     /// For the disk.
     pub fn of(id: &AppId, spec: &NewApp, submitted: UnixMillis) -> Self {
@@ -344,5 +379,26 @@ impl Ended {
     pub fn finished(self) -> Finished {
         let Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak } = self;
         Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak }
+    }
+}
+
+impl Mark {
+    /// For the disk.
+    pub fn of(node: &NodeId, mark: &NodeMark) -> Self {
+        let NodeMark { reason, until, then, drained } = mark.clone();
+        let then = match then {
+            AfterDrain::Stay => Then::Stay,
+            AfterDrain::Decommission => Then::Decommission,
+        };
+        Mark { node: node.clone(), reason, until, then, drained }
+    }
+    /// For the core.
+    pub fn mark(self) -> (NodeId, NodeMark) {
+        let Mark { node, reason, until, then, drained } = self;
+        let then = match then {
+            Then::Stay => AfterDrain::Stay,
+            Then::Decommission => AfterDrain::Decommission,
+        };
+        (node, NodeMark { reason, until, then, drained })
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_rm_core::{Finished, Restored, RestoredApp};
+use headroom_rm_core::{Finished, NodeMark, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
-use crate::record::{App, DOCUMENTS, Ended, META, Meta, Node, State};
+use crate::queues::Queues;
+use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State};
 
 /// A record that cannot be what was written.
 #[derive(Debug, thiserror::Error)]
@@ -36,9 +37,11 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     let (mut meta, mut apps, mut states) = (None, BTreeMap::new(), BTreeMap::new());
     let mut finished: Vec<Finished> = Vec::new();
     let mut nodes: Vec<NodeId> = Vec::new();
+    let mut marks: Vec<(NodeId, NodeMark)> = Vec::new();
     for (key, value) in records {
         match key.split_once('/') {
             None if key == META => meta = Some(parse::<Meta>(key, value)?),
+            None if key == QUEUES => drop(parse::<Queues>(key, value)?),
             Some(("app", number)) => {
                 apps.insert(number.to_owned(), parse::<App>(key, value)?);
             }
@@ -47,6 +50,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
             }
             Some(("done", _)) => finished.push(parse::<Ended>(key, value)?.finished()),
             Some(("node", _)) => nodes.push(parse::<Node>(key, value)?.id),
+            Some(("mark", _)) => marks.push(parse::<Mark>(key, value)?.mark()),
             Some(_) if key.starts_with(DOCUMENTS) => {}
             Some(_) | None => return Err(ReplayError::Kind(key.clone())),
         }
@@ -59,7 +63,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
         apps: pair(apps, states)?,
         finished,
         nodes,
-        marks: Vec::new(),
+        marks,
         queues: None,
     };
     Ok((meta, restored))

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use headroom_rm_core::{Finished, Launch, Master, NewApp, Outcome, Save, SavedStage, SavedState};
+use headroom_rm_core::event::AfterDrain;
+use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, Save, SavedStage, SavedState};
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, UnixMillis};
 
@@ -117,6 +118,28 @@ fn every_stage_comes_back() {
     apps.sort_by_key(|a| a.id.seq());
     assert_eq!(apps.iter().map(|a| a.state.stage).collect::<Vec<_>>(), stages);
     assert!(apps.iter().all(|a| *a.spec == *spec));
+}
+
+#[test]
+fn what_was_decided_about_nodes_comes_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mark = |reason: &str, until, then, drained| NodeMark { reason: reason.into(), until, then, drained };
+    let marks: [(headroom_types::NodeId, NodeMark); 2] = [
+        ("n1".parse().expect("id"), mark("new disk", Some(UnixMillis(99)), AfterDrain::Stay, false)),
+        ("n2".parse().expect("id"), mark("", None, AfterDrain::Decommission, true)),
+    ];
+    {
+        let mut journal = open(dir.path()).expect("opens").journal;
+        for (node, mark) in &marks {
+            journal.append(&Save::Mark { node: node.clone(), mark: mark.clone() }).expect("appends");
+        }
+        let (node, mark) = ("n3".parse().expect("id"), marks[0].1.clone());
+        journal.append(&Save::Mark { node, mark }).expect("appends");
+        journal.commit().expect("commits");
+        journal.append(&Save::MarkGone("n3".parse().expect("id"))).expect("appends");
+        journal.commit().expect("commits");
+    }
+    assert_eq!(open(dir.path()).expect("opens").restored.marks, marks);
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! The tree of queues as it lies on disk, and its conversion from and to the core's plain data.
+//!
+//! One record holds the whole tree, so that it is never seen half changed. Pure; what a tree may say is the core's affair.
+
+use std::collections::BTreeMap;
+
+use headroom_rm_core::queue::spec;
+use headroom_types::{Bytes, Cpus, Name};
+use serde::{Deserialize, Serialize};
+
+/// The tree that was set at run time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queues {
+    /// Counts up with every change.
+    pub generation: u64,
+    /// The root with all below it.
+    pub root: Queue,
+}
+
+/// One queue with those in it. What is left out was not said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Queue {
+    /// What it can count on.
+    pub guaranteed: Share,
+    /// What it can never pass.
+    pub maximum: Share,
+    /// Against its siblings.
+    pub weight: Option<u32>,
+    /// Higher is served first among siblings.
+    pub priority: i32,
+    /// Among its applications.
+    pub order: Order,
+    /// For one user. Thousandths.
+    pub user_limit: Option<u32>,
+    /// For masters. Thousandths.
+    pub master_share: Option<u32>,
+    /// Most applications that run.
+    pub max_running: Option<u32>,
+    /// Most applications that have not ended.
+    pub max_apps: Option<u32>,
+    /// What it takes in and gives out.
+    pub gate: Gate,
+    /// Whether containers may be taken from it.
+    pub preemptable: Option<bool>,
+    /// Longest life of an application. Milliseconds.
+    pub max_lifetime_ms: Option<u64>,
+    /// The queues in it.
+    pub children: BTreeMap<Name, Queue>,
+}
+
+/// A share, for each resource by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Share {
+    /// Of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Amount<Bytes>>,
+    /// Of processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Amount<Cpus>>,
+    /// Of countable resources.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<Name, Amount<u64>>,
+}
+
+/// How much of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Amount<T> {
+    /// Of the parent. Thousandths.
+    Part(u32),
+    /// So much.
+    Exactly(T),
+}
+
+/// Who goes first among the applications of one leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// First come, first served.
+    #[default]
+    Fifo,
+    /// Whoever has least.
+    Fair,
+}
+
+/// What a queue takes in and gives out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    /// Both.
+    #[default]
+    Open,
+    /// Takes in.
+    Paused,
+    /// Gives out.
+    Draining,
+    /// Neither.
+    Closed,
+}
+
+impl Queue {
+    /// For the disk.
+    pub fn of(queue: &spec::QueueSpec) -> Self {
+        let spec::QueueSpec { guaranteed, maximum, weight, priority, order, user_limit, master_share, .. } = queue;
+        let spec::QueueSpec { max_running, max_apps, gate, preemptable, max_lifetime_ms, children, .. } = queue;
+        Queue {
+            guaranteed: Share::of(guaranteed),
+            maximum: Share::of(maximum),
+            weight: *weight,
+            priority: *priority,
+            order: match order {
+                spec::Order::Fifo => Order::Fifo,
+                spec::Order::Fair => Order::Fair,
+            },
+            user_limit: *user_limit,
+            master_share: *master_share,
+            max_running: *max_running,
+            max_apps: *max_apps,
+            gate: match gate {
+                spec::Gate::Open => Gate::Open,
+                spec::Gate::Paused => Gate::Paused,
+                spec::Gate::Draining => Gate::Draining,
+                spec::Gate::Closed => Gate::Closed,
+            },
+            preemptable: Some(*preemptable == spec::Preemptable::Yes),
+            max_lifetime_ms: *max_lifetime_ms,
+            children: children.iter().map(|(name, child)| (name.clone(), Queue::of(child))).collect(),
+        }
+    }
+
+    /// For the core.
+    pub fn spec(self) -> spec::QueueSpec {
+        spec::QueueSpec {
+            guaranteed: self.guaranteed.spec(),
+            maximum: self.maximum.spec(),
+            weight: self.weight,
+            priority: self.priority,
+            order: match self.order {
+                Order::Fifo => spec::Order::Fifo,
+                Order::Fair => spec::Order::Fair,
+            },
+            user_limit: self.user_limit,
+            master_share: self.master_share,
+            max_running: self.max_running,
+            max_apps: self.max_apps,
+            gate: match self.gate {
+                Gate::Open => spec::Gate::Open,
+                Gate::Paused => spec::Gate::Paused,
+                Gate::Draining => spec::Gate::Draining,
+                Gate::Closed => spec::Gate::Closed,
+            },
+            preemptable: match self.preemptable {
+                Some(false) => spec::Preemptable::No,
+                Some(true) | None => spec::Preemptable::Yes,
+            },
+            max_lifetime_ms: self.max_lifetime_ms,
+            children: self.children.into_iter().map(|(name, child)| (name, child.spec())).collect(),
+        }
+    }
+}
+
+impl Share {
+    fn of(share: &spec::Share) -> Self {
+        Share {
+            memory: share.memory.map(Amount::of),
+            cpus: share.cpus.map(Amount::of),
+            extra: share.extra.iter().map(|(name, amount)| (name.clone(), Amount::of(*amount))).collect(),
+        }
+    }
+    fn spec(self) -> spec::Share {
+        spec::Share {
+            memory: self.memory.map(Amount::spec),
+            cpus: self.cpus.map(Amount::spec),
+            extra: self.extra.into_iter().map(|(name, amount)| (name, amount.spec())).collect(),
+        }
+    }
+}
+
+impl<T> Amount<T> {
+    fn of(amount: spec::Amount<T>) -> Self {
+        match amount {
+            spec::Amount::Part(part) => Amount::Part(part),
+            spec::Amount::Exactly(exactly) => Amount::Exactly(exactly),
+        }
+    }
+    fn spec(self) -> spec::Amount<T> {
+        match self {
+            Amount::Part(part) => spec::Amount::Part(part),
+            Amount::Exactly(exactly) => spec::Amount::Exactly(exactly),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("name")
+    }
+
+    fn share() -> spec::Share {
+        spec::Share {
+            memory: Some(spec::Amount::Part(600)),
+            cpus: Some(spec::Amount::Exactly(Cpus::from_milli(2500))),
+            extra: BTreeMap::from([(name("gpu"), spec::Amount::Exactly(4)), (name("fpga"), spec::Amount::Part(1000))]),
+        }
+    }
+
+    /// Nothing in it is as it would be if it were left out.
+    fn told_in_full(gate: spec::Gate) -> spec::QueueSpec {
+        spec::QueueSpec {
+            guaranteed: share(),
+            maximum: spec::Share { memory: Some(spec::Amount::Exactly(Bytes::from_mib(512))), ..share() },
+            weight: Some(3),
+            priority: -7,
+            order: spec::Order::Fair,
+            user_limit: Some(250),
+            master_share: Some(100),
+            max_running: Some(12),
+            max_apps: Some(400),
+            gate,
+            preemptable: spec::Preemptable::No,
+            max_lifetime_ms: Some(86_400_000),
+            children: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_tree_is_the_same_after_the_disk() {
+        for gate in [spec::Gate::Open, spec::Gate::Paused, spec::Gate::Draining, spec::Gate::Closed] {
+            let inner = spec::QueueSpec { children: BTreeMap::from([(name("deep"), told_in_full(gate))]), ..told_in_full(gate) };
+            let children = BTreeMap::from([(name("etl"), inner), (name("plain"), spec::QueueSpec::default())]);
+            let root = spec::QueueSpec { children, ..spec::QueueSpec::default() };
+            let text = serde_json::to_string(&Queue::of(&root)).expect("encodes");
+            let read: Queue = serde_json::from_str(&text).expect("reads");
+            assert_eq!(read.spec(), root);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_version_did_not_know_has_its_usual_value() {
+        let read: Queue = serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
+        let etl = spec::QueueSpec { weight: Some(2), ..spec::QueueSpec::default() };
+        assert_eq!(read.spec(), spec::QueueSpec { children: BTreeMap::from([(name("etl"), etl)]), ..spec::QueueSpec::default() });
+    }
+}
