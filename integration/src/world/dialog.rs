@@ -439,7 +439,7 @@ fn is_another_life(refusal: &Refusal) -> bool {
         Refusal::NeverFits { .. } | Refusal::TooMany { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
-        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) => false,
+        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) => false,
     }
 }
 
@@ -454,6 +454,6 @@ fn may_try_again(refusal: &Refusal) -> bool {
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
-        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) => false,
+        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) => false,
     }
 }

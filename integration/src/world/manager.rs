@@ -339,6 +339,8 @@ fn missed(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<V
 fn call_words(call: &Call) -> String {
     match call {
         Call::Submit(new) => format!("-> submit {}", new.name),
+        Call::Reserve => "-> reserve a number".to_owned(),
+        Call::SubmitAs { number, app } => format!("-> submit {} as {number}", app.name),
         Call::Kill { app, .. } => format!("-> kill {app}"),
         Call::RegisterMaster { attempt, .. } => format!("-> register master {attempt}"),
         Call::Sync(sync) => {

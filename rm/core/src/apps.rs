@@ -15,9 +15,21 @@ use crate::timer::Key;
 
 /// Attempts that may be lost through no fault of theirs before an application is given up all the same.
 const MAX_UNCHARGED: u32 = 20;
+/// Numbers that may be reserved at once.
+const MAX_RESERVED: usize = 10_000;
 
 impl Cluster {
-    pub(crate) fn submit(&mut self, spec: NewApp, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    /// A number that no other application gets in this life. Of those that are never used, the oldest are taken back.
+    pub(crate) fn reserve_number(&mut self) -> Answer {
+        self.last_app += 1;
+        self.reserved.insert(self.last_app);
+        if self.reserved.len() > MAX_RESERVED {
+            self.reserved.pop_first();
+        }
+        Answer::Reserved { number: self.last_app }
+    }
+
+    pub(crate) fn submit(&mut self, spec: NewApp, number: Option<u32>, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
         if let Some(known) = spec.key.as_ref().and_then(|key| self.keys.get(key)).and_then(|id| self.apps.get(id)) {
             return Ok(Answer::Submitted { app: known.id.clone(), attempt: known.attempt });
         }
@@ -29,8 +41,7 @@ impl Cluster {
         {
             return Err(Refusal::NeverFits { sentence, largest });
         }
-        self.last_app += 1;
-        let id = AppId::new(spec.name.clone(), self.last_app);
+        let id = AppId::new(spec.name.clone(), self.number(number)?);
         let spec = Arc::new(spec);
         let app = App::new(id.clone(), spec.clone(), ctx.wall);
         if let Some(key) = &spec.key {
@@ -47,6 +58,17 @@ impl Cluster {
             self.expect_master(&id, ctx.now);
         }
         Ok(Answer::Submitted { app: id, attempt: 1 })
+    }
+
+    fn number(&mut self, reserved: Option<u32>) -> Result<u32, Refusal> {
+        match reserved {
+            Some(number) if self.reserved.remove(&number) => Ok(number),
+            Some(number) => Err(Refusal::NotReserved(number)),
+            None => {
+                self.last_app += 1;
+                Ok(self.last_app)
+            }
+        }
     }
 
     /// Puts an application from the store back.

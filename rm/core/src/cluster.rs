@@ -143,6 +143,8 @@ pub struct Cluster {
     pub(crate) ended: VecDeque<AppId>,
     pub(crate) recovery: Option<Recovery>,
     pub(crate) last_app: u32,
+    /// Numbers given out for applications that have not been submitted. Not saved: a later life gives them out again.
+    pub(crate) reserved: BTreeSet<u32>,
     pub(crate) container_seq: u64,
     pub(crate) arrivals: u64,
     pub(crate) room_changed: bool,
@@ -217,6 +219,7 @@ impl Cluster {
             ended: VecDeque::new(),
             recovery: None,
             last_app: restored.last_app,
+            reserved: BTreeSet::new(),
             container_seq: 0,
             arrivals: 0,
             room_changed: false,
@@ -256,7 +259,9 @@ impl Cluster {
 
     fn call(&mut self, what: Call, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
         match what {
-            Call::Submit(app) => self.submit(*app, ctx).map(Reply::Ready),
+            Call::Submit(app) => self.submit(*app, None, ctx).map(Reply::Ready),
+            Call::Reserve => Ok(Reply::Ready(self.reserve_number())),
+            Call::SubmitAs { number, app } => self.submit(*app, Some(number), ctx).map(Reply::Ready),
             Call::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
             Call::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
             Call::Sync(sync) => self.sync(*sync, ctx),

@@ -40,6 +40,15 @@ pub enum Event {
 pub enum Call {
     /// A new application.
     Submit(Box<NewApp>),
+    /// A number for an application that will be submitted under it.
+    Reserve,
+    /// A new application, under a number that was reserved for it.
+    SubmitAs {
+        /// The number.
+        number: u32,
+        /// The application.
+        app: Box<NewApp>,
+    },
     /// End an application.
     Kill {
         /// Which.
@@ -451,6 +460,11 @@ pub enum Answer {
         /// Its current attempt.
         attempt: u32,
     },
+    /// Nobody else will get this number.
+    Reserved {
+        /// The number.
+        number: u32,
+    },
     /// It is so, now or already.
     Done,
     /// The master is known.
@@ -521,6 +535,9 @@ pub enum Refusal {
     /// Unknown application.
     #[error("there is no application {0}")]
     NoSuchApp(AppId),
+    /// Never given out in this life, or used up.
+    #[error("number {0} is not reserved for an application")]
+    NotReserved(u32),
     /// Unknown container.
     #[error("there is no container {0}")]
     NoSuchContainer(ContainerId),

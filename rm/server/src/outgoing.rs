@@ -18,6 +18,7 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
             says(Code::HR0410).hint("register again")
         }
         Refusal::Recovering(_) => says(Code::HR0503).hint("try again in a second"),
+        Refusal::NotReserved(_) => says(Code::HR0409).hint("ask for a new number"),
         Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) => says(Code::HR0404),
