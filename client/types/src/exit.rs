@@ -9,6 +9,7 @@ use crate::{Bytes, ContainerId, NodeId, TaskAttemptId, UnixMillis};
 
 /// What holds a container to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EnforcerKind {
     /// cgroup v2: the kernel, with `memory.max`.
@@ -44,6 +45,7 @@ impl fmt::Display for EnforcerKind {
 
 /// Why a container or a task is no longer there. Closed: every reader handles every reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ExitReason {
     /// The runtime said that its heap is full, or the kernel killed it at its own limit with the heap beyond its budget.
@@ -84,6 +86,7 @@ pub enum ExitReason {
 
 /// Which of the two quantities ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
     /// The runtime's heap.
@@ -96,6 +99,7 @@ pub enum Dimension {
 
 /// Whose account an end goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Charge {
     /// A memory failure of the task's own.
@@ -204,6 +208,7 @@ impl fmt::Display for ExitReason {
 
 /// Memory of one cgroup by kind. A kind the kernel does not tell is `None`. All in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemoryStat {
     /// Anonymous memory.
     pub anon: Option<Bytes>,
@@ -235,6 +240,7 @@ impl MemoryStat {
 
 /// Counters of one cgroup at one moment, or their growth since an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemoryEvents {
     /// Times the use passed `memory.high`.
     pub high: u64,
@@ -263,6 +269,7 @@ impl MemoryEvents {
 
 /// One cgroup as read at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupFacts {
     /// The limit; `None` when there is none. Bytes.
     pub limit: Option<Bytes>,
@@ -280,6 +287,7 @@ pub struct GroupFacts {
 
 /// What a runtime said about its own heap. Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeapFacts {
     /// In use.
     pub used: Bytes,
@@ -297,6 +305,7 @@ pub struct HeapFacts {
 
 /// One process that was there, or was killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Victim {
     /// Process id on its node.
     pub pid: i32,
@@ -308,6 +317,7 @@ pub struct Victim {
 
 /// What the verdict was decided from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evidence {
     /// What held the limit.
     pub enforcer: EnforcerKind,
@@ -354,6 +364,7 @@ impl Evidence {
 
 /// Growth of the counters of an enclosing level during the life of a container or task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OuterLevel {
     /// Which level: `container`, `containers` (the fence of a node) or `host`.
     pub level: String,
@@ -365,6 +376,7 @@ pub struct OuterLevel {
 
 /// Who asked for an end, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
     /// The application, a user, or the resource manager on their behalf.
@@ -381,6 +393,7 @@ pub enum StopCause {
 
 /// One point of a memory timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sample {
     /// Milliseconds after the start.
     pub at_ms: u64,
@@ -398,6 +411,7 @@ pub struct Sample {
 
 /// What to do about it: one row of the diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Diagnosis {
     /// The sub-cause in one sentence.
     pub cause: String,
@@ -411,6 +425,7 @@ pub struct Diagnosis {
 
 /// How sure a diagnosis is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// Follows from counters.
@@ -423,6 +438,7 @@ pub enum Certainty {
 
 /// The node agent's verdict on a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitReport {
     /// Whose end.
     pub container: ContainerId,
@@ -448,6 +464,7 @@ pub struct ExitReport {
 
 /// One task cgroup inside a container that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskGroupFacts {
     /// Name of the cgroup: stage-index-attempt.
     pub name: String,
@@ -457,6 +474,7 @@ pub struct TaskGroupFacts {
 
 /// The executor's verdict on one task attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskReport {
     /// Which attempt.
     pub attempt: TaskAttemptId,

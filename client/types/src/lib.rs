@@ -10,6 +10,8 @@ pub mod exit;
 pub mod ids;
 pub mod profile;
 pub mod resource;
+#[cfg(feature = "openapi")]
+mod schema;
 pub mod time;
 
 pub use bytes::Bytes;

@@ -8,6 +8,7 @@ use crate::{Bytes, Cpus, Resource};
 
 /// The size of a container or of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Memory handed to the runtime that manages its own (`-Xmx`); for native programs, their anonymous memory. Bytes.

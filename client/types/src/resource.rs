@@ -9,6 +9,7 @@ use crate::{Bytes, Cpus, Name};
 
 /// What a container takes or a node offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// Memory, bytes.

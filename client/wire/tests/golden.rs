@@ -12,7 +12,8 @@ use headroom_types::{
     AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
     ExitReport, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
-use headroom_wire::v1::{am, apps, error, events, job, nodes, task};
+use headroom_wire::v1::share::Percent;
+use headroom_wire::v1::{am, apps, error, events, job, nodes, queues, task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -202,6 +203,19 @@ fn application_messages() {
             diagnostics: String::new(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
             attempt: 1,
+            until: Some(UnixMillis(1_790_000_600_000)),
+            attempts: vec![apps::AttemptView {
+                id: attempt(),
+                state: "registered".into(),
+                container: Some(container()),
+                node: Some("worker-01".parse().expect("node")),
+                resource: Some(size()),
+                started: Some(UnixMillis(1_790_000_000_000)),
+                ended: None,
+                reason: None,
+                charged: false,
+                diagnostics: String::new(),
+            }],
             managed: true,
             submitted: UnixMillis(1_790_000_000_000),
             ended: None,
@@ -351,6 +365,133 @@ fn task_channel_messages() {
 }
 
 #[test]
+fn messages_of_people_who_change_things() {
+    golden(
+        "change_app",
+        &apps::ChangeApp { queue: Some("etl".parse().expect("queue")), priority: Some(7), lifetime_ms: Some(0) },
+    );
+    let resize = apps::ResizeContainer { version: Some(1), resource: size(), heap: Some(Bytes::from_mib(256)) };
+    golden("resize_container", &resize);
+    golden("resizing", &apps::Resizing { version: 2 });
+    let drain = nodes::DrainNode { deadline_s: Some(600), reason: "kernel upgrade".into(), decommission: true };
+    golden("drain_node", &drain);
+    golden(
+        "container_view",
+        &apps::ContainerView {
+            id: container(),
+            node: "worker-01".parse().expect("node"),
+            request: Some(ask().request),
+            resource: size(),
+            state: "running".into(),
+            used: Some(Bytes::from_mib(120)),
+            granted: UnixMillis(1_790_000_000_000),
+            reason: None,
+            version: 1,
+            attempt: 1,
+            ended: None,
+            exit_code: None,
+            peak: None,
+            wanted: Some(apps::WantedSize { resource: size(), version: 2 }),
+        },
+    );
+    golden(
+        "node_view",
+        &nodes::NodeView {
+            id: "worker-01".parse().expect("node"),
+            state: "draining".into(),
+            reason: Some("kernel upgrade".into()),
+            enforcer: EnforcerKind::Cgroup2,
+            offers: size(),
+            allocated: size(),
+            allocated_heap: Bytes::from_mib(256),
+            used: Bytes::from_mib(120),
+            host_used: Bytes::from_gib(3),
+            containers: 1,
+            url: "http://127.0.0.1:7072".into(),
+            version: "0.1.0".into(),
+            traits: nodes::NodeTraits::default(),
+            silent_ms: 200,
+            mark: Some(nodes::NodeMark {
+                reason: "kernel upgrade".into(),
+                until: Some(UnixMillis(1_790_000_600_000)),
+                decommission: true,
+                drained: false,
+            }),
+        },
+    );
+    golden(
+        "why_pending",
+        &apps::WhyPending {
+            request: ask().request,
+            asks: size(),
+            missing: 1,
+            waiting_ms: 130_000,
+            ahead: 2,
+            sentence: "needs 288 MiB on one node; best is worker-01 with 64 MiB free".into(),
+            reserved: Some(apps::Reserved { node: "worker-01".parse().expect("node"), free: size(), for_ms: 90_000 }),
+            nodes: vec![apps::WhyNode {
+                node: "worker-01".parse().expect("node"),
+                free: size(),
+                offers: size(),
+                verdict: "224 MiB of memory short".into(),
+            }],
+        },
+    );
+}
+
+fn etl() -> queues::QueueSpec {
+    queues::QueueSpec {
+        guaranteed: serde_json::from_str("\"40%\"").expect("a share"),
+        maximum: serde_json::from_str(r#"{"memory":"80GiB","cpus":16,"gpu":2}"#).expect("a share"),
+        weight: Some(2),
+        priority: 1,
+        order: queues::Order::Fair,
+        user_limit: Some(Percent::from_thousandths(250)),
+        master_share: Some(Percent::from_thousandths(125)),
+        max_running: Some(4),
+        max_apps: Some(40),
+        gate: queues::Gate::Paused,
+        preemptable: queues::Preemptable::No,
+        max_lifetime_ms: Some(3_600_000),
+        queues: [("night".parse().expect("name"), queues::QueueSpec::default())].into(),
+    }
+}
+
+#[test]
+fn messages_about_queues() {
+    let root = queues::QueueSpec { queues: [("etl".parse().expect("name"), etl())].into(), ..queues::QueueSpec::default() };
+    golden("queue_spec", &root);
+    golden("queues_checked", &queues::QueuesChecked { generation: 8, tree: root });
+    golden("set_gate", &queues::SetGate { gate: queues::Gate::Draining });
+    let bound = queues::Limit { memory: Some(Bytes::from_gib(80)), cpus: Some(Cpus::from_cores(16)), extra: [].into() };
+    let leaf = queues::QueueView {
+        path: "root.etl".parse().expect("queue"),
+        spec: queues::QueueSpec { queues: [].into(), ..etl() },
+        gate: queues::Gate::Paused,
+        guaranteed: bound.clone(),
+        maximum: bound.clone(),
+        used: size(),
+        share: 1250,
+        containers: 3,
+        pending: 2,
+        apps: 4,
+        running: 1,
+        users: vec![queues::QueueUser { user: "ana".into(), apps: 4, used: size() }],
+        queues: Vec::new(),
+    };
+    let root = queues::QueueView {
+        path: "root".parse().expect("queue"),
+        spec: queues::QueueSpec::default(),
+        gate: queues::Gate::Open,
+        users: Vec::new(),
+        maximum: queues::Limit::default(),
+        queues: vec![leaf.clone()],
+        ..leaf
+    };
+    golden("queues_view", &queues::QueuesView { generation: 7, root });
+}
+
+#[test]
 fn events_and_problems() {
     golden(
         "event",
@@ -365,6 +506,14 @@ fn events_and_problems() {
             message: "killed at its own limit of 64 MiB".into(),
         },
     );
+    let wrong = queues::QueueProblem {
+        queue: "root.etl".into(),
+        key: "guaranteed".into(),
+        what: "60% here and 60% in root.adhoc are 120% of root".into(),
+        fix: "let the guarantees of one queue's children sum to at most 100%".into(),
+    };
+    let bad = error::Problem::new(error::Code::HR0400, "1 problem in the tree of queues");
+    golden("problem_queues", &error::Problem { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad });
     golden("problem", &error::Problem::new(error::Code::HR0422, "8 GiB fits on no node").hint("lower the profile"));
 }
 

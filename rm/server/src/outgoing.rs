@@ -172,6 +172,7 @@ pub(crate) fn why(why: core::Why) -> WhyPending {
         waiting_ms: u64::try_from(why.waiting.as_millis()).unwrap_or(u64::MAX),
         ahead: u32::try_from(why.ahead).unwrap_or(u32::MAX),
         sentence: why.sentence,
+        reserved: None,
         nodes: nodes.collect(),
     }
 }
@@ -187,6 +188,12 @@ pub(crate) fn container(c: &core::container::Container) -> ContainerView {
         used: c.used.filter(|_| c.state.is_alive()),
         granted: c.granted,
         reason: c.state.report().map(|r| r.reason),
+        version: c.version,
+        attempt: c.attempt,
+        ended: c.state.report().map(|r| r.ended),
+        exit_code: c.state.report().and_then(|r| r.evidence.exit_code),
+        peak: c.state.report().and_then(|r| r.evidence.own.peak),
+        wanted: None,
     }
 }
 
@@ -201,6 +208,12 @@ pub(crate) fn finished(c: &core::Finished) -> ContainerView {
         used: None,
         granted: c.granted,
         reason: Some(c.reason),
+        version: 1,
+        attempt: c.attempt,
+        ended: Some(c.ended),
+        exit_code: c.exit_code,
+        peak: c.peak,
+        wanted: None,
     }
 }
 

@@ -92,6 +92,7 @@ fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Byt
         version: node.version.clone(),
         traits: outgoing::traits(&node.traits),
         silent_ms: 0,
+        mark: None,
     }
 }
 
@@ -107,6 +108,8 @@ fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
         diagnostics: if app.diagnostics.is_empty() { waiting.unwrap_or_default() } else { app.diagnostics.clone() },
         master_url: app.master_url.clone(),
         attempt: app.attempt,
+        until: None,
+        attempts: Vec::new(),
         managed: app.is_managed(),
         submitted: app.submitted,
         ended: app.ended,

@@ -50,6 +50,8 @@ pub(crate) fn app() -> AppView {
         diagnostics: String::new(),
         master_url: Some("tcp://127.0.0.1:4711".into()),
         attempt: 1,
+        until: None,
+        attempts: Vec::new(),
         managed: true,
         submitted: UnixMillis(START),
         ended: None,
@@ -227,6 +229,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         version: "0.1.0".into(),
         traits: Default::default(),
         silent_ms: 400,
+        mark: None,
     };
     let mut lost = node("worker-04", "unhealthy", 150, 25, 20, 17, 1);
     lost.reason = Some("the enforcer's trial run was not killed at its limit".into());
@@ -254,6 +257,7 @@ pub(crate) fn why() -> Vec<WhyPending> {
         waiting_ms: 130_000,
         ahead: 0,
         sentence: "needs 10 GiB on one node; best is worker-03 with 9.5 GiB".into(),
+        reserved: None,
         nodes: vec![
             node("worker-03", 95, 300, "0.5 GiB short now"),
             node("worker-01", 42, 150, "5.8 GiB short now"),
@@ -273,6 +277,12 @@ pub(crate) fn containers() -> Vec<ContainerView> {
         used: Some(gib(memory / 2)),
         granted: UnixMillis(START + 1000),
         reason,
+        version: 1,
+        attempt: 1,
+        ended: None,
+        exit_code: None,
+        peak: None,
+        wanted: None,
     };
     vec![
         c("wordcount.7.e1.c1", None, 1, "running", None),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// What to run in a container. Travels with the ask; grant and launch are one trip to the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LaunchSpec {
     /// Program and arguments. `{memory}` `{heap}` `{container}` `{node}` in an argument or value are replaced by the node agent;
@@ -40,6 +41,7 @@ pub struct LaunchSpec {
 
 /// `POST /v1/apps/{app}/register`: a master is there. Answer: [`Registered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegisterMaster {
     /// Which run of it.
@@ -51,6 +53,7 @@ pub struct RegisterMaster {
 
 /// The master is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Registered {
     /// Put this into every message.
     pub epoch: Epoch,
@@ -64,6 +67,7 @@ pub struct Registered {
 
 /// A container that was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Granted {
     /// Its id.
     pub container: ContainerId,
@@ -77,6 +81,7 @@ pub struct Granted {
 
 /// One container request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
     /// Named by the application.
@@ -109,6 +114,7 @@ pub struct Ask {
 
 /// Where containers of a request may go, and where they would rather go. Empty means anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
     /// Only in these racks.
@@ -148,6 +154,7 @@ impl Placement {
 
 /// When a preference gives way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "when", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Relax {
     /// At once.
@@ -164,6 +171,7 @@ pub enum Relax {
 
 /// How an attribute of a node compares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Match {
     /// It is there, with any value.
@@ -178,6 +186,7 @@ pub enum Match {
 
 /// What counts as the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// One node.
@@ -188,6 +197,7 @@ pub enum Level {
 
 /// Never in one place with containers of these requests of the same application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Apart {
     /// Which requests; empty for its own.
@@ -199,6 +209,7 @@ pub struct Apart {
 
 /// The immediate answer to an ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum AskVerdict {
     /// There is room now, or it has all it asked for.
@@ -219,6 +230,7 @@ pub enum AskVerdict {
 
 /// `POST /v1/apps/{app}/requests` takes one [`Ask`] under `ask`; answer: [`AskAnswer`]. `never` is an error HR0422 instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AskAnswer {
     /// The request.
     pub request: RequestId,
@@ -229,6 +241,7 @@ pub struct AskAnswer {
 
 /// `POST /v1/apps/{app}/sync`: heartbeat, asks, releases and acknowledgement in one. Answer: [`MasterSyncReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MasterSync {
     /// Which run of the master.
@@ -254,6 +267,7 @@ pub struct MasterSync {
 
 /// Answer to a sync.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MasterSyncReply {
     /// One for each ask, in their order.
     pub verdicts: Vec<AskAnswer>,
@@ -263,6 +277,7 @@ pub struct MasterSyncReply {
 
 /// `POST /v1/apps/{app}/finish`: the master is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FinishApp {
     /// Which run of the master.
@@ -279,6 +294,7 @@ pub struct FinishApp {
 
 /// `GET /v1/apps/{app}/updates?cursor=N`: one line of JSON each, from after cursor N, for as long as the caller listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Update {
     /// Counts up without gaps within one application and epoch.
     pub cursor: u64,
@@ -289,6 +305,7 @@ pub struct Update {
 
 /// What an update tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum UpdateKind {
     /// Granted, and on its way to the node.

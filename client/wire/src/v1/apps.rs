@@ -10,6 +10,7 @@ use super::job::JobView;
 
 /// `POST /v1/apps`: submit an application. Answer: [`Submitted`], after it is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubmitApp {
     /// The name people will know it by.
@@ -35,6 +36,7 @@ pub struct SubmitApp {
 
 /// Who runs the application master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Master {
     /// The resource manager launches it in a container, and again when it fails.
@@ -57,6 +59,7 @@ fn two() -> u32 {
 
 /// The application exists and survives any restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Submitted {
     /// Its id.
     pub app: AppId,
@@ -68,6 +71,7 @@ pub struct Submitted {
 
 /// Where an application is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AppState {
     /// Durable; its master has not registered.
@@ -107,6 +111,7 @@ impl AppState {
 
 /// `GET /v1/apps` answers a list of these, `GET /v1/apps/{app}` one, with `job`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppView {
     /// Its id.
     pub id: AppId,
@@ -124,6 +129,12 @@ pub struct AppView {
     pub master_url: Option<String>,
     /// The current run of its master.
     pub attempt: u32,
+    /// When its time is over and it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<UnixMillis>,
+    /// The runs of its master, the latest last. Left out of lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptView>,
     /// Whether the resource manager launches its master.
     pub managed: bool,
     /// When it was accepted.
@@ -141,8 +152,51 @@ pub struct AppView {
     pub job: Option<JobView>,
 }
 
+/// One run of an application's master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AttemptView {
+    /// Which.
+    pub id: AttemptId,
+    /// `scheduled`, `launched`, `registered`, `finished` or `failed`.
+    pub state: String,
+    /// Its container; `None` for a master that runs beside its user.
+    pub container: Option<ContainerId>,
+    /// Where it ran.
+    pub node: Option<NodeId>,
+    /// Size of its container.
+    pub resource: Option<Resource>,
+    /// When it began.
+    pub started: Option<UnixMillis>,
+    /// When it was over.
+    pub ended: Option<UnixMillis>,
+    /// How it ended.
+    pub reason: Option<ExitReason>,
+    /// Whether its end counts against `max_attempts`.
+    pub charged: bool,
+    /// For people.
+    pub diagnostics: String,
+}
+
+/// `PATCH /v1/apps/{app}`: another queue, another priority, another end of its time. What is left out stays. Answer: [`AppView`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChangeApp {
+    /// The leaf it goes on in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueuePath>,
+    /// Higher goes first within its queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// How long it may live, counted from its submission; 0 for as long as it likes. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime_ms: Option<u64>,
+}
+
 /// `POST /v1/apps/{app}/kill`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KillApp {
     /// Kept in its diagnostics.
@@ -152,6 +206,7 @@ pub struct KillApp {
 
 /// `GET /v1/apps/{app}/why` answers a list: one for each request that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhyPending {
     /// The request that waits.
     pub request: RequestId,
@@ -165,12 +220,28 @@ pub struct WhyPending {
     pub ahead: u32,
     /// The whole reason in one sentence.
     pub sentence: String,
+    /// The node that is kept free for it until it has enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Reserved>,
     /// Each node, closest first.
     pub nodes: Vec<WhyNode>,
 }
 
+/// A node that is kept for a request which would otherwise never find one with enough room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Reserved {
+    /// The node.
+    pub node: NodeId,
+    /// What is free on it now.
+    pub free: Resource,
+    /// Since when it is kept. Milliseconds ago.
+    pub for_ms: u64,
+}
+
 /// Why not on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhyNode {
     /// The node.
     pub node: NodeId,
@@ -184,6 +255,7 @@ pub struct WhyNode {
 
 /// `GET /v1/containers`, `GET /v1/containers/{id}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ContainerView {
     /// Its id.
     pub id: ContainerId,
@@ -201,10 +273,67 @@ pub struct ContainerView {
     pub granted: UnixMillis,
     /// How it ended.
     pub reason: Option<ExitReason>,
+    /// The version of its size; 1 for the one it was granted with.
+    #[serde(default = "one")]
+    pub version: u32,
+    /// The run of its master that it was granted in; 1 for the first.
+    #[serde(default = "one")]
+    pub attempt: u32,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<UnixMillis>,
+    /// Its program's exit code, when it ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The most memory it had at once. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Bytes>,
+    /// The size that is on its way to the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<WantedSize>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A size that a container should have, and that its node has not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WantedSize {
+    /// The size.
+    pub resource: Resource,
+    /// The version that will confirm it.
+    pub version: u32,
+}
+
+/// `POST /v1/containers/{id}/resize`. Answer: [`Resizing`]; the size is there when an update or the container's view has that
+/// version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResizeContainer {
+    /// The version the caller knows; another one is refused with HR0409. Left out: whatever it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+    /// The whole size it should have.
+    pub resource: Resource,
+    /// The heap budget in it; stays as it is when left out. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heap: Option<Bytes>,
+}
+
+/// The size is on its way to the node, or it is so already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Resizing {
+    /// The version that will confirm it.
+    pub version: u32,
 }
 
 /// `GET /v1/status`: the cluster on one screen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClusterView {
     /// Version of the resource manager.
     pub version: String,

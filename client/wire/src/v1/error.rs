@@ -2,14 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::queues::QueueProblem;
+
 /// Stable codes. A code is never given a second meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Code {
     /// The body or a parameter is not what the call takes.
     HR0400,
     /// No such application, node, container or request.
     HR0404,
-    /// The state of the thing does not allow it.
+    /// The state of the thing does not allow it, or somebody else was first.
     HR0409,
     /// The sender speaks to an earlier life of the resource manager: register again.
     HR0410,
@@ -73,6 +76,7 @@ impl std::fmt::Display for Code {
 
 /// One error, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// Identifies the kind of problem: `urn:headroom:error:CODE`.
     #[serde(rename = "type")]
@@ -90,6 +94,12 @@ pub struct Problem {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+    /// Which request it was: the id under which the log of the resource manager has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// Everything that is wrong with a tree of queues.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<QueueProblem>,
 }
 
 impl Problem {
@@ -103,6 +113,8 @@ impl Problem {
             code,
             retryable: code.retryable(),
             hints: Vec::new(),
+            instance: None,
+            problems: Vec::new(),
         }
     }
     /// The same with one more thing to do about it.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much attention an event wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventLevel {
     /// As planned.
@@ -15,6 +16,7 @@ pub enum EventLevel {
 
 /// `GET /v1/events?cursor=N&follow=true`: one line of JSON each (or SSE, by `Accept: text/event-stream`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     /// Counts up; where to go on from.
     pub index: u64,

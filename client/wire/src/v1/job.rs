@@ -10,6 +10,7 @@ use super::events::EventLevel;
 
 /// How a job's memory failures are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Only the task that needs it, only in the dimension that ran out.
@@ -48,6 +49,7 @@ impl std::str::FromStr for Mode {
 
 /// The job as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobView {
     /// Figures over all tasks.
     pub totals: JobTotals,
@@ -57,6 +59,7 @@ pub struct JobView {
 
 /// Changed rows of a job; sent by the master with its sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobPatch {
     /// True when rows not named in it are gone.
     #[serde(default)]
@@ -73,6 +76,7 @@ pub struct JobPatch {
 
 /// One thing that happened in a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobEvent {
     /// When.
     pub time: UnixMillis,
@@ -88,6 +92,7 @@ pub struct JobEvent {
 
 /// Figures over all tasks of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobTotals {
     /// How memory failures are answered.
     pub mode: Mode,
@@ -115,6 +120,7 @@ pub struct JobTotals {
 
 /// Where a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
     /// Its stage has not begun.
@@ -131,6 +137,7 @@ pub enum TaskState {
 
 /// One task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskRow {
     /// Its id.
     pub task: TaskId,
@@ -149,6 +156,7 @@ pub struct TaskRow {
 
 /// One attempt at a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttemptRow {
     /// Its id.
     pub attempt: TaskAttemptId,

@@ -7,4 +7,7 @@ pub mod error;
 pub mod events;
 pub mod job;
 pub mod nodes;
+pub mod queue_tree;
+pub mod queues;
+pub mod share;
 pub mod task;

@@ -14,6 +14,7 @@ use super::am::LaunchSpec;
 
 /// `POST /v1/nodes/{node}/register`. Answer: [`NodeRegistered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegisterNode {
     /// What it offers.
@@ -37,6 +38,7 @@ pub struct RegisterNode {
 
 /// Where a node stands and what it is, for placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeTraits {
     /// Nodes of one rack fail together.
@@ -55,6 +57,7 @@ pub struct NodeTraits {
 
 /// Whether a node can take work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Health {
     /// It can.
@@ -68,6 +71,7 @@ pub enum Health {
 
 /// The node is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeRegistered {
     /// Put this into every message.
     pub epoch: Epoch,
@@ -77,6 +81,7 @@ pub struct NodeRegistered {
 
 /// A container as the node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Observed {
     /// Its id.
     pub container: ContainerId,
@@ -111,6 +116,7 @@ fn first() -> u32 {
 
 /// A size that a node could not give a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RefusedSize {
     /// The version of the order.
     pub version: u32,
@@ -120,6 +126,7 @@ pub struct RefusedSize {
 
 /// Where a container is in its life on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Directory, files and cgroup are being made.
@@ -136,6 +143,7 @@ pub enum Phase {
 
 /// `GET /v1/nodes/{node}/desired?epoch=E`: one line of JSON each, for as long as the node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Desired {
     /// The life of the resource manager.
     pub epoch: Epoch,
@@ -147,6 +155,7 @@ pub struct Desired {
 
 /// What should become of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DesiredContainer {
     /// Which one.
     pub container: ContainerId,
@@ -157,6 +166,7 @@ pub struct DesiredContainer {
 
 /// What is wanted of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "want", rename_all = "snake_case")]
 pub enum Want {
     /// It should run, with this size. A node that has it already, with an earlier version of the size, gives it this one.
@@ -172,6 +182,7 @@ pub enum Want {
 
 /// A grant with its launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunOrder {
     /// Whose it is.
     pub app: AppId,
@@ -193,6 +204,7 @@ pub struct RunOrder {
 
 /// `POST /v1/nodes/{node}/report`. Answer: [`NodeReportReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
     /// The life of the resource manager it speaks to. Another one answers HR0410: register again.
@@ -209,6 +221,7 @@ pub struct NodeReport {
 
 /// Answer to a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeReportReply {
     /// Ends that the resource manager has taken in: it will say `forget` once the application has them too.
     pub received: Vec<ContainerId>,
@@ -216,6 +229,7 @@ pub struct NodeReportReply {
 
 /// `GET /v1/nodes`, `GET /v1/nodes/{node}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeView {
     /// Its name.
     pub id: NodeId,
@@ -246,4 +260,36 @@ pub struct NodeView {
     pub traits: NodeTraits,
     /// Its last sign of life, milliseconds ago.
     pub silent_ms: u64,
+    /// What an operator decided about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<NodeMark>,
+}
+
+/// A node is to be empty, or gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeMark {
+    /// For people.
+    pub reason: String,
+    /// When what is left on it is stopped.
+    pub until: Option<UnixMillis>,
+    /// Whether it leaves the cluster once it is empty.
+    pub decommission: bool,
+    /// Whether it is empty.
+    pub drained: bool,
+}
+
+/// `POST /v1/nodes/{node}/drain`: no new work; what is on it may end by itself until the deadline. Answer: [`NodeView`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DrainNode {
+    /// How long its containers have. Seconds; for ever when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<u64>,
+    /// For people.
+    pub reason: String,
+    /// It leaves the cluster once it is empty, and cannot come back until it is undrained.
+    #[serde(default)]
+    pub decommission: bool,
 }

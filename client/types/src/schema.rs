@@ -1,0 +1,89 @@
+//! How the types with a JSON form of their own are described to readers of the interface. Built on demand only.
+//!
+//! *Architecture Invariant*: a description never decides what is read; `FromStr` and `Deserialize` do.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId, UnixMillis,
+};
+
+/// Describes an id that is a text.
+macro_rules! text_schema {
+    ($($id:ty, $name:literal, $pattern:literal, $example:literal, $what:literal;)*) => {$(
+        impl PartialSchema for $id {
+            fn schema() -> RefOr<Schema> {
+                let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some($pattern));
+                text.description(Some($what)).examples([$example]).build().into()
+            }
+        }
+        impl ToSchema for $id {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+        }
+    )*};
+}
+text_schema! {
+    Name, "Name", "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", "word-count", "A name that people give.";
+    NodeId, "NodeId", "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", "worker-01", "A node, by its host name.";
+    RequestId, "RequestId", "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", "executor-main",
+        "A container request, named by the application that asks.";
+    QueuePath, "QueuePath", "^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$", "root.etl.nightly",
+        "A queue by its place in the tree; read without `root.` too.";
+    AppId, "AppId", "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\\.(0|[1-9][0-9]*)$", "word-count.7", "An application.";
+    AttemptId, "AttemptId", "^.+@(0|[1-9][0-9]*)$", "word-count.7@1", "One run of an application's master.";
+    ContainerId, "ContainerId", "^.+\\.e(0|[1-9][0-9]*)\\.c(0|[1-9][0-9]*)$", "word-count.7.e3.c12", "A container.";
+    TaskId, "TaskId", "^.+/(0|[1-9][0-9]*)$", "map/7", "A task of a job.";
+    TaskAttemptId, "TaskAttemptId", "^.+/(0|[1-9][0-9]*)@(0|[1-9][0-9]*)$", "map/7@2", "One attempt at a task.";
+}
+
+impl PartialSchema for Bytes {
+    fn schema() -> RefOr<Schema> {
+        let size = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Integer, Type::String]));
+        let what = "A whole number of bytes. In requests a text such as `2GiB` is read too; answers always have the number.";
+        size.description(Some(what)).examples([4_294_967_296_u64]).build().into()
+    }
+}
+impl ToSchema for Bytes {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Bytes")
+    }
+}
+
+impl PartialSchema for Cpus {
+    fn schema() -> RefOr<Schema> {
+        let cores = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0));
+        cores.description(Some("Processors: cores, to three places.")).examples([0.5]).build().into()
+    }
+}
+impl ToSchema for Cpus {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Cpus")
+    }
+}
+
+/// Describes a whole number.
+macro_rules! number_schema {
+    ($($id:ty, $name:literal, $format:expr, $what:literal;)*) => {$(
+        impl PartialSchema for $id {
+            fn schema() -> RefOr<Schema> {
+                let number = ObjectBuilder::new().schema_type(Type::Integer).format(Some(SchemaFormat::KnownFormat($format)));
+                number.minimum(Some(0)).description(Some($what)).build().into()
+            }
+        }
+        impl ToSchema for $id {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+        }
+    )*};
+}
+number_schema! {
+    Epoch, "Epoch", KnownFormat::Int32, "One life of the resource manager; counts up with every start.";
+    UnixMillis, "UnixMillis", KnownFormat::Int64, "Milliseconds since 1970-01-01 UTC.";
+}
