@@ -1,0 +1,86 @@
+//! How a container ended, in a number and in words that consumers of YARN look for.
+
+use headroom_types::{Bytes, ExitReason};
+
+/// The number of a container that has not ended.
+pub const LIVE: i32 = -1000;
+/// The number of a container that was killed for its memory.
+pub const KILLED_FOR_MEMORY: i32 = -104;
+
+/// An end with what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// The verdict.
+    pub reason: ExitReason,
+    /// The program's exit code, when it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The limit. Bytes.
+    pub limit: Bytes,
+    /// The most memory it had at once. Bytes.
+    pub peak: Option<Bytes>,
+}
+
+impl End {
+    /// The number.
+    pub fn status(&self) -> i32 {
+        self.reason.yarn_status(self.exit_code)
+    }
+
+    /// The words. Programs search them for `… of … physical memory used` and for `exit code N`.
+    pub fn diagnostics(&self, container: &str) -> String {
+        let sentence = self.reason.sentence();
+        match self.status() {
+            0 => String::new(),
+            KILLED_FOR_MEMORY => {
+                // What the kernel charged may be short of the limit by the piece that did not fit any more.
+                let used = self.peak.unwrap_or(self.limit).max(self.limit);
+                let (used, limit) = (prefixed(used), prefixed(self.limit));
+                format!("Container {container} was killed: {sentence}. Current usage: {used} of {limit} physical memory used.")
+            }
+            status if status > 0 => format!("Container exited with a non-zero exit code {status}: {sentence}."),
+            _ => format!("Container {container}: {sentence}."),
+        }
+    }
+}
+
+/// With one decimal and a binary unit, in the form the searchers expect: `[0-9.]+ [KMG]B`.
+fn prefixed(bytes: Bytes) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
+    let n = bytes.get();
+    let (unit, name) = UNITS.into_iter().find(|(unit, _)| n >= *unit).unwrap_or((1 << 10, "KB"));
+    let tenths = u128::from(n) * 10 / u128::from(unit);
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(reason: ExitReason, exit_code: Option<i32>) -> End {
+        End { reason, exit_code, limit: Bytes::from_mib(64), peak: Some(Bytes::from_mib(63)) }
+    }
+
+    #[test]
+    fn a_memory_kill_has_the_words_that_are_searched_for() {
+        let text = end(ExitReason::OverheadOom, None).diagnostics("c");
+        assert!(text.ends_with("64.0 MB of 64.0 MB physical memory used."), "{text}");
+        let over = End { peak: Some(Bytes::from_mib(1536)), ..end(ExitReason::StalledAtLimit, None) };
+        assert!(over.diagnostics("c").contains(" 1.5 GB of 64.0 MB physical memory used"));
+    }
+
+    #[test]
+    fn other_ends_do_not_have_them() {
+        for reason in [ExitReason::Exit { code: 3 }, ExitReason::Signal { signal: 9 }, ExitReason::Stopped, ExitReason::NodeOom] {
+            assert!(!end(reason, None).diagnostics("c").contains("physical memory used"), "{reason}");
+        }
+        let heap = end(ExitReason::HeapOom, Some(3));
+        assert!(heap.status() == 3 && heap.diagnostics("c").contains("exit code 3"), "a full heap keeps the program's code");
+        assert_eq!(end(ExitReason::Exit { code: 0 }, Some(0)).diagnostics("c"), "");
+    }
+
+    #[test]
+    fn sizes_have_a_unit_that_is_looked_for() {
+        assert_eq!(prefixed(Bytes::new(0)), "0.0 KB");
+        assert_eq!(prefixed(Bytes::new(u64::MAX)), "17179869183.9 GB");
+    }
+}

@@ -1,0 +1,216 @@
+//! YARN's ids for ours, and back.
+//!
+//! | ours | YARN's |
+//! | --- | --- |
+//! | `word-count.7` | `application_1700000000000_0007` |
+//! | `word-count.7@2` | `appattempt_1700000000000_0007_000002` |
+//! | `word-count.7.e3.c12` | `container_e03_1700000000000_0007_02_000012` |
+//!
+//! YARN's have no name in them: an application is found again by its number, which no other ever has. A container's run (`02`) is
+//! shown and not needed to find it. In YARN the long number is the moment the resource manager started; here it is always the same,
+//! so that ids stay what they are when the resource manager is started again, and node agents write the same ones.
+
+use std::fmt;
+use std::str::FromStr;
+
+use headroom_types::{AppId, AttemptId, ContainerId, Epoch};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Stands where YARN has the start of the resource manager. Milliseconds since 1970, a moment in November 2023.
+pub const CLUSTER: u64 = 1_700_000_000_000;
+
+/// Why a text is none of these ids.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {what} of this cluster; it looks like {example}")]
+pub struct ParseYarnId {
+    /// What was given.
+    pub text: String,
+    /// What was wanted.
+    pub what: &'static str,
+    /// One that is right.
+    pub example: &'static str,
+}
+
+/// An application: its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct YarnApp(pub u32);
+
+/// A run of an application's master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct YarnAttempt {
+    /// Whose.
+    pub app: YarnApp,
+    /// 1 for the first.
+    pub attempt: u32,
+}
+
+/// A container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct YarnContainer {
+    /// Whose.
+    pub app: YarnApp,
+    /// The run of the master that it was granted in. Not needed to find it.
+    pub attempt: u32,
+    /// The resource manager's life in which it was granted.
+    pub epoch: Epoch,
+    /// Counts up within the epoch.
+    pub seq: u64,
+}
+
+impl YarnApp {
+    /// Of one of ours.
+    pub fn of(app: &AppId) -> Self {
+        YarnApp(app.seq())
+    }
+}
+
+impl YarnAttempt {
+    /// Of one of ours.
+    pub fn of(attempt: &AttemptId) -> Self {
+        YarnAttempt { app: YarnApp::of(&attempt.app), attempt: attempt.attempt }
+    }
+}
+
+impl YarnContainer {
+    /// Of one of ours, granted in this run of its master.
+    pub fn of(container: &ContainerId, attempt: u32) -> Self {
+        YarnContainer { app: YarnApp::of(&container.app), attempt, epoch: container.epoch, seq: container.seq }
+    }
+    /// True when this is the one.
+    pub fn names(&self, container: &ContainerId) -> bool {
+        self.app.0 == container.app.seq() && self.epoch == container.epoch && self.seq == container.seq
+    }
+    /// Ours, of this application.
+    pub fn within(&self, app: AppId) -> ContainerId {
+        ContainerId { app, epoch: self.epoch, seq: self.seq }
+    }
+}
+
+impl fmt::Display for YarnApp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "application_{CLUSTER}_{:04}", self.0)
+    }
+}
+impl fmt::Display for YarnAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "appattempt_{CLUSTER}_{:04}_{:06}", self.app.0, self.attempt)
+    }
+}
+impl fmt::Display for YarnContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let YarnContainer { app, attempt, epoch, seq } = self;
+        write!(f, "container_e{:02}_{CLUSTER}_{:04}_{attempt:02}_{seq:06}", epoch.0, app.0)
+    }
+}
+
+/// The numbers after `prefix`, when there are `N` of them. Leading zeros are YARN's habit, signs are nobody's.
+fn numbers<const N: usize>(text: &str, prefix: &str) -> Option<[u64; N]> {
+    let mut numbers = [0; N];
+    let mut words = text.strip_prefix(prefix)?.split('_');
+    for number in &mut numbers {
+        let word = words.next()?;
+        *number = word.bytes().all(|b| b.is_ascii_digit()).then(|| word.parse().ok()).flatten()?;
+    }
+    words.next().is_none().then_some(numbers)
+}
+
+fn small(n: u64) -> Option<u32> {
+    u32::try_from(n).ok()
+}
+
+impl FromStr for YarnApp {
+    type Err = ParseYarnId;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || match numbers::<2>(text, "application_")? {
+            [CLUSTER, app] => small(app).map(YarnApp),
+            [_, _] => None,
+        };
+        read().ok_or_else(|| wrong(text, "an application", "application_1700000000000_0007"))
+    }
+}
+impl FromStr for YarnAttempt {
+    type Err = ParseYarnId;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || match numbers::<3>(text, "appattempt_")? {
+            [CLUSTER, app, attempt] => Some(YarnAttempt { app: YarnApp(small(app)?), attempt: small(attempt)? }),
+            [_, _, _] => None,
+        };
+        read().ok_or_else(|| wrong(text, "an application attempt", "appattempt_1700000000000_0007_000002"))
+    }
+}
+impl FromStr for YarnContainer {
+    type Err = ParseYarnId;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || match numbers::<5>(text, "container_e")? {
+            [epoch, CLUSTER, app, attempt, seq] => {
+                Some(YarnContainer { app: YarnApp(small(app)?), attempt: small(attempt)?, epoch: Epoch(small(epoch)?), seq })
+            }
+            [_, _, _, _, _] => None,
+        };
+        read().ok_or_else(|| wrong(text, "a container", "container_e03_1700000000000_0007_02_000012"))
+    }
+}
+
+fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseYarnId {
+    ParseYarnId { text: text.chars().take(80).collect(), what, example }
+}
+
+/// Text in JSON too.
+macro_rules! textual {
+    ($($id:ty),*) => {$(
+        impl Serialize for $id {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $id {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+textual!(YarnApp, YarnAttempt, YarnContainer);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ids_look_as_yarn_writes_them() {
+        let id: ContainerId = "word-count.7.e3.c12".parse().expect("id");
+        assert_eq!(YarnApp::of(&id.app).to_string(), "application_1700000000000_0007");
+        let attempt = AttemptId { app: id.app.clone(), attempt: 2 };
+        assert_eq!(YarnAttempt::of(&attempt).to_string(), "appattempt_1700000000000_0007_000002");
+        assert_eq!(YarnContainer::of(&id, 2).to_string(), "container_e03_1700000000000_0007_02_000012");
+    }
+
+    #[test]
+    fn ids_of_other_clusters_and_other_things_are_refused() {
+        for text in
+            ["application_1_0007", "application_1700000000000_", "application_1700000000000_+7", "application_1700000000000_7_1"]
+        {
+            assert!(text.parse::<YarnApp>().is_err(), "{text}");
+        }
+        assert!("appattempt_1700000000000_0007".parse::<YarnAttempt>().is_err());
+        assert!("application_1700000000000_4294967296".parse::<YarnApp>().is_err(), "no number of ours is so large");
+        assert!("container_e03_1700000000000_0007_02_0000x2".parse::<YarnContainer>().is_err());
+        assert!("container_1700000000000_0007_02_000012".parse::<YarnContainer>().is_err(), "every container has an epoch");
+    }
+
+    proptest! {
+        /// No id is lost on the way to a client and back.
+        #[test]
+        fn ids_round_trip(seq in any::<u32>(), attempt in 1u32..=u32::MAX, epoch in any::<u32>(), c in any::<u64>()) {
+            let id = ContainerId { app: AppId::new("job".parse().expect("name"), seq), epoch: Epoch(epoch), seq: c };
+            let app: YarnApp = YarnApp::of(&id.app).to_string().parse().expect("an application");
+            prop_assert_eq!(app.0, seq);
+            let run = YarnAttempt { app, attempt };
+            prop_assert_eq!(run.to_string().parse::<YarnAttempt>(), Ok(run));
+            let name: YarnContainer = YarnContainer::of(&id, attempt).to_string().parse().expect("a container");
+            prop_assert!(name.names(&id) && name.attempt == attempt);
+            prop_assert_eq!(name.within(id.app.clone()), id);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What clients of YARN's web interface call things. Shared by the resource manager and the node agent, which both answer them.
+//!
+//! Names and shapes only. Never decides what is shown.
+
+pub mod end;
+pub mod error;
+pub mod ids;
+pub mod time;
