@@ -7,8 +7,9 @@ use headroom_types::{Bytes, NodeId, Resource};
 use crate::app::App;
 use crate::cluster::Cluster;
 use crate::container::State;
-use crate::leases::{heap, live_by_request};
+use crate::leases::live_by_request;
 use crate::sched::need;
+use crate::size;
 use crate::timer::Key;
 
 impl Cluster {
@@ -31,8 +32,9 @@ impl Cluster {
         let mut sums: BTreeMap<&NodeId, (Resource, Bytes)> = BTreeMap::new();
         for c in self.containers.values().filter(|c| c.state.is_alive()) {
             let slot = sums.entry(&c.node).or_default();
-            slot.0 = slot.0.checked_add(&c.resource).expect("sums of containers can be written");
-            slot.1 = slot.1.saturating_add(heap(c));
+            let (size, heap) = c.counted();
+            slot.0 = slot.0.checked_add(&size).expect("sums of containers can be written");
+            slot.1 = slot.1.saturating_add(heap);
         }
         for (id, account) in self.ledger.nodes() {
             let (sum, heap) = sums.remove(id).unwrap_or_default();
@@ -49,7 +51,7 @@ impl Cluster {
                 mine.clone().count(),
                 "{app}: containers in the ledger"
             );
-            let memory = mine.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.resource.memory));
+            let memory = mine.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.counted().0.memory));
             assert_eq!(share.memory, memory, "{app}: memory in the ledger");
         }
     }
@@ -73,6 +75,18 @@ impl Cluster {
             let app = self.apps.get(&id.app).unwrap_or_else(|| panic!("{id} has no application"));
             assert!(app.containers.contains(id), "{id} is missing in {}", id.app);
             assert!(self.history.get(id).is_none(), "{id} is over and in the table at once");
+            assert!(
+                c.newest >= c.version && c.newest >= c.sizing.order().map_or(0, |o| o.version),
+                "{id}: a version could be used twice"
+            );
+            if let size::State::Ordered { .. } = c.sizing
+                && c.state.is_alive()
+            {
+                assert!(
+                    self.timers.of(&Key::Resize(id.clone())).is_some(),
+                    "{id}: nobody would notice that its size is not confirmed"
+                );
+            }
             match &c.state {
                 State::Exited { .. } => {
                     let told = app

@@ -305,6 +305,7 @@ impl Cluster {
                 Key::Node(node) => self.node_silent(&node, ctx),
                 Key::Master(app) => self.master_silent(&app, ctx),
                 Key::Linger(app) => self.stop_masters(&app, ctx),
+                Key::Resize(container) => self.resize_overdue(&container, ctx),
             }
         }
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis};
 
 use crate::event::{Launch, Phase, RunOrder};
+use crate::size::{self, Sized};
 
 /// Where a container is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,10 +189,16 @@ pub struct Container {
     pub request: Option<RequestId>,
     /// The run of its master that it was granted in; 1 for the first.
     pub attempt: u32,
-    /// Its size.
+    /// The size it has, as its node showed it last.
     pub resource: Resource,
     /// The version of that size; 1 for the one it was granted with.
     pub version: u32,
+    /// What was ordered beyond that size.
+    pub sizing: size::State,
+    /// The latest version that was ordered or shown; no order gets it again.
+    pub newest: u32,
+    /// When its node was last told of the order.
+    pub size_told: Tick,
     /// What runs in it.
     pub launch: Arc<Launch>,
     /// When it was granted.
@@ -207,18 +214,36 @@ pub struct Container {
 }
 
 impl Container {
-    /// The order for its node.
+    /// The order for its node: the size on its way there, or the one it has.
     pub fn order(&self) -> RunOrder {
-        RunOrder {
-            app: self.id.app.clone(),
-            request: self.request.clone(),
-            attempt: self.attempt,
-            resource: self.resource.clone(),
-            version: self.version,
-            launch: self.launch.clone(),
-            granted: self.granted,
-        }
+        let (resource, version, launch) = match self.sizing.order() {
+            None => (self.resource.clone(), self.version, self.launch.clone()),
+            Some(order) => (order.resource.clone(), order.version, with_heap(&self.launch, order.heap)),
+        };
+        let (app, request, attempt, granted) = (self.id.app.clone(), self.request.clone(), self.attempt, self.granted);
+        RunOrder { app, request, attempt, resource, version, launch, granted }
     }
+    /// The size it has.
+    pub fn has(&self) -> Sized {
+        Sized { resource: self.resource.clone(), heap: self.launch.heap, version: self.version }
+    }
+    /// From now on it has another one.
+    pub(crate) fn take_size(&mut self, now: Sized) {
+        self.launch = with_heap(&self.launch, now.heap);
+        self.newest = self.newest.max(now.version);
+        (self.resource, self.version) = (now.resource, now.version);
+    }
+    /// What the ledger counts for it: size and heap budget.
+    pub fn counted(&self) -> (Resource, Bytes) {
+        self.sizing.counted(&self.resource, self.launch.heap)
+    }
+}
+
+fn with_heap(launch: &Arc<Launch>, heap: Option<Bytes>) -> Arc<Launch> {
+    if launch.heap == heap {
+        return launch.clone();
+    }
+    Arc::new(Launch { heap, ..Launch::clone(launch) })
 }
 
 #[cfg(test)]

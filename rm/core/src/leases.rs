@@ -14,6 +14,8 @@ use crate::container::{self, Act, Container, Event, State};
 use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Seen, UpdateKind, Want};
 use crate::history::Finished;
 use crate::save::Save;
+use crate::size;
+use crate::timer::Key;
 
 impl Cluster {
     /// One container of a request, on a node that has the room.
@@ -54,10 +56,7 @@ impl Cluster {
     }
 
     fn enter(&mut self, c: Container, ctx: &mut Ctx<'_>) {
-        if !self.ledger.take(&c.node, &c.id.app, &c.resource, heap(&c)) {
-            ctx.illegal(format!("{}: its size {} cannot be added to {}", c.id, c.resource, c.node));
-        }
-        self.reindex(&c.node);
+        self.count_in(&c.id, &c.node, c.counted(), ctx);
         if let Some(node) = self.nodes.get_mut(&c.node) {
             node.containers.insert(c.id.clone());
         }
@@ -67,6 +66,23 @@ impl Cluster {
         self.containers.insert(c.id.clone(), c);
     }
 
+    /// A container's size is taken from its node and application.
+    pub(crate) fn count_in(&mut self, id: &ContainerId, node: &NodeId, (size, heap): (Resource, Bytes), ctx: &mut Ctx<'_>) {
+        if !self.ledger.take(node, &id.app, &size, heap) {
+            ctx.illegal(format!("{id}: its size {size} cannot be added to {node}"));
+        }
+        self.reindex(node);
+    }
+
+    /// A container's size goes back.
+    pub(crate) fn count_out(&mut self, id: &ContainerId, node: &NodeId, (size, heap): (Resource, Bytes), ctx: &mut Ctx<'_>) {
+        if !self.ledger.give(node, &id.app, &size, heap) {
+            ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
+        }
+        self.room_changed = true;
+        self.reindex(node);
+    }
+
     /// A container that only its node knows of, from an earlier life of the resource manager.
     pub(crate) fn adopt(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
         let origin = (seen.request.clone(), seen.attempt);
@@ -74,6 +90,8 @@ impl Cluster {
         c.granted = seen.granted;
         c.used = seen.used;
         c.seen = Some(ctx.now);
+        c.version = seen.version;
+        c.newest = seen.refused.as_ref().map_or(seen.version, |r| r.version.max(seen.version));
         c.state = match seen.phase {
             Phase::Preparing | Phase::Starting => State::Launching,
             Phase::Running => State::Running,
@@ -136,11 +154,8 @@ impl Cluster {
     fn container_ended(&mut self, id: &ContainerId, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.get(id) else { return };
         let (node, request) = (c.node.clone(), c.request.clone());
-        if !self.ledger.give(&node, &id.app, &c.resource, heap(c)) {
-            ctx.illegal(format!("{id}: its size {} was not taken on {node}", c.resource));
-        }
-        self.room_changed = true;
-        self.reindex(&node);
+        self.count_out(id, &node, c.counted(), ctx);
+        self.timers.cancel(&Key::Resize(id.clone()));
         ctx.log(exit_line(id, report));
         let Some(app) = self.apps.get_mut(&id.app) else { return };
         let ending = app.state.is_ending();
@@ -185,7 +200,7 @@ impl Cluster {
     }
 
     /// Tells a master something, unless nobody listens any more.
-    fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut Ctx<'_>) {
+    pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut Ctx<'_>) {
         if let Some(app) = self.apps.get_mut(app_id).filter(|app| !app.state.is_ending()) {
             ctx.update(app_id, app.updates.push(what));
         }
@@ -271,6 +286,9 @@ fn new_container(
         attempt,
         resource,
         version: 1,
+        sizing: size::State::Settled,
+        newest: 1,
+        size_told: ctx.now,
         launch,
         granted,
         used: None,
@@ -282,11 +300,6 @@ fn new_container(
 
 fn life(id: &ContainerId, now: Epoch) -> Life {
     if id.epoch == now { Life::This } else { Life::Earlier }
-}
-
-/// The heap budget that the ledger counts for a container. Bytes.
-pub(crate) fn heap(c: &Container) -> Bytes {
-    c.launch.heap.unwrap_or_default()
 }
 
 fn finished(c: &Container, report: &ExitReport) -> Finished {
@@ -304,7 +317,7 @@ fn finished(c: &Container, report: &ExitReport) -> Finished {
     }
 }
 
-fn container_line(level: Level, reason: &'static str, id: &ContainerId, node: &NodeId, message: String) -> LogLine {
+pub(crate) fn container_line(level: Level, reason: &'static str, id: &ContainerId, node: &NodeId, message: String) -> LogLine {
     LogLine { level, reason, object: id.to_string(), app: Some(id.app.clone()), node: Some(node.clone()), message }
 }
 

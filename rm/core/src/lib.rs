@@ -21,6 +21,7 @@ pub mod node;
 pub mod queue;
 pub mod save;
 pub mod sched;
+pub mod size;
 pub mod testkit;
 pub mod timer;
 

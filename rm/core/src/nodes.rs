@@ -147,6 +147,7 @@ impl Cluster {
             if let Some(event) = container::seen(seen.phase) {
                 self.container_event(&seen.container, event, ctx);
             }
+            self.seen_size(seen, ctx);
         } else if self.may_adopt(seen) {
             self.adopt(node, seen, ctx);
         } else {

@@ -1,19 +1,216 @@
-//! Another size for a container that runs: versions, conflicts, and the way back when the node cannot.
+//! Another size for a container that runs: who may have it, what it counts meanwhile, and the way back when the node cannot.
+//!
+//! The machine of one size is [`crate::size`]; here it meets the ledger, the node, the queue and the master. Owned by the
+//! cluster. Never looks at what a container uses: whether a smaller size is enough is for the node to say, which refuses what it
+//! cannot hold the container to.
+//!
+//! A container may be resized while its program runs, the master's own as well: the size it gets so is the size its next run
+//! starts with. A growth takes its room at once; a shrink gives it back when the node has confirmed. An order that is under way
+//! ends before the next one is taken in.
 
-use headroom_types::ContainerId;
+use std::time::Duration;
 
+use headroom_types::{ContainerId, Resource};
+
+use crate::app::MasterSize;
 use crate::cluster::{Cluster, Ctx};
-use crate::event::{Answer, How, Refusal, Size};
+use crate::container::{Container, State};
+use crate::event::{Answer, How, Level, Refusal, Seen, Size, UpdateKind, Want};
+use crate::leases::container_line;
+use crate::size::{self, Act, Event, Sized, excess};
+use crate::timer::Key;
+
+/// How long a node may take to confirm or refuse a size.
+const CONFIRM: Duration = Duration::from_secs(30);
+/// A node that shows an earlier version is told again, not more often than this.
+const TELL_AGAIN: Duration = Duration::from_secs(2);
 
 impl Cluster {
     pub(crate) fn resize(
         &mut self,
         id: &ContainerId,
-        _version: Option<u32>,
-        _size: Size,
-        _how: How,
-        _ctx: &mut Ctx<'_>,
+        version: Option<u32>,
+        size: Size,
+        how: How,
+        ctx: &mut Ctx<'_>,
     ) -> Result<Answer, Refusal> {
-        Err(Refusal::NoSuchContainer(id.clone()))
+        let Some(c) = self.containers.get(id) else {
+            let over = self.history.get(id).is_some();
+            return Err(if over { not_resizable(id, "it has ended") } else { Refusal::NoSuchContainer(id.clone()) });
+        };
+        if let Some(why) = fixed(&c.state) {
+            return Err(not_resizable(id, why));
+        }
+        let want = wanted(c, size)?;
+        let under_way = c.sizing.order();
+        let now = under_way.cloned().unwrap_or_else(|| c.has());
+        if (&now.resource, now.heap) == (&want.resource, want.heap) {
+            return Ok(Answer::Resizing { version: now.version });
+        }
+        let given = version.unwrap_or(c.version);
+        if under_way.is_some() || given != c.version {
+            let what = format!("the size of {id}");
+            return Err(Refusal::Conflict { what, given: given.into(), current: now.version.into() });
+        }
+        self.room_to_grow(c, &excess(&want.resource, &c.resource))?;
+        let version = want.version;
+        if how == How::Really {
+            self.size_event(id, Event::Order(want), ctx);
+        }
+        Ok(Answer::Resizing { version })
     }
+
+    /// Whether a container may have so much more where it is.
+    fn room_to_grow(&self, c: &Container, more: &Resource) -> Result<(), Refusal> {
+        if *more == Resource::default() {
+            return Ok(());
+        }
+        let no_room = |sentence: String| Err(Refusal::NoRoom { sentence });
+        let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger.node(&c.node)) else {
+            return no_room(format!("{} is not there", c.node));
+        };
+        if !node.state.takes_work() {
+            return no_room(format!("{} is {} and takes on nothing more now", node.id, node.state.as_str()));
+        }
+        let free = account.free();
+        if account.overdrawn || !more.fits(&free) {
+            return no_room(format!("needs {} more on {}, which has {free} free", only_what_is(more), node.id));
+        }
+        Ok(())
+    }
+
+    /// What a node shows of a container's size.
+    pub(crate) fn seen_size(&mut self, seen: &Seen, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get(&seen.container).filter(|c| c.state.is_alive()) else { return };
+        let settled = c.sizing == size::State::Settled;
+        if settled && seen.version == c.version {
+            return; // nearly always
+        }
+        let id = &seen.container;
+        self.size_event(id, Event::Shown { resource: seen.resource.clone(), version: seen.version }, ctx);
+        if let Some(what) = seen.refused.clone() {
+            self.size_event(id, Event::Refused { what, keeps: seen.version }, ctx);
+        }
+        self.tell_size_again(seen, ctx);
+    }
+
+    fn tell_size_again(&mut self, seen: &Seen, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get_mut(&seen.container) else { return };
+        let later = c.order().version > seen.version;
+        if later && c.state == State::Running && ctx.now.since(c.size_told) >= TELL_AGAIN {
+            c.size_told = ctx.now;
+            let order = Box::new(c.order());
+            ctx.tell(&c.node, &c.id, Want::Run(order));
+        }
+    }
+
+    /// The node has not answered in time.
+    pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+        if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
+            let message = format!("{} did not say what became of it for {} s", c.node, CONFIRM.as_secs());
+            ctx.log(container_line(Level::Warning, "ResizeOverdue", id, &c.node, message));
+            self.size_event(id, Event::Overdue, ctx);
+        }
+    }
+
+    /// Lets something happen to a container's size, and carries out what follows. The ledger follows within the same step.
+    fn size_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get_mut(id) else { return };
+        let (before, mut acts) = (c.counted(), Vec::new());
+        match size::on(c.sizing.clone(), &c.has(), event, &mut acts) {
+            Ok(next) => c.sizing = next,
+            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
+        }
+        for act in &acts {
+            if let Act::Has(now) = act {
+                c.take_size(now.clone());
+            }
+        }
+        c.newest = c.newest.max(c.sizing.order().map_or(0, |order| order.version));
+        let (after, node) = (c.counted(), c.node.clone());
+        if before != after {
+            self.count_out(id, &node, before, ctx);
+            self.count_in(id, &node, after, ctx);
+        }
+        for act in acts {
+            match act {
+                Act::Has(now) => self.keep_master_size(id, now, ctx),
+                Act::Tell => self.tell_size(id, ctx),
+                Act::Resized => self.resized(id, ctx),
+                Act::Failed(why) => self.resize_failed(id, why, ctx),
+            }
+        }
+    }
+
+    /// The next run of a master starts with the size this one was given.
+    fn keep_master_size(&mut self, id: &ContainerId, now: Sized, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get_mut(&id.app).filter(|app| app.is_current_master(id)) else { return };
+        app.master = Some(MasterSize { resource: now.resource, heap: now.heap });
+        self.save_app(&id.app, ctx);
+    }
+
+    fn tell_size(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.get_mut(id) else { return };
+        c.size_told = ctx.now;
+        let order = c.order();
+        self.timers.set(Key::Resize(id.clone()), ctx.now.plus(CONFIRM));
+        if c.state == State::Running {
+            let message = format!("from {} to {}, version {}", c.resource, order.resource, order.version);
+            ctx.log(container_line(Level::Normal, "ContainerResizing", id, &c.node, message));
+            ctx.tell(&c.node, id, Want::Run(Box::new(order)));
+        }
+    }
+
+    fn resized(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+        self.timers.cancel(&Key::Resize(id.clone()));
+        let Some(c) = self.containers.get(id) else { return };
+        let (resource, version) = (c.resource.clone(), c.version);
+        ctx.log(container_line(Level::Normal, "ContainerResized", id, &c.node, format!("has {resource}, version {version}")));
+        self.update(&id.app, UpdateKind::Resized { container: id.clone(), resource, version }, ctx);
+    }
+
+    fn resize_failed(&mut self, id: &ContainerId, why: String, ctx: &mut Ctx<'_>) {
+        self.timers.cancel(&Key::Resize(id.clone()));
+        let Some(c) = self.containers.get(id) else { return };
+        let (resource, version) = (c.resource.clone(), c.version);
+        ctx.log(container_line(Level::Warning, "ResizeFailed", id, &c.node, format!("still has {resource}: {why}")));
+        self.update(&id.app, UpdateKind::ResizeFailed { container: id.clone(), resource, version, why }, ctx);
+    }
+}
+
+/// Why a container in this state keeps its size.
+fn fixed(state: &State) -> Option<&'static str> {
+    match state {
+        State::Running => None,
+        State::Allocated | State::Launching => Some("its program does not run yet; wait until it does"),
+        State::Stopping { .. } => Some("it is about to end"),
+        State::Exited { .. } | State::Done { .. } => Some("it has ended"),
+    }
+}
+
+/// The size as it would be ordered.
+fn wanted(c: &Container, size: Size) -> Result<Sized, Refusal> {
+    let Size { mut resource, heap } = size;
+    resource.extra.retain(|_, n| *n > 0);
+    let heap = heap.or(c.launch.heap);
+    if resource.memory.is_zero() {
+        return Err(not_resizable(&c.id, "no program runs without memory; give the whole size, not the difference"));
+    }
+    if let Some(heap) = heap.filter(|heap| *heap > resource.memory) {
+        let why = format!("a heap of {heap} does not fit in {}; name a smaller heap too", resource.memory);
+        return Err(not_resizable(&c.id, why));
+    }
+    Ok(Sized { resource, heap, version: c.newest.saturating_add(1) })
+}
+
+/// A difference in words, without the resources that stay as they are.
+fn only_what_is(more: &Resource) -> String {
+    let memory = (!more.memory.is_zero()).then(|| more.memory.to_string());
+    let cpus = (more.cpus.milli() > 0).then(|| format!("{} cpus", more.cpus));
+    let extra = more.extra.iter().map(|(name, n)| format!("{n} {name}"));
+    memory.into_iter().chain(cpus).chain(extra).collect::<Vec<_>>().join(", ")
+}
+
+fn not_resizable(id: &ContainerId, why: impl Into<String>) -> Refusal {
+    Refusal::NotResizable { container: id.clone(), why: why.into() }
 }

@@ -229,8 +229,13 @@ impl Scenario {
     }
 
     fn tell(&mut self, node: &NodeId, container: ContainerId, want: Want) {
-        if let Want::Run(_) = want {
-            assert!(self.ordered.insert(container.clone()), "{container} was granted twice");
+        match &want {
+            // a later size is an order of its own
+            Want::Run(order) if order.version > 1 => {
+                assert!(self.ordered.contains(&container), "{container} gets another size and was never granted");
+            }
+            Want::Run(_) => assert!(self.ordered.insert(container.clone()), "{container} was granted twice"),
+            Want::Stop { .. } | Want::Forget => {}
         }
         let Some(fake) = self.nodes.get_mut(node).filter(|n| n.connected) else { return };
         fake.obey(container, want);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{AppId, NodeId, Tick};
+use headroom_types::{AppId, ContainerId, NodeId, Tick};
 
 /// Whose deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,8 @@ pub enum Key {
     Master(AppId),
     /// A master that said it is done is still there.
     Linger(AppId),
+    /// A node has not said what became of another size for a container.
+    Resize(ContainerId),
 }
 
 /// All deadlines.

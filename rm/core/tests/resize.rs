@@ -1,0 +1,457 @@
+//! Another size for a container that runs: stories, and random sequences of sizes, refusals, ends and restarts.
+//!
+//! What the random sequences protect, by name:
+//! - safety: at every step the ledger is the sum of what may be in force (the invariants), and never more than a node offers
+//!   while the node itself obeys;
+//! - liveness: once the nodes behave, no size stays under way, and node and resource manager agree on every size and version.
+
+use std::time::Duration;
+
+use headroom_rm_core::testkit::{FakeNode, Scenario, id, size};
+use headroom_rm_core::{Answer, Answered, Call, How, Launch, Phase, Refusal, Size, UpdateKind};
+use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, Resource};
+use proptest::prelude::*;
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+fn fake<'a>(s: &'a mut Scenario, node: &str) -> &'a mut FakeNode {
+    s.nodes.get_mut(&id::<NodeId>(node)).expect("a node of this story")
+}
+fn resize(s: &mut Scenario, container: &ContainerId, version: Option<u32>, to: Resource) -> Answered {
+    let size = Size { resource: to, heap: None };
+    s.call(Call::Resize { container: container.clone(), version, size, how: How::Really })
+}
+/// One node of 8 GiB with one container of 2 GiB that runs.
+fn one() -> (Scenario, AppId, ContainerId) {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.app("job");
+    s.ask(&app, "work", 1, size(2, 1)).expect("asks");
+    s.settle();
+    let c = s.alive(&app)[0].clone();
+    (s, app, c)
+}
+fn allocated(s: &Scenario, node: &str) -> Bytes {
+    s.cluster.ledger().node(&id(node)).expect("an account").allocated.memory
+}
+/// The sizes told to an application: what became of each order, with its version.
+fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
+    let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
+    let sizes = all.filter_map(|(_, u)| match &u.what {
+        UpdateKind::Resized { resource, version, .. } => Some(("resized", resource.memory.get() >> 30, *version)),
+        UpdateKind::ResizeFailed { resource, version, .. } => Some(("failed", resource.memory.get() >> 30, *version)),
+        UpdateKind::Allocated(_)
+        | UpdateKind::Running { .. }
+        | UpdateKind::Exited { .. }
+        | UpdateKind::PreemptSoon { .. }
+        | UpdateKind::NodeDraining { .. }
+        | UpdateKind::Expired { .. } => None,
+    });
+    sizes.collect()
+}
+
+#[test]
+fn a_container_grows_where_it_runs() {
+    let (mut s, app, c) = one();
+    assert_eq!(resize(&mut s, &c, Some(1), size(5, 2)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(5), "a growth takes its room at once");
+    assert_eq!(s.cluster.container(&c).expect("alive").resource, size(2, 1), "it has what its node showed");
+    s.settle();
+    assert_eq!(s.cluster.container(&c).expect("alive").resource, size(5, 2));
+    assert_eq!(told(&s, &app), [("resized", 5, 2)]);
+    s.check();
+}
+
+#[test]
+fn a_shrink_gives_back_only_what_its_node_has_confirmed() {
+    let (mut s, app, c) = one();
+    let other = s.app("other");
+    fake(&mut s, "n1").connected = false;
+    assert_eq!(resize(&mut s, &c, None, size(1, 1)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
+    let waits = s.ask_waits(&other, "big", 1, size(7, 1));
+    assert!(waits.contains("6 GiB free"), "{waits}");
+    fake(&mut s, "n1").connected = true;
+    s.after(secs(2));
+    s.report_all().settle();
+    assert_eq!(told(&s, &app), [("resized", 1, 2)], "what was not heard is told again");
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(8), "and the room goes to whoever waited");
+    s.check();
+}
+
+#[test]
+fn the_three_answers_to_a_call() {
+    let (mut s, _app, c) = one();
+    assert_eq!(resize(&mut s, &c, None, size(2, 1)), Ok(Answer::Resizing { version: 1 }), "already so");
+    let Err(Refusal::Conflict { given: 9, current: 1, .. }) = resize(&mut s, &c, Some(9), size(3, 1)) else {
+        panic!("another version is a conflict")
+    };
+    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(
+        resize(&mut s, &c, Some(1), size(3, 1)),
+        Ok(Answer::Resizing { version: 2 }),
+        "the same call again is the same call"
+    );
+    let Err(Refusal::Conflict { given: 1, current: 2, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
+        panic!("one at a time")
+    };
+    s.settle();
+    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(Answer::Resizing { version: 2 }), "a late repetition too");
+    let Err(Refusal::NotResizable { why, .. }) = resize(&mut s, &c, Some(2), size(0, 1)) else { panic!("no memory at all") };
+    assert!(why.contains("whole size"), "{why}");
+    let missing: ContainerId = id("job.1.e1.c99");
+    assert_eq!(resize(&mut s, &missing, None, size(1, 1)), Err(Refusal::NoSuchContainer(missing)));
+    s.check();
+}
+
+#[test]
+fn a_dry_run_answers_and_changes_nothing() {
+    let (mut s, app, c) = one();
+    let mut ask = |to: Resource| {
+        let call =
+            Call::Resize { container: c.clone(), version: None, size: Size { resource: to, heap: None }, how: How::DryRun };
+        s.call(call)
+    };
+    assert_eq!(ask(size(8, 1)), Ok(Answer::Resizing { version: 2 }));
+    let Err(Refusal::NoRoom { sentence }) = ask(size(9, 1)) else { panic!("there is no room") };
+    assert_eq!(sentence, "needs 7 GiB more on n1, which has 6 GiB, 7 cpus free");
+    s.settle();
+    assert_eq!((allocated(&s, "n1"), told(&s, &app)), (Bytes::from_gib(2), vec![]));
+    s.check();
+}
+
+#[test]
+fn only_a_container_that_runs_can_be_resized() {
+    let (mut s, app, c) = one();
+    s.ask(&app, "work", 2, size(2, 1)).expect("asks");
+    let fresh = s.alive(&app)[1].clone();
+    let why = |answer: Answered| match answer {
+        Err(Refusal::NotResizable { why, .. }) => why,
+        other => panic!("was not refused: {other:?}"),
+    };
+    assert!(why(resize(&mut s, &fresh, None, size(3, 1))).contains("does not run yet"));
+    s.call(Call::Stop { container: c.clone() }).expect("stops");
+    assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("about to end"));
+    s.settle();
+    assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"));
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    s.sync(&app, last, vec![]).expect("acknowledges");
+    assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"), "also once it is history");
+    s.check();
+}
+
+#[test]
+fn a_node_that_cannot_leaves_everything_as_it_was() {
+    for to in [size(6, 1), size(1, 1)] {
+        let (mut s, app, c) = one();
+        let before = s.cluster.ledger().node(&id("n1")).cloned();
+        fake(&mut s, "n1").rigid = Some("1.4 GiB are in use".into());
+        resize(&mut s, &c, None, to.clone()).expect("is tried");
+        s.settle();
+        assert_eq!(s.cluster.ledger().node(&id("n1")).cloned(), before, "rolled back exactly");
+        assert_eq!(told(&s, &app), [("failed", 2, 1)]);
+        assert!(s.log.iter().any(|l| l.reason == "ResizeFailed" && l.message.contains("1.4 GiB are in use")), "the node's words");
+        // the node can again: the next order has a version of its own
+        fake(&mut s, "n1").rigid = None;
+        assert_eq!(resize(&mut s, &c, Some(1), to), Ok(Answer::Resizing { version: 3 }));
+        s.settle();
+        assert_eq!(told(&s, &app).last().map(|t| (t.0, t.2)), Some(("resized", 3)));
+        s.check();
+    }
+}
+
+#[test]
+fn a_container_that_ends_in_the_middle_gives_back_all_it_counted() {
+    let (mut s, app, c) = one();
+    fake(&mut s, "n1").connected = false;
+    resize(&mut s, &c, None, size(6, 1)).expect("grows");
+    s.exit(&c, OK);
+    assert_eq!(allocated(&s, "n1"), Bytes::ZERO);
+    s.after(secs(31));
+    assert_eq!(told(&s, &app), [], "its end says it all");
+    s.check();
+}
+
+#[test]
+fn a_node_lost_in_the_middle_gives_back_all_it_counted() {
+    let (mut s, app, c) = one();
+    fake(&mut s, "n1").connected = false;
+    resize(&mut s, &c, None, size(6, 1)).expect("grows");
+    s.after(secs(20));
+    s.sync(&app, 0, vec![]).expect("its master lives");
+    s.after(secs(11));
+    assert_eq!(s.told_exits(&app), [c]);
+    assert_eq!(allocated(&s, "n1"), Bytes::ZERO);
+    s.check();
+}
+
+#[test]
+fn an_order_nobody_answers_is_withdrawn_and_its_room_is_kept_until_the_node_speaks() {
+    let (mut s, app, c) = one();
+    fake(&mut s, "n1").connected = false;
+    resize(&mut s, &c, None, size(6, 1)).expect("grows");
+    for _ in 0..31 {
+        s.after(secs(1));
+        s.report("n1").expect("it speaks, and hears nothing");
+        s.sync(&app, 0, vec![]).expect("its master lives");
+    }
+    assert_eq!(s.logged("ResizeOverdue"), 1);
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(6), "it may still take the order up");
+    let Err(Refusal::Conflict { current: 3, .. }) = resize(&mut s, &c, None, size(4, 1)) else { panic!("is under way") };
+    fake(&mut s, "n1").connected = true;
+    s.after(secs(2));
+    s.report_all().report_all();
+    assert_eq!(told(&s, &app), [("failed", 2, 3)]);
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
+    assert_eq!(resize(&mut s, &c, Some(3), size(4, 1)), Ok(Answer::Resizing { version: 4 }));
+    s.settle();
+    assert_eq!(told(&s, &app).last(), Some(&("resized", 4, 4)));
+    s.check();
+}
+
+#[test]
+fn a_restart_in_the_middle_takes_the_nodes_word() {
+    // heard: the node has the order and the resource manager has forgotten it; unheard: nobody has it
+    for (heard, has) in [(true, size(6, 1)), (false, size(2, 1))] {
+        let (mut s, app, c) = one();
+        fake(&mut s, "n1").connected = heard;
+        resize(&mut s, &c, None, size(6, 1)).expect("grows");
+        s.restart().register("n1").settle();
+        s.master(&app).expect("registers");
+        let version = if heard { 2 } else { 1 };
+        assert_eq!(s.cluster.container(&c).map(|c| (c.resource.clone(), c.version)), Some((has.clone(), version)));
+        assert_eq!(allocated(&s, "n1"), has.memory);
+        assert_eq!(resize(&mut s, &c, Some(version), size(3, 1)), Ok(Answer::Resizing { version: version + 1 }));
+        s.settle();
+        assert_eq!(allocated(&s, "n1"), Bytes::from_gib(3));
+        s.check();
+    }
+}
+
+#[test]
+fn an_order_of_an_earlier_life_that_arrives_late_is_taken_over_even_beyond_the_node() {
+    let (mut s, app, c) = one();
+    s.restart().register("n1").settle();
+    s.master(&app).expect("registers");
+    s.ask(&app, "more", 1, size(6, 1)).expect("asks");
+    s.settle();
+    // what the earlier life had ordered for the room that is taken now
+    let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
+    (held.resource, held.version) = (size(4, 1), 2);
+    s.report_all();
+    assert_eq!(told(&s, &app), [("resized", 4, 2)]);
+    let account = s.cluster.ledger().node(&id("n1")).expect("account");
+    assert!(account.overdrawn && account.allocated.memory == Bytes::from_gib(10));
+    let Err(Refusal::NoRoom { .. }) = resize(&mut s, &c, None, size(5, 1)) else { panic!("no room") };
+    resize(&mut s, &c, None, size(2, 1)).expect("shrinks");
+    s.settle();
+    assert!(!s.cluster.ledger().node(&id("n1")).expect("account").overdrawn);
+    s.check();
+}
+
+#[test]
+fn what_two_lives_ordered_under_one_number_is_told_as_it_is() {
+    let (mut s, app, c) = one();
+    s.restart().register("n1").settle();
+    s.master(&app).expect("registers");
+    fake(&mut s, "n1").connected = false;
+    assert_eq!(resize(&mut s, &c, None, size(5, 1)), Ok(Answer::Resizing { version: 2 }));
+    let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
+    (held.resource, held.version) = (size(3, 1), 2);
+    s.report("n1").expect("reports");
+    assert_eq!(told(&s, &app), [("failed", 3, 2)]);
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(3));
+    s.check();
+}
+
+#[test]
+fn a_silent_node_takes_on_nothing_more_and_may_be_relieved() {
+    let (mut s, _app, c) = one();
+    s.after(secs(4));
+    let Err(Refusal::NoRoom { sentence }) = resize(&mut s, &c, None, size(3, 1)) else { panic!("no growth there") };
+    assert_eq!(sentence, "n1 is suspect and takes on nothing more now");
+    resize(&mut s, &c, None, size(1, 1)).expect("less is always welcome");
+    s.report_all().settle();
+    assert_eq!(allocated(&s, "n1"), Bytes::from_gib(1));
+    s.check();
+}
+
+#[test]
+fn the_heap_budget_follows_its_size() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.app("job");
+    let mut asked = headroom_rm_core::testkit::ask("work", 1, size(2, 1));
+    asked.launch = std::sync::Arc::new(Launch { heap: Some(Bytes::from_gib(1)), ..Launch::default() });
+    s.sync(&app, 0, vec![asked]).expect("asks");
+    s.settle();
+    let c = s.alive(&app)[0].clone();
+    let heap = |s: &Scenario| s.cluster.ledger().node(&id("n1")).expect("account").heap;
+    assert_eq!(heap(&s), Bytes::from_gib(1));
+    let grow = |gib, heap| Call::Resize {
+        container: c.clone(),
+        version: None,
+        size: Size { resource: size(gib, 1), heap: Some(Bytes::from_gib(heap)) },
+        how: How::Really,
+    };
+    let Err(Refusal::NotResizable { .. }) = s.call(grow(4, 5)) else { panic!("the heap is in the size") };
+    s.call(grow(4, 3)).expect("grows");
+    assert_eq!(heap(&s), Bytes::from_gib(3));
+    s.settle();
+    assert_eq!(s.cluster.container(&c).and_then(|c| c.launch.heap), Some(Bytes::from_gib(3)));
+    s.call(grow(4, 2)).expect("a heap alone can change too");
+    assert_eq!(heap(&s), Bytes::from_gib(3), "until it is confirmed");
+    s.settle();
+    assert_eq!(heap(&s), Bytes::from_gib(2));
+    s.check();
+}
+
+#[test]
+fn countable_resources_and_processors_change_too() {
+    let mut s = Scenario::new();
+    let gpus = |n: u64| {
+        let mut r = size(2, 2);
+        r.extra.insert(id("gpu"), n);
+        r
+    };
+    let mut offers = size(8, 8);
+    offers.extra.insert(id("gpu"), 4);
+    s.node("n1", offers);
+    let app = s.app("job");
+    s.ask(&app, "work", 1, gpus(1)).expect("asks");
+    s.settle();
+    let c = s.alive(&app)[0].clone();
+    assert!(matches!(resize(&mut s, &c, None, gpus(5)), Err(Refusal::NoRoom { .. })));
+    resize(&mut s, &c, None, gpus(4)).expect("grows");
+    s.settle();
+    resize(&mut s, &c, None, size(2, 1)).expect("gives them back");
+    s.settle();
+    let account = s.cluster.ledger().node(&id("n1")).expect("account");
+    assert_eq!((account.allocated.clone(), told(&s, &app).len()), (size(2, 1), 2));
+    s.check();
+}
+
+#[test]
+fn a_master_that_was_given_more_keeps_it_for_its_next_run() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.managed("job", size(1, 1), 3);
+    s.settle();
+    s.master(&app).expect("registers");
+    let first = s.alive(&app)[0].clone();
+    resize(&mut s, &first, None, size(3, 1)).expect("grows");
+    s.settle();
+    s.exit(&first, ExitReason::NodeOom);
+    assert_eq!(s.cluster.container(&s.alive(&app)[0]).map(|c| c.resource.memory), Some(Bytes::from_gib(3)));
+    s.check();
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Resize { c: u8, gib: u8, stale: bool },
+    Rigid(u8, bool),
+    Deaf(u8, bool),
+    Work,
+    Report(u8),
+    Wait(u16),
+    Exit(u8),
+    More,
+    Restart,
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (any::<u8>(), 1u8..8, any::<bool>()).prop_map(|(c, gib, stale)| Op::Resize { c, gib, stale: stale && gib == 3 }),
+        2 => (0u8..2, any::<bool>()).prop_map(|(n, on)| Op::Rigid(n, on)),
+        2 => (0u8..2, any::<bool>()).prop_map(|(n, on)| Op::Deaf(n, on)),
+        4 => Just(Op::Work),
+        4 => (0u8..2).prop_map(Op::Report),
+        4 => (0u16..9000).prop_map(Op::Wait),
+        1 => any::<u8>().prop_map(Op::Exit),
+        2 => Just(Op::More),
+        1 => Just(Op::Restart),
+    ]
+}
+
+fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
+    let name = |n: u8| format!("n{n}");
+    match op {
+        Op::Resize { c, gib, stale } => {
+            let alive = s.alive(app);
+            if let Some(c) = alive.get(usize::from(c) % alive.len().max(1)) {
+                let _ = resize(s, c, stale.then_some(77), size(gib.into(), 1));
+            }
+        }
+        Op::Rigid(n, on) => fake(s, &name(n)).rigid = on.then(|| "no".to_owned()),
+        Op::Deaf(n, true) => fake(s, &name(n)).connected = false,
+        Op::Deaf(n, false) => {
+            s.register(&name(n)); // a line that opens again begins with everything
+        }
+        Op::Work => {
+            s.settle();
+        }
+        Op::Report(n) => {
+            let _ = s.report(&name(n));
+        }
+        Op::Wait(ms) => {
+            s.after(Duration::from_millis(ms.into()));
+        }
+        Op::Exit(c) => {
+            let running = s.nodes.values().flat_map(|n| &n.has).filter(|(_, h)| h.phase == Phase::Running);
+            let all: Vec<ContainerId> = running.map(|(c, _)| c.clone()).collect();
+            if let Some(c) = all.get(usize::from(c) % all.len().max(1)) {
+                s.exit(c, OK);
+            }
+        }
+        Op::More => {
+            *asked += 1;
+            let _ = s.ask(app, "work", *asked, size(2, 1));
+        }
+        Op::Restart => {
+            s.restart();
+            heal(s, app);
+        }
+    }
+    // as long as everybody obeys one life's orders, nothing is ever promised twice
+    for (node, account) in s.cluster.ledger().nodes() {
+        let once = s.epoch().0 == 1;
+        assert!(!once || account.allocated.fits(&account.offers), "{node}: {} of {}", account.allocated, account.offers);
+    }
+}
+
+fn heal(s: &mut Scenario, app: &AppId) {
+    for n in ["n0", "n1"] {
+        if !s.nodes[&id::<NodeId>(n)].connected {
+            s.register(n);
+        }
+        fake(s, n).rigid = None;
+    }
+    let _ = s.master(app);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sizes_agree_in_the_end_and_are_counted_exactly_all_the_way(ops in proptest::collection::vec(any_op(), 1..100)) {
+        let mut s = Scenario::new();
+        s.node("n0", size(8, 16)).node("n1", size(6, 16));
+        let (app, mut asked) = (s.app("job"), 0);
+        for op in ops {
+            run(&mut s, &app, &mut asked, op);
+        }
+        heal(&mut s, &app);
+        for _ in 0..4 {
+            s.alive_for(secs(3)).settle();
+        }
+        for c in s.cluster.containers().filter(|c| c.state.is_alive()) {
+            prop_assert_eq!(c.sizing.order(), None, "{} never settles", c.id);
+            let held = &s.nodes[&c.node].has[&c.id];
+            prop_assert_eq!((&held.resource, held.version), (&c.resource, c.version), "{} is not what its node has", c.id);
+        }
+        s.check();
+    }
+}
