@@ -1,10 +1,14 @@
 //! What the daemons are told: values that cannot hold nonsense.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId};
+use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
+
+use crate::raw::parse_duration;
 
 /// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +63,35 @@ pub struct NodeAgentConfig {
     pub cgroup_root: Option<PathBuf>,
     /// Where the sibling programs are; beside this one when left out.
     pub bin_dir: Option<PathBuf>,
+    /// When it ends its containers for want of a resource manager.
+    pub self_fence: SelfFence,
+    /// Nodes of one rack fail together.
+    pub rack: Option<Name>,
+    /// Words a request can insist on.
+    pub labels: BTreeSet<Name>,
+    /// Only requests that insist on one of its labels come here. Never without labels.
+    pub exclusive: bool,
+    /// Named values a request can compare.
+    pub attributes: BTreeMap<Name, String>,
+}
+
+/// When a node that hears nothing of its resource manager ends its containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelfFence {
+    /// Never.
+    Never,
+    /// After so long a silence.
+    After(Duration),
+}
+
+impl FromStr for SelfFence {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "never" => Ok(SelfFence::Never),
+            text => parse_duration(text).map(SelfFence::After),
+        }
+    }
 }
 
 impl Default for NodeAgentConfig {
@@ -74,6 +107,11 @@ impl Default for NodeAgentConfig {
             enforcer: None,
             cgroup_root: None,
             bin_dir: None,
+            self_fence: SelfFence::After(Duration::from_secs(600)),
+            rack: None,
+            labels: BTreeSet::new(),
+            exclusive: false,
+            attributes: BTreeMap::new(),
         }
     }
 }

@@ -1,14 +1,19 @@
 //! Text of a daemon's configuration to its checked type.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headroom_types::EnforcerKind;
+use headroom_types::ids::ParseIdError;
+use headroom_types::{EnforcerKind, Name};
 use toml::de::DeValue;
 
 use crate::checked::{NodeAgentConfig, ResourceManagerConfig};
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Section, hint};
+
+/// Most characters in the value of an attribute.
+const LONGEST_VALUE: usize = 256;
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<Problem>> {
@@ -48,6 +53,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
     let memory = hint("it is offered to applications", "write a size such as memory = \"14GiB\", or leave it out");
     let cpus = hint("they are offered to applications", "write a number of cores such as cpus = 4, or leave it out");
     let reserve = hint("it stays with the host", "write a size such as reserve = \"512MiB\"");
+    let fence = hint("a node that is cut off ends its containers then", "write a time such as \"10m\", or \"never\"");
     let enforcer = hint("it holds containers to their limits", "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out");
     let config = NodeAgentConfig {
         rm: root.read_or(r, "rm", rm, usual.rm, http_url),
@@ -60,9 +66,49 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
         enforcer: root.read(r, "enforcer", enforcer, enforcer_kind).map(toml::Spanned::into_inner),
         cgroup_root: root.read(r, "cgroup_root", path, absolute).map(toml::Spanned::into_inner),
         bin_dir: root.read(r, "bin_dir", path, absolute).map(toml::Spanned::into_inner),
+        self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| raw::text(v)?.parse()),
+        ..traits(r, &mut root)
     };
     root.finish(r);
     report.finish(Some(config))
+}
+
+/// Where a node stands and what it is; everything else as usual.
+fn traits(r: &mut Report<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
+    let rack = hint("nodes of one rack fail together", "write a word such as rack = \"r12\"");
+    let words = hint("requests insist on them", "write words in a list: labels = [\"ssd\", \"spark\"]");
+    let truth = hint("it keeps the node for requests with one of its labels", "write exclusive = true and some labels");
+    let values = hint("requests compare it", "write a word and a short text: attributes = { kernel = \"6.1\" }");
+    let config = NodeAgentConfig {
+        rack: root.read(r, "rack", rack, raw::parsed).map(toml::Spanned::into_inner),
+        labels: root.read_or(r, "labels", words, BTreeSet::new(), labels),
+        exclusive: root.read_or(r, "exclusive", truth, false, raw::truth),
+        attributes: root.named_values(r, "attributes", values, attribute).into_iter().collect(),
+        ..NodeAgentConfig::default()
+    };
+    if config.exclusive && config.labels.is_empty() {
+        let what = "exclusive without labels: no request could ever come here";
+        r.add(root.place("exclusive"), "exclusive", what, truth.why, truth.fix);
+    }
+    config
+}
+
+fn labels(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
+    raw::texts(value)?.iter().map(|t| t.parse().map_err(|e: ParseIdError| e.to_string())).collect()
+}
+
+/// A name and what it stands for; also the form `NAME=VALUE` of a command line, cut in two.
+fn attribute(name: &str, value: &DeValue<'_>) -> Result<(Name, String), String> {
+    checked_attribute(name, &raw::text(value)?)
+}
+
+/// An attribute of a node: a word, and a text of one line that is not long.
+pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), String> {
+    let name = name.parse().map_err(|e: ParseIdError| e.to_string())?;
+    if value.len() > LONGEST_VALUE || value.chars().any(char::is_control) {
+        return Err(format!("a value has at most {LONGEST_VALUE} characters and one line"));
+    }
+    Ok((name, value.to_owned()))
 }
 
 fn rising(report: &mut Report<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
@@ -102,6 +148,7 @@ pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checked::SelfFence;
 
     #[test]
     fn an_empty_file_means_the_defaults() {
@@ -112,10 +159,25 @@ mod tests {
     #[test]
     fn every_key_can_be_set() {
         let text = "rm='http://10.0.0.1:7070/'\nname='w1'\nstate='/s'\nlisten='0.0.0.0:1'\nmemory='2GiB'\ncpus=1.5\nreserve=0\n\
-                    enforcer='poll'\ncgroup_root='/c'\nbin_dir='/b'\n";
+                    enforcer='poll'\ncgroup_root='/c'\nbin_dir='/b'\nself_fence='never'\nrack='r1'\nlabels=['ssd', 'gpu']\n\
+                    exclusive=true\n[attributes]\nkernel='6.1'\nzone='north side'\n";
         let config = nodeagent(text, "f").expect("right");
         assert_eq!(config.rm, "http://10.0.0.1:7070");
         assert_eq!((config.cpus.map(|c| c.milli()), config.enforcer), (Some(1500), Some(EnforcerKind::Poll)));
+        assert_eq!((config.self_fence, config.rack.as_ref().map(Name::as_str)), (SelfFence::Never, Some("r1")));
+        assert_eq!((config.labels.len(), config.exclusive), (2, true));
+        assert_eq!(config.attributes.values().collect::<Vec<_>>(), ["6.1", "north side"]);
+    }
+
+    #[test]
+    fn every_mistake_in_what_a_node_is_has_its_place() {
+        let text = "self_fence = '10'\nrack = 'no spaces'\nlabels = ['ok', '../x']\nexclusive = true\n\
+                    [attributes]\nkernel = 6.1\n'a b' = 'x'\nlong = \"two\\nlines\"\n";
+        let problems = nodeagent(text, "f").expect_err("seven mistakes");
+        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        let wanted = ["self_fence", "rack", "labels", "exclusive", "attributes.kernel", "attributes.a b", "attributes.long"];
+        assert_eq!(keys, wanted, "{problems:#?}");
+        assert!(nodeagent("exclusive = true\nlabels = ['ssd']\n", "f").is_ok());
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub mod load;
 pub mod problem;
 pub mod raw;
 
-pub use checked::{NodeAgentConfig, ResourceManagerConfig};
+pub use checked::{NodeAgentConfig, ResourceManagerConfig, SelfFence};
+pub use compile::checked_attribute;
 pub use job::{ExecutorSpec, Idempotent, JobSpec, Placeholder, RetrySpec, Runtime, StageSpec, TaskLimit, Template};
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use problem::{Problem, render};

@@ -152,6 +152,28 @@ impl<'a> Section<'a> {
         found
     }
 
+    /// Every value of the table under `key`, as `parse` reads them: `key.NAME = value`, with any names.
+    pub fn named_values<T>(
+        &mut self,
+        report: &mut Report<'_>,
+        key: &'static str,
+        hint: Hint,
+        parse: impl Fn(&str, &DeValue<'a>) -> Result<T, String>,
+    ) -> Vec<T> {
+        let Some(outer) = self.table(report, key, hint) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (name, value) in outer.table.iter() {
+            match parse(name.get_ref(), value.get_ref()) {
+                Ok(read) => found.push(read),
+                Err(what) => {
+                    let path = format!("{}.{}", outer.path, name.get_ref());
+                    report.add(value.span(), &path, format!("{path}: {what}"), hint.why, hint.fix);
+                }
+            }
+        }
+        found
+    }
+
     /// The tables of the array `[[key]]`, in their order.
     pub fn table_array(&mut self, report: &mut Report<'_>, key: &'static str, hint: Hint) -> Vec<Section<'a>> {
         self.asked.insert(key);
@@ -254,6 +276,11 @@ where
 pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of texts", kind(value)))?;
     items.iter().map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}"))).collect()
+}
+
+/// `true` or `false`.
+pub fn truth(value: &DeValue<'_>) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("this is {}, neither true nor false", kind(value)))
 }
 
 /// A whole number from `least` to `most`.

@@ -389,6 +389,8 @@ pub enum StopCause {
     OverLimit,
     /// The agent ended it: stuck at its limit.
     Stalled,
+    /// The agent ended it: nothing was heard of the resource manager for too long.
+    Fenced,
 }
 
 /// One point of a memory timeline.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use headroom_node_core::agent::{self, Agent, Extent, Found, Want};
 use headroom_node_core::container::{self, Effect, End, Order};
+use headroom_node_core::size::Size;
 use headroom_node_core::{Scope, classify};
 use headroom_rm_core::{self as rm, RunOrder};
 use headroom_types::exit::MemoryEvents;
@@ -54,6 +55,13 @@ pub(super) enum Thing {
         id: ContainerId,
         event: Box<container::Event>,
     },
+    /// The agent has changed a size, or has not.
+    Resized {
+        life: u64,
+        id: ContainerId,
+        version: u32,
+        result: Result<(), String>,
+    },
     /// A report reached a resource manager that was never told; see [`Plant::EndForgotten`].
     Vanishes {
         life: u64,
@@ -67,6 +75,7 @@ pub(super) enum Job {
     Prepare,
     Spawn,
     Stop(Vec<Step>),
+    Resize(Size),
     Collect(End),
     Forget,
 }
@@ -99,6 +108,13 @@ pub(super) struct Cell {
     forgotten: bool,
 }
 
+impl Cell {
+    /// What its program uses, for as long as it does not run out.
+    fn used(&self) -> Bytes {
+        self.order.resource.memory.mul_ratio(1, 2)
+    }
+}
+
 /// One host.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -111,6 +127,8 @@ pub(super) struct Host {
     pub(super) cut: bool,
     /// It was reset and is not back.
     off: bool,
+    /// It gives no container another size.
+    pub(super) rigid: bool,
     orders: BTreeMap<ContainerId, RunOrder>,
     pub(super) cells: BTreeMap<ContainerId, Cell>,
     pub(super) link: Link,
@@ -127,6 +145,7 @@ impl Host {
             up: false,
             cut: false,
             off: false,
+            rigid: false,
             orders: BTreeMap::new(),
             cells: BTreeMap::new(),
             link: Link::default(),
@@ -174,8 +193,11 @@ impl World {
                 let forget = agent::Event::Container { id, event: container::Event::Forget };
                 self.agent_steps(node, forget);
             }
+            Thing::Resized { life, id, version, result } if life == current => {
+                self.agent_steps(node, agent::Event::Resized { id, version, result });
+            }
             Thing::Wake { .. } | Thing::Heard { .. } | Thing::Line { .. } | Thing::StreamEnded { .. } => {}
-            Thing::Job { .. } | Thing::Fact { .. } | Thing::Vanishes { .. } => {}
+            Thing::Job { .. } | Thing::Fact { .. } | Thing::Vanishes { .. } | Thing::Resized { .. } => {}
         }
         self.host_tends(node);
     }
@@ -251,6 +273,7 @@ impl World {
             Effect::Prepare => self.agent_job(node, id, Job::Prepare),
             Effect::Spawn => self.agent_job(node, id, Job::Spawn),
             Effect::Collect(end) => self.agent_job(node, id, Job::Collect(end)),
+            Effect::Resize(size) => self.agent_job(node, id, Job::Resize(size)),
             Effect::Changed => host.link.changed(&id),
             Effect::Tell => {
                 host.link.ended(&id);
@@ -276,6 +299,7 @@ impl World {
             Job::Prepare => self.agent_prepares(node, id),
             Job::Spawn => self.agent_spawns(node, id),
             Job::Stop(steps) => steps.into_iter().for_each(|step| self.agent_stops(node, &id, step)),
+            Job::Resize(size) => self.agent_resizes(node, &id, size),
             Job::Collect(end) => self.agent_collects(node, &id, &end),
             Job::Forget => {
                 if let Some(cell) = self.hosts.get_mut(node).and_then(|h| h.cells.get_mut(&id)) {
@@ -308,6 +332,26 @@ impl World {
         let event = Box::new(container::Event::Started { now: Tick(self.now + takes) });
         self.later(takes, Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event }));
         self.program_starts(node, &id, &order);
+    }
+
+    /// The limit is changed now; what came of it is known a little later, or never when the agent dies in between.
+    fn agent_resizes(&mut self, node: &NodeId, id: &ContainerId, size: Size) {
+        let takes = self.chance.between(1, 20);
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        let (life, rigid) = (host.life, host.rigid);
+        let Some(cell) = host.cells.get_mut(id) else { return };
+        let version = size.version;
+        let used = cell.used();
+        let result = if rigid || !cell.alive {
+            Err("this node changes no size".into())
+        } else if size.resource.memory < used {
+            Err(format!("a limit of {} is below the {used} in use", size.resource.memory))
+        } else {
+            (cell.order.version, cell.order.resource) = (version, size.resource);
+            Ok(())
+        };
+        self.note(|| format!("{node} resizes {id} to version {version}: {result:?}"));
+        self.later(takes, Any::Host(node.clone(), Thing::Resized { life, id: id.clone(), version, result }));
     }
 
     fn agent_stops(&mut self, node: &NodeId, id: &ContainerId, step: Step) {
@@ -391,7 +435,8 @@ fn step_of(effect: &Effect) -> Option<Step> {
         Effect::RecordStop(cause) => Some(Step::Record(*cause)),
         Effect::Terminate => Some(Step::Terminate),
         Effect::Kill => Some(Step::Kill),
-        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Changed | Effect::Tell | Effect::Forget => None,
+        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Resize(_) => None,
+        Effect::Changed | Effect::Tell | Effect::Forget => None,
     }
 }
 
@@ -417,6 +462,7 @@ fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall:
         End::Failed { .. } => ExitReason::LaunchFailed,
         End::Never { cause: StopCause::Preempted } => ExitReason::Preempted,
         End::Never { cause: StopCause::Timeout } => ExitReason::Timeout,
+        End::Never { cause: StopCause::Fenced } => ExitReason::NodeLost,
         End::Never { .. } => ExitReason::Stopped,
         End::Ended { asked } => {
             evidence.stop_asked = *asked;

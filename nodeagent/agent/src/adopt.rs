@@ -13,6 +13,7 @@ use headroom_node_exec::Watched;
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
 
+use crate::resize;
 use crate::site::Site;
 
 /// One container that was found.
@@ -45,8 +46,11 @@ pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
 }
 
 fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
-    let order = site.layout.order(&id).map(|r| r.order);
     let group = open_group(site, &id);
+    let order = site.layout.order(&id).map(|mut record| {
+        resize::settle(site, &mut record, group.as_deref());
+        record.order
+    });
     if let Some(report) = site.layout.report(&id) {
         return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group, shim: None });
     }

@@ -271,6 +271,7 @@ fn never(site: &Site, id: &ContainerId, cause: StopCause) -> ExitReport {
         StopCause::Asked | StopCause::OverLimit | StopCause::Stalled => ExitReason::Stopped,
         StopCause::Preempted => ExitReason::Preempted,
         StopCause::Timeout => ExitReason::Timeout,
+        StopCause::Fenced => ExitReason::NodeLost,
     };
     let mut report = without_program(site, id, reason);
     report.evidence.stop_asked = Some(cause);

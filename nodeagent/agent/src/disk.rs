@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use headroom_types::exit::MemoryEvents;
-use headroom_types::{AppId, ContainerId, ExitReport, StopCause, UnixMillis};
+use headroom_types::{AppId, ContainerId, ExitReport, Resource, StopCause, UnixMillis};
 use headroom_wire::v1::nodes::RunOrder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -67,12 +67,24 @@ pub(crate) struct OrderRecord {
     pub(crate) order: RunOrder,
     /// What counters stood at.
     pub(crate) baselines: Baselines,
+    /// A later size that is being given to it. The order still holds the one it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resizing: Option<Resizing>,
+}
+
+/// A change of size that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Resizing {
+    /// The version of the new size.
+    pub(crate) version: u32,
+    /// The new size.
+    pub(crate) resource: Resource,
 }
 
 impl OrderRecord {
     /// A record of today.
     pub(crate) fn new(container: ContainerId, order: RunOrder, baselines: Baselines) -> Self {
-        OrderRecord { version: VERSION, container, order, baselines }
+        OrderRecord { version: VERSION, container, order, baselines, resizing: None }
     }
 }
 
@@ -145,6 +157,10 @@ impl Layout {
     /// The order of a container; `None` when there is none or it cannot be read.
     pub(crate) fn order(&self, id: &ContainerId) -> Option<OrderRecord> {
         read_json(&self.container(id).join(file::ORDER))
+    }
+    /// Writes the order of a container again.
+    pub(crate) fn write_order(&self, record: &OrderRecord) -> io::Result<()> {
+        write_json(&self.container(&record.container).join(file::ORDER), record)
     }
     /// The recorded stop of a container.
     pub(crate) fn stop(&self, id: &ContainerId) -> Option<StopRecord> {

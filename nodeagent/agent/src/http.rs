@@ -10,12 +10,13 @@ use axum::{Json, Router};
 use headroom_types::exit::Sample;
 use headroom_types::{ContainerId, ExitReport};
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{Health, Observed};
+use headroom_wire::v1::nodes::{Health, NodeTraits, Observed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::disk::Layout;
 use crate::logs;
+use crate::rm_link::Standing;
 use crate::run::Input;
 
 /// What a handler asks the loop.
@@ -49,6 +50,10 @@ pub(crate) struct Diagnosis {
     pub(crate) root: Option<PathBuf>,
     /// Whether it proved itself.
     pub(crate) health: Health,
+    /// How it stands with the resource manager.
+    pub(crate) resource_manager: Standing,
+    /// Where the node stands and what it is.
+    pub(crate) traits: NodeTraits,
     /// Why this one, and what the better ones lacked.
     pub(crate) notes: Vec<String>,
 }
@@ -92,7 +97,13 @@ async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Qu
 
 /// Through the loop, so that a loop that hangs is not called alive.
 async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
-    ask(&shared, Question::Doctor).await.map(|_| "ok\n")
+    let diagnosis = ask(&shared, Question::Doctor).await?;
+    Ok(match diagnosis.resource_manager {
+        Standing::Registered | Standing::Searching => "ok\n",
+        Standing::Decommissioned => {
+            "ok\nthis node is decommissioned: the resource manager takes it back with `rmctl node undrain`\n"
+        }
+    })
 }
 
 async fn doctor(State(shared): State<Shared>) -> Result<Json<Diagnosis>, Refused> {

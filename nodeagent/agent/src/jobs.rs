@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use headroom_container_shim::record::Answer;
 use headroom_node_cgroup::Group;
+use headroom_node_core::size::Size;
 use headroom_node_exec::{Child, Watched};
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
@@ -20,6 +21,7 @@ use tracing::{error, warn};
 use crate::clock::Clock;
 use crate::collect::{self, Remains};
 use crate::launch;
+use crate::resize;
 use crate::run::Input;
 use crate::sample::{self, SharedMeter};
 use crate::site::Site;
@@ -104,6 +106,14 @@ impl Jobs {
         self.blocking(move |site| {
             stop::carry_out(site, &id, group.as_ref(), task_groups, &steps);
             None
+        });
+    }
+
+    /// Gives a container another size.
+    pub(crate) fn resize(&self, id: ContainerId, group: Option<Arc<Group>>, size: Size) {
+        self.blocking(move |site| {
+            let result = resize::resize(site, &id, group.as_deref(), &size);
+            Some(Input::Resized(id, size, result))
         });
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
         Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
     }
     let record = OrderRecord::new(id.clone(), order.clone(), baselines(site));
-    disk::write_json(&dir.join(file::ORDER), &record).with_context(|| format!("cannot write {}", file::ORDER))?;
+    site.layout.write_order(&record).with_context(|| format!("cannot write {}", file::ORDER))?;
     let work = files(site, order, &dir)?;
     let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot make the cgroup")?;
     let spec = specification(site, id, order, &group, &work)?;
@@ -99,7 +99,7 @@ fn limits(order: &RunOrder) -> Limits {
 }
 
 /// The kernel's default weight of 100 for each core.
-fn weight(cpus: Cpus) -> u32 {
+pub(crate) fn weight(cpus: Cpus) -> u32 {
     (cpus.milli() / 10).clamp(1, 10_000)
 }
 

@@ -19,6 +19,7 @@ mod jobs;
 mod launch;
 mod logs;
 mod notify;
+mod resize;
 mod rm_link;
 mod run;
 mod sample;
@@ -27,4 +28,5 @@ mod start;
 mod stop;
 mod view;
 
+pub use headroom_node_core::fence::Patience;
 pub use start::{Containers, Options, Running, start};

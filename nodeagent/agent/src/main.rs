@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use headroom_config::NodeAgentConfig;
-use headroom_nodeagent::{Containers, Options, start};
-use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId};
+use headroom_config::{NodeAgentConfig, SelfFence};
+use headroom_nodeagent::{Containers, Options, Patience, start};
+use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
+use headroom_wire::v1::nodes::NodeTraits;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -56,6 +57,26 @@ struct Args {
     /// Where the sibling programs are; beside this one by default
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
+    /// Silence of the resource manager after which all containers are ended, or "never"; 10m by default
+    #[arg(long, value_name = "TIME")]
+    self_fence: Option<SelfFence>,
+    /// The rack it stands in
+    #[arg(long, value_name = "NAME")]
+    rack: Option<Name>,
+    /// A word that requests can insist on; may be given again
+    #[arg(long = "label", value_name = "NAME")]
+    labels: Vec<Name>,
+    /// Take only requests that insist on one of its labels
+    #[arg(long, requires = "labels")]
+    exclusive: bool,
+    /// A value that requests can compare; may be given again
+    #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
+    attributes: Vec<(Name, String)>,
+}
+
+fn attribute(text: &str) -> Result<(Name, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    headroom_config::checked_attribute(name, value)
 }
 
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
@@ -77,6 +98,16 @@ impl Args {
             cgroup_root: self.cgroup_root.or(c.cgroup_root),
             cgroup_name: None,
             bin_dir: self.bin_dir.or(c.bin_dir),
+            traits: NodeTraits {
+                rack: self.rack.or(c.rack),
+                exclusive: self.exclusive || c.exclusive,
+                labels: if self.labels.is_empty() { c.labels } else { self.labels.into_iter().collect() },
+                attributes: c.attributes.into_iter().chain(self.attributes).collect(),
+            },
+            self_fence: match self.self_fence.unwrap_or(c.self_fence) {
+                SelfFence::Never => Patience::Endless,
+                SelfFence::After(silence) => Patience::For(silence),
+            },
         }
     }
 }

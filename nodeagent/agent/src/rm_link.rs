@@ -9,6 +9,9 @@
 //!     ▲                   │ failed            │ report or stream failed
 //!     └───────────────────┘                   └──► again after a wait, still Up
 //! ```
+//!
+//! A node that was decommissioned is refused at registration. That is no fault of the line: it is said once, and asked again
+//! slowly, for the node may be taken back.
 
 use std::time::Duration;
 
@@ -18,6 +21,7 @@ use headroom_node_core::sync::{Due, Scope, Sync};
 use headroom_types::{ContainerId, Epoch, NodeId, Tick};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::nodes::{Desired, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
@@ -26,6 +30,21 @@ use crate::run::Input;
 
 /// The most a lost resource manager is left alone.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a decommissioned node waits before it asks again.
+const DISMISSED: Duration = Duration::from_secs(30);
+
+/// How the node stands with the resource manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Standing {
+    /// It is a member.
+    Registered,
+    /// It is about to be, or nobody answers.
+    Searching,
+    /// It was told that it is none any more.
+    Decommissioned,
+}
 
 /// What came back.
 #[derive(Debug)]
@@ -79,6 +98,8 @@ pub(crate) struct Link {
     backoff: Backoff,
     /// Whether the last call went well, so that a loss is logged once.
     well: bool,
+    /// The resource manager does not want this node.
+    dismissed: bool,
 }
 
 #[derive(Debug)]
@@ -99,7 +120,16 @@ impl Link {
     pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<Input>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
         let phase = Phase::Down { retry_at: Tick(0) };
-        Link { client, node, inputs, phase, generation: Generation(0), backoff, well: true }
+        Link { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false }
+    }
+
+    /// How it stands with the resource manager.
+    pub(crate) fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Up { .. } => Standing::Registered,
+            Phase::Down { .. } | Phase::Registering if self.dismissed => Standing::Decommissioned,
+            Phase::Down { .. } | Phase::Registering => Standing::Searching,
+        }
     }
 
     /// A container's phase changed.
@@ -167,6 +197,14 @@ impl Link {
     pub(crate) fn take(&mut self, now: Tick, event: Event) -> News {
         match event {
             Event::Registered(Ok(answer)) => self.registered(now, answer),
+            Event::Registered(Err(error)) if is_dismissal(&error) => {
+                if !self.dismissed {
+                    warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; asking again every 30 s");
+                }
+                self.dismissed = true;
+                self.phase = Phase::Down { retry_at: now.plus(DISMISSED) };
+                News::Nothing
+            }
             Event::Registered(Err(error)) => {
                 let retry_at = now.plus(self.failed("registration", &error));
                 self.phase = Phase::Down { retry_at };
@@ -185,6 +223,7 @@ impl Link {
     fn registered(&mut self, now: Tick, answer: NodeRegistered) -> News {
         info!(epoch = %answer.epoch, rm = self.client.base(), "registered with the resource manager");
         self.well = true;
+        self.dismissed = false;
         self.backoff.reset();
         self.generation = Generation(self.generation.0 + 1);
         self.phase = Phase::Up { epoch: answer.epoch, sync: Sync::registered(now), stream: Stream::Closed { retry_at: now } };
@@ -265,6 +304,14 @@ impl Link {
 /// The other side knows neither this node nor this epoch.
 fn is_stranger(error: &ClientError) -> bool {
     matches!(error.code(), Some(Code::HR0410 | Code::HR0404))
+}
+
+/// A decommissioned node is refused by name; other conflicts at registration are faults.
+fn is_dismissal(error: &ClientError) -> bool {
+    match error {
+        ClientError::Problem(problem) => problem.code == Code::HR0409 && problem.detail.contains("decommissioned"),
+        ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::Answer { .. } => false,
+    }
 }
 
 fn listen(

@@ -11,9 +11,11 @@ use headroom_container_shim::record::Answer;
 use headroom_node_cgroup::Group;
 use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
 use headroom_node_core::container::{self, Effect, Order};
+use headroom_node_core::fence::{Fence, Patience};
+use headroom_node_core::size::Size;
 use headroom_node_exec::Child;
 use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick};
-use headroom_wire::v1::nodes::{self, Desired, Health, RunOrder};
+use headroom_wire::v1::nodes::{self, Desired, Health, NodeTraits, RunOrder};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -50,6 +52,8 @@ pub(crate) enum Input {
     Silent(ContainerId),
     /// The shim is gone.
     ShimEnded(ContainerId),
+    /// It has another size now, or cannot have it.
+    Resized(ContainerId, Size, Result<(), String>),
     /// Its report is written.
     Collected(Box<ExitReport>),
     /// All containers were measured.
@@ -78,6 +82,7 @@ pub(crate) struct Facts {
     pub(crate) url: String,
     pub(crate) health: Health,
     pub(crate) notes: Vec<String>,
+    pub(crate) traits: NodeTraits,
 }
 
 /// The agent.
@@ -87,7 +92,7 @@ pub(crate) struct Loop {
     clock: Clock,
     pub(crate) agent: Agent,
     pub(crate) live: BTreeMap<ContainerId, Live>,
-    link: Link,
+    pub(crate) link: Link,
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
@@ -104,12 +109,12 @@ pub(crate) struct Closing {
 
 impl Loop {
     /// A loop that knows of nothing yet.
-    pub(crate) fn new(facts: Facts, clock: Clock, link: Link, inputs: mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(facts: Facts, patience: Patience, clock: Clock, link: Link, inputs: mpsc::Sender<Input>) -> Self {
         let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
         Loop {
             facts,
             clock,
-            agent: Agent::default(),
+            agent: Agent::new(Fence::new(patience, clock.now())),
             live: BTreeMap::new(),
             link,
             jobs,
@@ -194,6 +199,7 @@ impl Loop {
                 self.feed(id, container::Event::Failed { why: "the shim said nothing about the program".into() });
             }
             Input::ShimEnded(id) => self.feed(id, container::Event::Ended),
+            Input::Resized(id, size, result) => self.resized(id, size, result),
             Input::Collected(report) => self.collected(report),
             Input::Sampled(findings) => self.sampled(findings),
             Input::Link(event) => self.linked(event),
@@ -230,6 +236,25 @@ impl Loop {
             live.meter = None;
         }
         self.feed(id, container::Event::Reported(report));
+    }
+
+    fn resized(&mut self, id: ContainerId, size: Size, result: Result<(), String>) {
+        let version = size.version;
+        match &result {
+            Ok(()) => {
+                info!(container_id = %id, version, size = %size.resource, "the container has another size");
+                if let Some(live) = self.live.get_mut(&id) {
+                    if let Some(meter) = &live.meter {
+                        sample::locked(meter).set_limit(size.resource.memory);
+                    }
+                    if let Some(order) = &mut live.order {
+                        (order.version, order.resource) = (version, size.resource);
+                    }
+                }
+            }
+            Err(why) => info!(container_id = %id, version, size = %size.resource, why, "the container keeps its size"),
+        }
+        self.step(agent::Event::Resized { id, version, result });
     }
 
     fn start_meter(&mut self, id: &ContainerId) {
@@ -328,7 +353,11 @@ impl Loop {
     }
 
     fn step(&mut self, event: agent::Event) {
-        let Outcome { actions, refused } = self.agent.step(self.clock.now(), event);
+        let Outcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
+        if let Some(silence) = fenced {
+            let seconds = silence.as_secs();
+            error!(seconds, "nothing was heard of the resource manager for too long; all containers are ended");
+        }
         for (id, illegal) in refused {
             error!(container_id = %id, %illegal, "an event came at the wrong time, ignoring");
         }
@@ -359,6 +388,7 @@ impl Loop {
                 let (group, meter) = self.live.get(&id).map(|l| (l.group.clone(), l.meter.clone())).unwrap_or_default();
                 self.jobs.collect(crate::collect::Remains { id, end, group, meter });
             }
+            Effect::Resize(size) => self.jobs.resize(id.clone(), self.group(&id), size),
             Effect::Changed => self.link.changed(&id),
             Effect::Tell => self.link.ended(&id),
             Effect::Forget => {
@@ -411,7 +441,8 @@ fn stop_step(effect: &Effect) -> Option<stop::Step> {
         Effect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
         Effect::Terminate => Some(stop::Step::Terminate),
         Effect::Kill => Some(stop::Step::Kill),
-        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Changed | Effect::Tell | Effect::Forget => None,
+        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Resize(_) => None,
+        Effect::Changed | Effect::Tell | Effect::Forget => None,
     }
 }
 

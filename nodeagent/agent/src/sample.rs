@@ -107,6 +107,11 @@ impl Meter {
         self.timeline.points().to_vec()
     }
 
+    /// It is held to another limit from now on.
+    pub(crate) fn set_limit(&mut self, limit: Bytes) {
+        self.subject.limit = limit;
+    }
+
     /// Measures now.
     fn look(&mut self, now: Tick) -> Option<Finding> {
         let (current, stat) = match self.subject.group.sample() {

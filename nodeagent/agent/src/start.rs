@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use headroom_client::Client;
 use headroom_node_cgroup::{Wanted, detect};
+use headroom_node_core::fence::Patience;
 use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::{Health, NodeTraits};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +29,8 @@ use crate::{adopt, doctor, host, http, notify};
 const QUEUE: usize = 1024;
 /// Least memory a node offers: below that nothing useful fits.
 const LEAST: Bytes = Bytes::from_mib(16);
+/// How long a node keeps its containers alone when nothing else is said.
+const SELF_FENCE: Duration = Duration::from_secs(600);
 /// How long a shutdown may take beyond what the containers are given.
 const SHUTDOWN: Duration = Duration::from_secs(660);
 
@@ -56,6 +59,10 @@ pub struct Options {
     pub cgroup_name: Option<String>,
     /// Where the sibling programs are; `HEADROOM_BIN_DIR` or beside this one when left out.
     pub bin_dir: Option<PathBuf>,
+    /// Where the node stands and what it is, for placement.
+    pub traits: NodeTraits,
+    /// How long it keeps its containers without a word of the resource manager.
+    pub self_fence: Patience,
 }
 
 impl Options {
@@ -73,6 +80,8 @@ impl Options {
             cgroup_root: None,
             cgroup_name: None,
             bin_dir: None,
+            traits: NodeTraits::default(),
+            self_fence: Patience::For(SELF_FENCE),
         }
     }
 }
@@ -136,10 +145,16 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     announce(&health, &site, &notes, &offers);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
-    let facts =
-        Facts { site: Arc::clone(&site), offers: offers.clone(), url: url.clone(), health: health.clone(), notes: notes.clone() };
+    let facts = Facts {
+        site: Arc::clone(&site),
+        offers: offers.clone(),
+        url: url.clone(),
+        health: health.clone(),
+        notes: notes.clone(),
+        traits: options.traits.clone(),
+    };
     let link = Link::new(client, node.clone(), inputs.clone());
-    let mut agent = Loop::new(facts, Clock::start(), link, inputs.clone());
+    let mut agent = Loop::new(facts, options.self_fence, Clock::start(), link, inputs.clone());
     agent.adopt(found);
     let end = CancellationToken::new();
     let task = tokio::spawn(serve(agent, queue, listener, http::router(layout, inputs.clone()), end.clone(), lock));

@@ -4,7 +4,7 @@ use headroom_node_core::agent;
 use headroom_node_core::container::State;
 use headroom_node_core::sync::Scope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
-use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode};
+use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RefusedSize, RegisterNode};
 
 use crate::http::{Detail, Diagnosis, Question};
 use crate::run::Loop;
@@ -22,7 +22,7 @@ impl Loop {
             attempt: c.order.attempt,
             resource: c.order.resource.clone(),
             version: c.order.version,
-            refused: None,
+            refused: c.sizing.refused.as_ref().map(|r| RefusedSize { version: r.size.version, why: r.why.clone() }),
             phase: phase(&c.state)?,
             used: last.map(|s| s.current),
             anon: last.and_then(|s| s.anon),
@@ -41,7 +41,7 @@ impl Loop {
             url: self.facts.url.clone(),
             health: self.health(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            traits: NodeTraits::default(),
+            traits: self.facts.traits.clone(),
             containers: self.all_observed(),
             exits: self.exits(),
         }
@@ -80,6 +80,8 @@ impl Loop {
                 enforcer: self.facts.site.kind().to_string(),
                 root: self.facts.site.enforcer.root(),
                 health: self.health(),
+                resource_manager: self.link.standing(),
+                traits: self.facts.traits.clone(),
                 notes: self.facts.notes.clone(),
             })),
         }

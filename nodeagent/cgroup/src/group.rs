@@ -144,10 +144,15 @@ impl Group {
         match self {
             Group::Cgroup2(g) => g.set_memory(limit),
             Group::Cgroup1(g) => g.set_memory(limit),
-            Group::Poll(g) => {
-                g.set_memory(limit);
-                Ok(())
-            }
+            Group::Poll(g) => g.set_memory(limit),
+        }
+    }
+
+    /// Moves the share of processor time against siblings, read back. v2 only; elsewhere nothing happens.
+    pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
+        match self {
+            Group::Cgroup2(g) => g.set_cpu_weight(weight),
+            Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
         }
     }
 

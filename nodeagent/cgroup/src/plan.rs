@@ -116,6 +116,11 @@ pub fn v2_memory(memory: Bytes) -> Knob {
     Knob::new("memory.max", memory.get(), Confirm::Pages, Need::Must)
 }
 
+/// v2: the share of processor time alone. A container without the controller has none to give.
+pub fn v2_cpu_weight(weight: u32) -> Knob {
+    Knob::new("cpu.weight", weight.clamp(1, 10_000), Confirm::Exact, Need::IfThere)
+}
+
 /// v2: whether the group dies as a whole.
 pub fn v2_oom_group(wanted: OomGroup) -> Knob {
     let value = match wanted {

@@ -13,7 +13,7 @@ use headroom_types::exit::{GroupFacts, MemoryStat};
 use procfs::FromRead as _;
 use procfs::process::{SmapsRollup, Stat};
 
-use crate::error::Result;
+use crate::error::{CgroupError, Result};
 use crate::layout::checked;
 use crate::plan::Limits;
 use crate::procs;
@@ -93,9 +93,14 @@ impl Group {
         Ok((current, MemoryStat { anon: Some(anon), file, file_mapped: file, shmem: Some(shmem), ..MemoryStat::default() }))
     }
 
-    /// Remembers the limit; the agent is the one to act on it.
-    pub fn set_memory(&self, limit: Bytes) {
-        self.limit.store(limit.get(), Ordering::Relaxed);
+    /// Remembers the limit; the agent is the one to act on it. Never below what is in use.
+    pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
+        let (demand, _) = self.sample()?;
+        if demand > wanted {
+            return Err(CgroupError::BelowDemand { group: self.name.clone(), wanted, demand });
+        }
+        self.limit.store(wanted.get(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Who lives in it.

@@ -13,7 +13,7 @@ use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
 use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, checked, task_dir};
 use crate::parse;
-use crate::plan::{Controllers, Limits, v2_limits, v2_memory, v2_oom_group};
+use crate::plan::{Controllers, Limits, v2_cpu_weight, v2_limits, v2_memory, v2_oom_group};
 use crate::procs;
 use crate::tree::Dir;
 
@@ -203,6 +203,11 @@ impl Group {
             Some(demand) if demand > wanted => Err(CgroupError::BelowDemand { group: self.name.clone(), wanted, demand }),
             Some(_) | None => self.dir.set(&v2_memory(wanted)),
         }
+    }
+
+    /// Moves the share of processor time; nothing where there is no such controller.
+    pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
+        self.dir.set(&v2_cpu_weight(weight))
     }
 
     /// Processes here and below.

@@ -173,6 +173,9 @@ fn a_limit_is_raised_but_never_lowered_below_what_is_in_use() {
         group.set_memory(Bytes::from_mib(mib)).expect("fits");
         assert_eq!(group.facts().expect("facts").limit, Some(Bytes::from_mib(mib)));
     }
+    group.set_cpu_weight(250).expect("a share where there is one");
+    let weight = group.path().map(|dir| dir.join("cpu.weight")).and_then(|file| std::fs::read_to_string(file).ok());
+    assert!(weight.is_none_or(|w| w.trim() == "250"));
     assert_eq!(main.try_wait().expect("asks"), None, "nobody was killed for it");
     group.kill().expect("kills");
     main.wait().expect("reaps");

@@ -5,13 +5,18 @@
 //!
 //! - wanted and unknown: ensured, once. An id that was here before is never launched again.
 //! - here and not named when everything was named: stopped.
+//! - wanted with a later size than it has: given that size, once it runs (see [`crate::size`]).
 //! - an end is told until the resource manager has it, and kept until it says `forget`.
+//! - nothing heard of the resource manager for too long: everything is stopped (see [`crate::fence`]).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use headroom_types::{ContainerId, ExitReport, StopCause, Tick};
 
 use crate::container::{self, Answer, Effect, Illegal, Order, State, Step};
+use crate::fence::Fence;
+use crate::size::{Life, Size, Sizing};
 
 /// How many forgotten ids are remembered, so that a late order does not run one of them again.
 const REMEMBERED: usize = 1024;
@@ -88,6 +93,15 @@ pub enum Event {
         /// Nobody needs them any more.
         acked: Vec<ContainerId>,
     },
+    /// The shell is done with a [`Effect::Resize`].
+    Resized {
+        /// Of which container.
+        id: ContainerId,
+        /// Of which version.
+        version: u32,
+        /// Whether it has that size now; why not, for people.
+        result: Result<(), String>,
+    },
     /// Everything should end: the node is closed down.
     StopAll(StopCause),
     /// Time has passed.
@@ -110,6 +124,14 @@ pub struct Container {
     pub order: Order,
     /// Where it is.
     pub state: State,
+    /// The change of its size.
+    pub sizing: Sizing,
+}
+
+impl Container {
+    fn new(order: Order, state: State) -> Self {
+        Container { order, state, sizing: Sizing::default() }
+    }
 }
 
 /// What came out of one event.
@@ -119,6 +141,8 @@ pub struct Outcome {
     pub actions: Vec<Action>,
     /// To be logged: events that a state does not take.
     pub refused: Vec<(ContainerId, Illegal)>,
+    /// To be logged: the node has just given up on the resource manager, after this silence, and ends its containers.
+    pub fenced: Option<Duration>,
 }
 
 /// The state of a node.
@@ -126,12 +150,21 @@ pub struct Outcome {
 pub struct Agent {
     containers: BTreeMap<ContainerId, Container>,
     forgotten: VecDeque<ContainerId>,
+    fence: Fence,
 }
 
 impl Agent {
+    /// Without containers.
+    pub fn new(fence: Fence) -> Self {
+        Agent { fence, ..Agent::default() }
+    }
+
     /// Takes in one event.
     pub fn step(&mut self, now: Tick, event: Event) -> Outcome {
         let mut out = Outcome::default();
+        if is_word_of_the_peer(&event) {
+            self.fence.heard(now);
+        }
         match event {
             Event::Desired { extent, wants } => self.desired(now, extent, wants, &mut out),
             Event::Adopted { id, order, found } => self.adopt(now, id, order, found, &mut out),
@@ -141,10 +174,12 @@ impl Agent {
                 self.feed_all(|_| Some(container::Event::NewPeer), &mut out);
                 acked.iter().for_each(|id| self.feed(id, container::Event::Forget, &mut out));
             }
+            Event::Resized { id, version, result } => self.resized(&id, version, result, &mut out),
             Event::StopAll(cause) => self.feed_all(|c| stop_of(c, cause, now), &mut out),
             Event::Time => {
                 let due = |c: &Container| c.state.deadline().is_some_and(|at| at <= now);
                 self.feed_all(|c| due(c).then_some(container::Event::Deadline { now }), &mut out);
+                self.close_fence(now, &mut out);
             }
         }
         self.sweep();
@@ -163,7 +198,8 @@ impl Agent {
 
     /// When [`Event::Time`] is wanted next.
     pub fn deadline(&self) -> Option<Tick> {
-        self.containers.values().filter_map(|c| c.state.deadline()).min()
+        let fence = if self.is_quiet() { None } else { self.fence.deadline() };
+        self.containers.values().filter_map(|c| c.state.deadline()).chain(fence).min()
     }
 
     /// Reports that the resource manager has not taken in.
@@ -202,11 +238,37 @@ impl Agent {
     }
 
     fn ensure(&mut self, id: ContainerId, order: Order, out: &mut Outcome) {
-        if self.containers.contains_key(&id) || self.forgotten.contains(&id) {
+        if let Some(c) = self.containers.get_mut(&id) {
+            let size = Size { version: order.version, resource: order.resource };
+            let resize = c.sizing.wanted(c.order.version, size, life(&c.state));
+            out.actions.extend(resize.map(|size| Action { id, what: Effect::Resize(size) }));
             return;
         }
-        self.containers.insert(id.clone(), Container { order, state: State::New });
+        if self.forgotten.contains(&id) {
+            return;
+        }
+        self.containers.insert(id.clone(), Container::new(order, State::New));
         self.feed(&id, container::Event::Launch, out);
+    }
+
+    fn resized(&mut self, id: &ContainerId, version: u32, result: Result<(), String>, out: &mut Outcome) {
+        let Some(c) = self.containers.get_mut(id) else { return };
+        let Some(done) = c.sizing.done(version, result) else { return };
+        if let Some(has) = done.has {
+            (c.order.version, c.order.resource) = (has.version, has.resource);
+        }
+        let next = done.next.map(Effect::Resize);
+        out.actions.extend([Effect::Changed].into_iter().chain(next).map(|what| Action { id: id.clone(), what }));
+    }
+
+    fn close_fence(&mut self, now: Tick, out: &mut Outcome) {
+        if self.is_quiet() {
+            return;
+        }
+        if let Some(silence) = self.fence.close(now) {
+            out.fenced = Some(silence);
+            self.feed_all(|c| stop_of(c, StopCause::Fenced, now), out);
+        }
     }
 
     /// A stop for something that never came here is answered too, or the asker would wait for ever.
@@ -214,7 +276,7 @@ impl Agent {
         if self.forgotten.contains(&id) {
             return;
         }
-        self.containers.entry(id.clone()).or_insert_with(|| Container { order: Order::unknown(), state: State::New });
+        self.containers.entry(id.clone()).or_insert_with(|| Container::new(Order::unknown(), State::New));
         self.feed(&id, container::Event::Stop { cause, now }, out);
     }
 
@@ -239,7 +301,7 @@ impl Agent {
             }
             Found::Reported(report) => State::Exited { report, received: false },
         };
-        self.containers.insert(id, Container { order, state });
+        self.containers.insert(id, Container::new(order, state));
     }
 
     fn feed_all(&mut self, event: impl Fn(&Container) -> Option<container::Event>, out: &mut Outcome) {
@@ -254,7 +316,10 @@ impl Agent {
         let Some(c) = self.containers.get_mut(id) else { return };
         let mut effects = Vec::new();
         match container::on(&c.state, event, c.order.grace, &mut effects) {
-            Ok(Answer::To(state)) => c.state = state,
+            Ok(Answer::To(state)) => {
+                c.state = state;
+                effects.extend(c.sizing.lives(life(&c.state)).map(Effect::Resize));
+            }
             Ok(Answer::Stay) => {}
             Err(illegal) => out.refused.push((id.clone(), illegal)),
         }
@@ -271,6 +336,23 @@ impl Agent {
         while self.forgotten.len() > REMEMBERED {
             self.forgotten.pop_front();
         }
+    }
+}
+
+/// Each of these is the answer to a call, or came down the line.
+fn is_word_of_the_peer(event: &Event) -> bool {
+    match event {
+        Event::Desired { .. } | Event::Received(_) | Event::NewPeer { .. } => true,
+        Event::Adopted { .. } | Event::Container { .. } | Event::Resized { .. } => false,
+        Event::StopAll(_) | Event::Time => false,
+    }
+}
+
+fn life(state: &State) -> Life {
+    match state {
+        State::New | State::Preparing { .. } | State::Starting { .. } => Life::Before,
+        State::Running => Life::Running,
+        State::Stopping { .. } | State::Exited { .. } | State::Acked => Life::Over,
     }
 }
 

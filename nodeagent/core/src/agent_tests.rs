@@ -44,6 +44,7 @@ struct Node {
     alive: BTreeSet<u64>,
     recorded: BTreeSet<u64>,
     forgot: BTreeSet<u64>,
+    resizing: BTreeMap<u64, Size>,
     queue: VecDeque<Event>,
 }
 
@@ -79,6 +80,10 @@ impl Node {
                 self.tell(n, container::Event::Reported(report(n)));
             }
             Effect::Changed | Effect::Tell => {}
+            Effect::Resize(size) => {
+                assert_eq!(self.state(n), "running", "resized when it does not run");
+                assert!(self.resizing.insert(n, size.clone()).is_none(), "two changes at once");
+            }
             Effect::Forget => {
                 assert!(self.forgot.insert(n), "forgotten twice");
                 assert!(!self.alive.contains(&n), "forgotten alive");
@@ -89,6 +94,17 @@ impl Node {
         if self.alive.remove(&n) {
             self.tell(n, container::Event::Ended);
         }
+    }
+    /// The shell is done with a change of size; a node with less than 100 MiB for each cannot give more.
+    fn resize(&mut self, n: u64) {
+        let Some(size) = self.resizing.remove(&n) else { return };
+        let fits = size.resource.memory <= Bytes::from_mib(100);
+        let result = if fits { Ok(()) } else { Err("too much".into()) };
+        self.feed(Event::Resized { id: id(n), version: size.version, result });
+    }
+    fn has(&self, n: u64) -> (u32, Bytes) {
+        let order = &self.agent.get(&id(n)).expect("there").order;
+        (order.version, order.resource.memory)
     }
     /// Lets everything that is under way happen, as far as `ms` of time allow.
     fn settle(&mut self, ms: u64) {
@@ -176,9 +192,78 @@ fn what_an_earlier_agent_left_is_taken_up() {
     assert_eq!((n.state(1), n.spawned.len()), ("running", 0), "adopted, not launched again");
 }
 
+fn sized(n: u64, version: u32, mib: u64) -> Event {
+    let resource = Resource::new(Bytes::from_mib(mib), Cpus::from_cores(1));
+    let order = Order { version, resource, ..order() };
+    Event::Desired { extent: Extent::Changes, wants: vec![(id(n), Want::Run(order))] }
+}
+
+#[test]
+fn a_later_size_is_given_once_it_runs() {
+    let mut n = Node::default();
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    assert_eq!(n.feed(sized(1, 2, 80)), [], "it is not there yet");
+    n.settle(0);
+    assert_eq!(n.resizing.get(&1).map(|s| s.version), Some(2));
+    assert_eq!((n.feed(sized(1, 2, 80)), n.has(1)), (vec![], (1, Bytes::from_mib(64))));
+    n.resize(1);
+    assert_eq!(n.has(1), (2, Bytes::from_mib(80)));
+    assert_eq!((n.feed(sized(1, 2, 80)), n.feed(sized(1, 1, 64))), (vec![], vec![]), "an old order says nothing");
+    n.feed(sized(1, 3, 200));
+    n.resize(1);
+    let c = n.agent.get(&id(1)).expect("there");
+    assert_eq!(c.sizing.refused.as_ref().map(|r| (r.size.version, r.why.as_str())), Some((3, "too much")));
+    assert_eq!((n.has(1), n.feed(sized(1, 3, 200))), ((2, Bytes::from_mib(80)), vec![]), "refused once is enough");
+    n.dies(1);
+    n.settle(0);
+    assert_eq!((n.feed(sized(1, 4, 64)), n.state(1)), (vec![], "exited"));
+}
+
+#[test]
+fn a_result_and_a_refusal_are_told_at_once() {
+    let mut n = Node::default();
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.settle(0);
+    n.feed(sized(1, 2, 80));
+    let done = |version, result| Event::Resized { id: id(1), version, result };
+    assert_eq!(n.feed(done(2, Ok(()))), [Effect::Changed]);
+    n.resizing.clear();
+    n.feed(sized(1, 3, 90));
+    assert_eq!(n.feed(done(3, Err("no".into()))), [Effect::Changed]);
+    assert_eq!(n.feed(done(3, Ok(()))), [], "nobody waits for that");
+}
+
+#[test]
+fn a_node_that_hears_nothing_ends_what_it_has_and_tells_it_later() {
+    let patience = crate::fence::Patience::For(Duration::from_secs(60));
+    let mut n = Node { agent: Agent::new(Fence::new(patience, Tick(0))), ..Node::default() };
+    assert_eq!(n.agent.deadline(), None, "there is nothing to end");
+    n.now = 5_000;
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
+    n.settle(20_000);
+    n.feed(Event::Received(vec![]));
+    assert_eq!(n.agent.deadline(), Some(Tick(85_000)), "an answer to a report is a word too");
+    n.settle(59_999);
+    assert_eq!((n.state(1), n.agent.deadline()), ("running", Some(Tick(85_000))));
+    n.now = 85_000;
+    assert_eq!(n.agent.clone().step(Tick(85_000), Event::Time).fenced, Some(Duration::from_secs(60)));
+    let stopping = State::Stopping { asked: Some(StopCause::Fenced), step: Step::Grace { kill_at: Tick(87_000) } };
+    n.feed(Event::Time);
+    assert_eq!((&n.agent.get(&id(1)).expect("there").state, n.agent.deadline()), (&stopping, Some(Tick(87_000))));
+    n.settle(2_000);
+    assert_eq!((n.state(1), n.state(2), n.agent.unreceived().count()), ("exited", "exited", 2));
+    assert_eq!(n.agent.deadline(), None);
+    n.feed(Event::NewPeer { acked: vec![] });
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(3)] });
+    n.settle(0);
+    assert_eq!((n.state(3), n.agent.deadline()), ("running", Some(Tick(147_000))), "and works on");
+}
+
 #[derive(Clone, Debug)]
 enum Deed {
     Want(u64),
+    Size(u64, u32, u64),
+    Resized(u64),
     Stop(u64),
     Full(Vec<u64>),
     Forget(u64),
@@ -192,6 +277,8 @@ fn any_deed() -> impl Strategy<Value = Deed> {
     let n = 0u64..6;
     prop_oneof![
         n.clone().prop_map(Deed::Want),
+        (n.clone(), 1u32..6, 30u64..160).prop_map(|(n, v, mib)| Deed::Size(n, v, mib)),
+        n.clone().prop_map(Deed::Resized),
         n.clone().prop_map(Deed::Stop),
         proptest::collection::vec(n.clone(), 0..6).prop_map(Deed::Full),
         n.clone().prop_map(Deed::Forget),
@@ -206,6 +293,8 @@ fn apply(n: &mut Node, deed: Deed) {
     let changes = |want| Event::Desired { extent: Extent::Changes, wants: vec![want] };
     match deed {
         Deed::Want(i) => drop(n.feed(changes(run(i)))),
+        Deed::Size(i, version, mib) => drop(n.feed(sized(i, version, mib))),
+        Deed::Resized(i) => n.resize(i),
         Deed::Stop(i) => drop(n.feed(changes((id(i), Want::Stop(StopCause::Asked))))),
         Deed::Full(ids) => {
             let wants: BTreeMap<_, _> = ids.into_iter().map(run).collect();
@@ -225,7 +314,7 @@ fn apply(n: &mut Node, deed: Deed) {
 }
 
 proptest! {
-    /// Safety: never launched twice, never killed unrecorded, never forgotten alive (see `Node::act`), nothing refused.
+    /// Safety: never launched twice, resized only while it runs and once at a time, never killed unrecorded, never forgotten alive (see `Node::act`), nothing refused.
     /// Liveness: when nothing is wanted any more, everything ends within the grace and is told.
     #[test]
     fn any_order_of_words_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {

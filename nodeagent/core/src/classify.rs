@@ -7,7 +7,7 @@
 //!  order  seen                                                                    reason
 //!  1      our own enforcer ended it (over its limit, stuck at it), it did not
 //!         get to exit 0 before                                                    own limit / stalled_at_limit
-//!  2      somebody of ours asked for the end before any counter moved             stopped / preempted / timeout
+//!  2      somebody of ours asked for the end before any counter moved             stopped / preempted / timeout / node_lost
 //!  3      exit 0                                                                  exit(0)
 //!  4      kills in its group and its own limit was hit                            own limit
 //!  5      kills in its group and no limit within it was hit                       ancestor_oom / node_oom
@@ -90,7 +90,7 @@ pub fn classify(e: &Evidence, scope: Scope, heap_exit_codes: &[i32]) -> Verdict 
 fn ended_by_our_enforcer(e: &Evidence) -> bool {
     match e.stop_asked {
         Some(StopCause::OverLimit | StopCause::Stalled) => true,
-        Some(StopCause::Asked | StopCause::Preempted | StopCause::Timeout) | None => false,
+        Some(StopCause::Asked | StopCause::Preempted | StopCause::Timeout | StopCause::Fenced) | None => false,
     }
 }
 
@@ -99,6 +99,7 @@ fn asked(e: &Evidence, scope: Scope) -> Option<Verdict> {
         StopCause::Asked => Verdict::plain(ExitReason::Stopped),
         StopCause::Preempted => Verdict::plain(ExitReason::Preempted),
         StopCause::Timeout => Verdict::plain(ExitReason::Timeout),
+        StopCause::Fenced => Verdict::plain(ExitReason::NodeLost),
         StopCause::OverLimit => own_limit(e, scope),
         StopCause::Stalled => Verdict { reason: ExitReason::StalledAtLimit, dimension: Some(dimension(e)) },
     })

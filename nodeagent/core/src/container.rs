@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use headroom_types::{ExitReport, RequestId, Resource, StopCause, Tick, UnixMillis};
 
+use crate::size::Size;
+
 /// How often a kill is repeated until the end is seen.
 pub const KILL_AGAIN: Duration = Duration::from_secs(1);
 
@@ -192,6 +194,8 @@ pub enum Effect {
     Tell,
     /// Mark its directory as no longer needed.
     Forget,
+    /// Give it another size; the agent's state hears of it when it is so, or cannot be.
+    Resize(Size),
 }
 
 /// An event that this state does not take. The state stays as it was.
@@ -334,7 +338,7 @@ fn acked(event: &Event) -> Option<Answer> {
 
 fn is_graceful(cause: StopCause) -> bool {
     match cause {
-        StopCause::Asked | StopCause::Preempted | StopCause::Timeout => true,
+        StopCause::Asked | StopCause::Preempted | StopCause::Timeout | StopCause::Fenced => true,
         StopCause::OverLimit | StopCause::Stalled => false,
     }
 }

@@ -103,6 +103,7 @@ fn stop(cause: StopCause) -> &'static str {
         StopCause::Timeout => "its time was up",
         StopCause::OverLimit => "by the agent's own measuring: beyond its limit",
         StopCause::Stalled => "by the agent: stuck at its limit",
+        StopCause::Fenced => "by the agent: it heard nothing of the resource manager for too long",
     }
 }
 

@@ -54,6 +54,12 @@ pub(crate) struct Book {
     pub(crate) told: BTreeMap<ContainerId, u32>,
     /// Reports are not acknowledged while this is set.
     pub(crate) deaf: bool,
+    /// Nobody answers while this is set.
+    pub(crate) gone: bool,
+    /// Registrations are refused while this is set.
+    pub(crate) decommissioned: bool,
+    /// How often somebody wanted to register.
+    pub(crate) asked: u32,
     running: BTreeSet<ContainerId>,
 }
 
@@ -87,6 +93,21 @@ impl FakeRm {
         };
         self.want(&id, Want::Run(Box::new(order)));
         id
+    }
+
+    /// Wants a container to have another size.
+    pub(crate) fn resize(&self, id: &ContainerId, version: u32, memory_mib: u64) {
+        let mut want = self.with(|book| book.wants.get(id).cloned()).expect("it was wanted before");
+        if let Want::Run(order) = &mut want {
+            (order.version, order.resource) = (version, Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(2)));
+        }
+        self.want(id, want);
+    }
+
+    /// Nobody answers any more, or somebody does again.
+    pub(crate) fn set_gone(&self, gone: bool) {
+        self.with(|book| book.gone = gone);
+        self.shared.wanted.send_modify(|n| *n += 1);
     }
 
     /// Wants a container to end.
@@ -171,25 +192,40 @@ impl Book {
     }
 }
 
+fn absent() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, Json(Problem::new(Code::HR0503, "nobody is here"))).into_response()
+}
+
 fn stale() -> Response {
     let problem = Problem::new(Code::HR0410, "another epoch");
     (StatusCode::GONE, Json(problem)).into_response()
 }
 
-async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNode>) -> Json<NodeRegistered> {
+async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNode>) -> Response {
     let epoch = {
         let mut book = shared.book.lock().expect("lock");
+        book.asked += 1;
+        if book.gone {
+            return absent();
+        }
+        if book.decommissioned {
+            let problem = Problem::new(Code::HR0409, "node test is decommissioned");
+            return (StatusCode::CONFLICT, Json(problem)).into_response();
+        }
         book.observe(body.containers.clone(), body.exits.clone());
         book.registrations.push(body);
         Epoch(book.epoch)
     };
     shared.changed.notify_waiters();
-    Json(NodeRegistered { epoch, acked: vec![] })
+    Json(NodeRegistered { epoch, acked: vec![] }).into_response()
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>) -> Response {
     let received = {
         let mut book = shared.book.lock().expect("lock");
+        if book.gone {
+            return absent();
+        }
         if body.epoch != Epoch(book.epoch) {
             return stale();
         }
@@ -211,6 +247,9 @@ async fn desired(
     if query.get("epoch") != Some(&epoch.to_string()) {
         return stale();
     }
+    if shared.book.lock().expect("lock").gone {
+        return absent();
+    }
     let mut wanted = shared.wanted.subscribe();
     wanted.mark_changed();
     let lines = futures_util::stream::unfold((shared, wanted), move |(shared, mut wanted)| async move {
@@ -218,7 +257,7 @@ async fn desired(
         let line = {
             let book = shared.book.lock().expect("lock");
             // A resource manager that was restarted has lost its connections.
-            if book.epoch != epoch {
+            if book.epoch != epoch || book.gone {
                 return None;
             }
             let mut line = serde_json::to_vec(&book.all()).expect("json");

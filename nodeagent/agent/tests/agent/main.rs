@@ -9,6 +9,8 @@ mod fake_rm;
 mod node;
 
 mod adoption;
+mod alone;
 mod ends;
 mod life;
+mod resize;
 mod start;

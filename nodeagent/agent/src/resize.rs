@@ -1,0 +1,80 @@
+//! Gives a container that runs another size: the limit in the kernel, and the record by which a later agent knows it. Blocking;
+//! called as a job of the loop.
+//!
+//! What is about to change is durable before it changes, and what has changed is durable before it is told. An agent that is
+//! killed in between leaves a record that names both sizes, and the kernel says which of them is true ([`settle`]).
+//!
+//! The program is not told: its environment and arguments keep the figures of its launch.
+
+use headroom_node_cgroup::Group;
+use headroom_node_core::size::Size;
+use headroom_types::{Bytes, ContainerId, Resource};
+
+use crate::disk::{OrderRecord, Resizing};
+use crate::launch::weight;
+use crate::site::Site;
+
+/// Gives `id` the size. An error leaves it with the one it had, and says why for people.
+pub(crate) fn resize(site: &Site, id: &ContainerId, group: Option<&Group>, size: &Size) -> Result<(), String> {
+    let group = group.ok_or("its group is not known to the node agent")?;
+    let mut record = site.layout.order(id).ok_or("the record of its order cannot be read on the node")?;
+    record.resizing = Some(Resizing { version: size.version, resource: size.resource.clone() });
+    site.layout.write_order(&record).map_err(|e| format!("the change cannot be recorded on the node: {e}"))?;
+    let result = change(group, &record.order.resource, &size.resource);
+    conclude(site, &mut record, result.is_ok());
+    result
+}
+
+/// After a restart: whether a change that was begun has happened. The kernel's limit decides; where there is none, the old size
+/// holds until the resource manager orders the new one again.
+pub(crate) fn settle(site: &Site, record: &mut OrderRecord, group: Option<&Group>) {
+    let limit = group.and_then(|g| g.facts().ok()).and_then(|facts| facts.limit);
+    if let Some(to) = record.resizing.clone() {
+        let happened = limit.is_some_and(|limit| is(limit, to.resource.memory));
+        if happened && let Some(Err(error)) = group.map(|g| g.set_cpu_weight(weight(to.resource.cpus))) {
+            tracing::warn!(container_id = %record.container, %error, "its share of processor time may be the old one");
+        }
+        conclude(site, record, happened);
+    }
+    let ordered = record.order.resource.memory;
+    if let Some(limit) = limit.filter(|limit| !is(*limit, ordered)) {
+        tracing::warn!(container_id = %record.container, %ordered, %limit, "somebody else has changed its limit; that one is told");
+        record.order.resource.memory = limit;
+    }
+}
+
+fn change(group: &Group, from: &Resource, to: &Resource) -> Result<(), String> {
+    group.set_memory(to.memory).map_err(|error| format!("{error}; it keeps {}", from.memory))?;
+    group.set_cpu_weight(weight(to.cpus)).map_err(|error| {
+        if let Err(error) = group.set_memory(from.memory) {
+            tracing::error!(group = group.name(), %error, "its old limit cannot be put back");
+        }
+        format!("{error}; it keeps {from}")
+    })
+}
+
+fn conclude(site: &Site, record: &mut OrderRecord, happened: bool) {
+    if let Some(to) = record.resizing.take().filter(|_| happened) {
+        (record.order.version, record.order.resource) = (to.version, to.resource);
+    }
+    if let Err(error) = site.layout.write_order(record) {
+        tracing::error!(container_id = %record.container, %error, "its size cannot be recorded; a later agent will ask the kernel");
+    }
+}
+
+/// Whether the kernel's figure is what was wanted: it rounds down to whole pages.
+fn is(limit: Bytes, wanted: Bytes) -> bool {
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    limit.get() == wanted.get() - wanted.get() % page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_known_again_to_the_page() {
+        assert!(is(Bytes::new(1 << 20), Bytes::new(1 << 20)) && is(Bytes::new(1 << 20), Bytes::new((1 << 20) + 1)));
+        assert!(!is(Bytes::new(1 << 20), Bytes::new(2 << 20)));
+    }
+}

@@ -1,0 +1,71 @@
+//! A node without its resource manager: cut off, dismissed. And what it says of itself when it comes.
+
+use std::time::Duration;
+
+use headroom_types::{Charge, ExitReason, StopCause};
+use headroom_wire::v1::nodes::NodeTraits;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{Node, sh};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_cut_off_ends_its_containers_and_tells_it_later() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &["--self-fence=1s"]);
+    let mut launch = sh("trap 'exit 0' TERM; while :; do sleep 0.05; done");
+    launch.stop_grace_ms = Some(300);
+    let id = rm.run(1, 32, launch);
+    rm.running(&id).await;
+    // As long as somebody answers, patience begins anew.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    rm.with(|b| assert!(b.exits.is_empty()));
+    rm.set_gone(true);
+    rm.until("its report in a file", |_| node.file(&id, "report.json").exists().then_some(())).await;
+    rm.with(|b| assert!(b.exits.is_empty(), "nobody could be told"));
+    rm.set_gone(false);
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.evidence.stop_asked), (ExitReason::NodeLost, Some(StopCause::Fenced)), "{report:#?}");
+    assert_eq!(report.reason.charge(), Charge::Free);
+    let again = rm.run(2, 32, sh("exit 5"));
+    assert_eq!(rm.exit(&again).await.reason, ExitReason::Exit { code: 5 }, "it works on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decommissioned_node_says_so_and_asks_slowly() {
+    let rm = FakeRm::start().await;
+    rm.with(|b| b.decommissioned = true);
+    let node = Node::start(&rm.url, 256, &["--enforcer=poll"]);
+    let client = headroom_client::Client::new(&node.url).expect("client");
+    rm.until("a registration to be refused", |b| (b.asked > 0).then_some(())).await;
+    let mut doctor = serde_json::Value::Null;
+    for _ in 0..100 {
+        doctor = client.get("/v1/doctor").await.expect("doctor");
+        if doctor["resource_manager"] == "decommissioned" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(doctor["resource_manager"], "decommissioned", "{doctor}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    rm.with(|b| assert_eq!(b.asked, 1, "it does not hurry"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_is_goes_with_its_registration() {
+    let rm = FakeRm::start().await;
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("nodeagent.toml");
+    std::fs::write(&file, "rack = 'r1'\nlabels = ['hdd']\nattributes = { kernel = '6.1', zone = 'north' }\n").expect("writes");
+    let config = format!("--config={}", file.display());
+    let more = [&config, "--enforcer=poll", "--label=ssd", "--label=fast", "--exclusive", "--attribute=zone=south=east"];
+    let _node = Node::start(&rm.url, 256, &more);
+    let told = rm.until("the registration", |b| b.registrations.first().map(|r| r.traits.clone())).await;
+    let word = |t: &str| t.parse().expect("a word");
+    let wanted = NodeTraits {
+        rack: Some(word("r1")),
+        labels: [word("fast"), word("ssd")].into(),
+        exclusive: true,
+        attributes: [(word("kernel"), "6.1".to_owned()), (word("zone"), "south=east".to_owned())].into(),
+    };
+    assert_eq!(told, wanted);
+}
