@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
+use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId, StoreBackend};
 
 use crate::raw::parse_duration;
 
@@ -17,6 +17,8 @@ pub struct ResourceManagerConfig {
     pub listen: SocketAddr,
     /// Where it keeps what must survive.
     pub state: PathBuf,
+    /// The database it keeps it in.
+    pub store: StoreBackend,
     /// Silence after which a node is watched.
     pub suspect: Duration,
     /// Silence after which a node gets no new work.
@@ -32,6 +34,7 @@ impl Default for ResourceManagerConfig {
         ResourceManagerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             state: PathBuf::from("/var/lib/headroom/resourcemanager"),
+            store: StoreBackend::default(),
             suspect: Duration::from_secs(3),
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),

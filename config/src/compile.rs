@@ -24,10 +24,12 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let r = &mut report;
     let listen = hint("it answers there", "write an address and a port: listen = \"127.0.0.1:7070\"");
     let state = hint("what must survive is kept there", "write an absolute path in quotes");
+    let store = hint("what must survive is kept in that database", "write \"sled\" or \"redb\"");
     let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
     let config = ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
         state: root.read_or(r, "state", state, usual.state, absolute),
+        store: root.read_or(r, "store", store, usual.store, raw::parsed),
         suspect: root.read_or(r, "suspect", silence, usual.suspect, raw::duration),
         unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, raw::duration),
         lost: root.read_or(r, "lost", silence, usual.lost, raw::duration),
@@ -149,6 +151,7 @@ pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
 mod tests {
     use super::*;
     use crate::checked::SelfFence;
+    use headroom_types::StoreBackend;
 
     #[test]
     fn an_empty_file_means_the_defaults() {
@@ -178,6 +181,14 @@ mod tests {
         let wanted = ["self_fence", "rack", "labels", "exclusive", "attributes.kernel", "attributes.a b", "attributes.long"];
         assert_eq!(keys, wanted, "{problems:#?}");
         assert!(nodeagent("exclusive = true\nlabels = ['ssd']\n", "f").is_ok());
+    }
+
+    #[test]
+    fn the_store_is_one_of_two() {
+        let store = |text: &str| resourcemanager(text, "f").map(|c| c.store);
+        assert_eq!(store("store = 'redb'"), Ok(StoreBackend::Redb));
+        let wrong = store("store = 'rocksdb'").expect_err("no such store");
+        assert!(wrong[0].what.contains("rocksdb") && wrong[0].fix.contains("sled"), "{wrong:?}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod profile;
 pub mod resource;
 #[cfg(feature = "openapi")]
 mod schema;
+pub mod store;
 pub mod time;
 
 pub use bytes::Bytes;
@@ -20,4 +21,5 @@ pub use exit::{Certainty, Charge, Diagnosis, Dimension, EnforcerKind, Evidence, 
 pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
 pub use profile::Profile;
 pub use resource::Resource;
+pub use store::StoreBackend;
 pub use time::{Tick, UnixMillis};

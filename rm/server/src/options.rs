@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_config::ResourceManagerConfig;
+use headroom_types::StoreBackend;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -20,6 +21,9 @@ pub struct Args {
     /// Directory for what must survive a restart
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Database the state is kept in: sled or redb
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<StoreBackend>,
     /// Checks the configuration and ends
     #[arg(long)]
     pub check_config: bool,
@@ -32,6 +36,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where it keeps what must survive.
     pub state: PathBuf,
+    /// The database it keeps it in.
+    pub store: StoreBackend,
     /// Silence after which a node gets no more work.
     pub suspect: Duration,
     /// Silence after which a node is shown as unreachable.
@@ -56,6 +62,7 @@ impl Options {
         if let Some(state) = &args.state {
             config.state.clone_from(state);
         }
+        config.store = args.store.unwrap_or(config.store);
         Options::from(config)
     }
 
@@ -74,9 +81,9 @@ impl Options {
 
 impl From<ResourceManagerConfig> for Options {
     fn from(config: ResourceManagerConfig) -> Self {
-        let ResourceManagerConfig { listen, state, suspect, unreachable, lost, master_silence } = config;
+        let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence } = config;
         let recovery_wait = headroom_rm_core::Settings::default().recovery_wait;
-        Options { listen, state, suspect, unreachable, lost, master_silence, recovery_wait }
+        Options { listen, state, store, suspect, unreachable, lost, master_silence, recovery_wait }
     }
 }
 
@@ -86,9 +93,9 @@ mod tests {
 
     #[test]
     fn the_command_line_goes_before_the_file() {
-        let args = Args::parse_from(["resourcemanager", "--listen", "127.0.0.1:0"]);
+        let args = Args::parse_from(["resourcemanager", "--listen", "127.0.0.1:0", "--store", "redb"]);
         let options = Options::with(ResourceManagerConfig::default(), &args);
-        assert_eq!(options.listen.port(), 0);
+        assert_eq!((options.listen.port(), options.store), (0, StoreBackend::Redb));
         assert_eq!(options.state, ResourceManagerConfig::default().state);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Save, SavedStage, Settings};
-use headroom_rm_store::{Journal, MAX_VALUE, Opened, SledStore, StoreError};
+use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, Opened, StoreError};
 use headroom_types::{AppId, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
@@ -60,7 +60,7 @@ pub(crate) struct Owner {
     clock: Clock,
     cluster: Cluster,
     /// Away only while a batch is written.
-    journal: Option<Journal<SledStore>>,
+    journal: Option<Journal<DiskStore>>,
     inputs: mpsc::Receiver<Input>,
     shared: Shared,
     dispatch: Dispatch,

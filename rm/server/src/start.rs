@@ -43,8 +43,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr().context("the address that was taken")?;
     let url = format!("http://{address}");
-    let state = options.state.clone();
-    let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state)).await.context("opening the state")??;
+    let (state, store) = (options.state.clone(), options.store);
+    let opened =
+        tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
     for note in &opened.notes {
         tracing::warn!("{note}");
     }
@@ -70,7 +71,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let running = Running { url, epoch, handle, owner, server, closing };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
-    info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), "the resource manager answers");
+    info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), store = %options.store, "the resource manager answers");
     notify::ready();
     Ok(running)
 }

@@ -31,7 +31,7 @@ impl Anchor {
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) if e.kind() == ErrorKind::InvalidData => return Err(damaged(path, dir)),
-            Err(source) => return Err(StoreError::File { file: path, source }),
+            Err(source) => return Err(StoreError::file(&path, source)),
         }
         if text.is_empty() {
             return Ok(None);
@@ -43,18 +43,18 @@ impl Anchor {
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(NAME);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        Ok(Anchor { file: file.map_err(|source| StoreError::File { file: path.clone(), source })?, path })
+        Ok(Anchor { file: file.map_err(|source| StoreError::file(&path, source))?, path })
     }
 
     /// The database reaches up to `commit`.
     pub fn write(&self, commit: u64) -> Result<(), StoreError> {
         let line = line(commit);
-        self.file.write_all_at(line.as_bytes(), 0).map_err(|source| StoreError::File { file: self.path.clone(), source })
+        self.file.write_all_at(line.as_bytes(), 0).map_err(|source| StoreError::file(&self.path, source))
     }
 
     /// Makes the number itself durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|source| StoreError::File { file: self.path.clone(), source })
+        self.file.sync_data().map_err(|source| StoreError::file(&self.path, source))
     }
 }
 
@@ -72,8 +72,8 @@ fn parse(text: &str) -> Option<u64> {
 
 fn damaged(file: PathBuf, dir: &Path) -> StoreError {
     let advice = format!(
-        "If {} is whole, remove {} and start again: the end of the database is then taken as it is",
-        dir.join(crate::open::DATABASE).display(),
+        "If the database in {} is whole, remove {} and start again: the end of the database is then taken as it is",
+        dir.display(),
         file.display()
     );
     StoreError::Corrupt { file, what: "its line is not the number of a commit with its checksum".into(), advice }

@@ -9,20 +9,27 @@
 #![forbid(unsafe_code)]
 
 pub mod anchor;
+pub mod disk;
+pub mod engine;
 pub mod error;
 pub mod frame;
 pub mod journal;
+pub mod lock;
+pub mod make;
 pub mod open;
 pub mod queues;
 pub mod record;
+pub mod redb;
 pub mod replay;
+pub mod scan;
 pub mod sled;
 pub mod snapshot;
+pub mod suspect;
 
+pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
 pub use journal::Journal;
 pub use open::{Opened, open};
-pub use sled::{Documents, SledStore};
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! A copy of the records as text, one JSON object a line, to start from when the database is lost.
 //!
-//! Written beside the database while it is open: to a temporary file, synced, renamed. Two are kept. Documents are left out:
+//! Written beside the database while it is open: to a temporary file, synced, renamed. Three are kept. Documents are left out:
 //! they may be large, and a cluster goes on without them.
 
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use crate::StoreError;
 /// Latest layout of the file.
 const FORMAT: u32 = 1;
 /// How many are kept.
-const KEEP: usize = 2;
+const KEEP: usize = 3;
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".jsonl";
 
@@ -57,18 +57,21 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, StoreError> {
         out.flush()?;
         file.sync_all()
     });
-    let failed = |source| StoreError::File { file: temporary.clone(), source };
-    written.map_err(failed)?;
-    fs::rename(&temporary, &path).and_then(|()| File::open(dir)?.sync_all()).map_err(failed)?;
+    let named = written.and_then(|()| fs::rename(&temporary, &path)).and_then(|()| File::open(dir)?.sync_all());
+    if let Err(source) = named {
+        // On a full disk the half that was written takes room that others need. It is found again at the next snapshot.
+        let _ = fs::remove_file(&temporary);
+        return Err(StoreError::file(&temporary, source));
+    }
     for old in list(dir)?.into_iter().rev().skip(KEEP) {
-        fs::remove_file(&old).map_err(|source| StoreError::File { file: old, source })?;
+        fs::remove_file(&old).map_err(|source| StoreError::file(&old, source))?;
     }
     Ok(path)
 }
 
 /// All snapshots in a directory, the oldest first.
 pub fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let unreadable = |source| StoreError::Directory { dir: dir.to_owned(), source };
+    let unreadable = |source| StoreError::directory(dir, source);
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
@@ -137,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_wrote_and_keeps_two() {
+    fn reads_what_it_wrote_and_keeps_three() {
         let dir = tempfile::tempdir().expect("a directory");
-        for commit in [3, 11, 7, 12] {
+        for commit in [3, 11, 2, 7, 12] {
             write(dir.path(), &snapshot(commit)).expect("writes");
         }
         let kept: Vec<u64> = list(dir.path()).expect("lists").iter().map(|p| read(p).expect("reads").commit).collect();
-        assert_eq!(kept, [11, 12]);
+        assert_eq!(kept, [7, 11, 12]);
     }
 
     #[test]

@@ -7,16 +7,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use headroom_rm_core::{Restored, Save};
-use headroom_rm_store::{StoreError, open};
+use headroom_rm_store::engine::place;
+use headroom_rm_store::{StoreError, anchor, open, snapshot};
+use headroom_types::StoreBackend;
+
+mod backends;
+use backends::on_every_backend;
+
+on_every_backend!(
+    garbage_instead_of_a_database,
+    garbage_everywhere,
+    another_program_s_file_instead_of_a_database,
+    a_torn_tail,
+    a_missing_file,
+    an_empty_database_file,
+    commits_that_vanished_from_the_end,
+    one_flipped_byte_anywhere,
+    the_way_back_is_the_snapshot,
+    a_damaged_snapshot_is_passed_over_and_named,
+    nothing_left_of_what_was_acknowledged,
+    the_other_backend_is_refused_with_the_way_over,
+    a_directory_that_cannot_be_made_is_named,
+    one_process_in_a_directory,
+);
 
 fn app(n: u32) -> headroom_types::AppId {
     headroom_types::AppId::new("job".parse().expect("name"), n)
 }
 
 /// A directory with some hundred commits in it.
-fn filled() -> tempfile::TempDir {
+fn filled(backend: StoreBackend) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut opened = open(dir.path()).expect("opens");
+    let mut opened = open(dir.path(), backend).expect("opens");
     for n in 0..150 {
         opened.journal.append(&Save::Node(format!("node-{n:03}").parse().expect("id"))).expect("appends");
         if n % 5 == 0 {
@@ -25,6 +47,14 @@ fn filled() -> tempfile::TempDir {
         opened.journal.commit().expect("commits");
     }
     dir
+}
+
+/// The file with the bytes.
+fn data(dir: &Path, backend: StoreBackend) -> PathBuf {
+    match backend {
+        StoreBackend::Sled => place(dir, backend).join("db"),
+        StoreBackend::Redb => place(dir, backend),
+    }
 }
 
 fn nodes(restored: &Restored) -> Vec<String> {
@@ -49,17 +79,20 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn copy(from: &Path, to: &Path) {
+    if from.is_file() {
+        fs::copy(from, to).expect("copies");
+        return;
+    }
     fs::create_dir_all(to).expect("makes");
     for entry in fs::read_dir(from).expect("reads") {
         let path = entry.expect("reads").path();
-        let target = to.join(path.file_name().expect("a name"));
-        if path.is_dir() { copy(&path, &target) } else { fs::copy(&path, target).map(|_| ()).expect("copies") }
+        copy(&path, &to.join(path.file_name().expect("a name")));
     }
 }
 
-fn refused(dir: &Path) -> String {
+fn refused(dir: &Path, backend: StoreBackend) -> String {
     let before = contents(dir);
-    let error = open(dir).expect_err("damaged");
+    let error = open(dir, backend).expect_err("damaged");
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
     assert_eq!(contents(dir), before, "what is damaged was changed");
     let text = error.to_string();
@@ -67,49 +100,90 @@ fn refused(dir: &Path) -> String {
     text
 }
 
-#[test]
-fn garbage_instead_of_a_database() {
-    let dir = filled();
-    fs::write(dir.path().join("store/db"), b"this is not what was here before, and much too short").expect("writes");
-    let text = refused(dir.path());
-    assert!(text.contains("move it away") && text.contains("snapshot-"), "{text}");
+fn garbage_instead_of_a_database(backend: StoreBackend) {
+    let dir = filled(backend);
+    fs::write(data(dir.path(), backend), b"this is not what was here before, and much too short").expect("writes");
+    let text = refused(dir.path(), backend);
+    assert!(text.contains("away (the next start then goes on from") && text.contains("snapshot-"), "{text}");
 }
 
-#[test]
-fn garbage_everywhere() {
-    let dir = filled();
+fn garbage_everywhere(backend: StoreBackend) {
+    let dir = filled(backend);
     for file in contents(dir.path()).into_keys() {
         fs::write(file, b"this is not what was here before, and much too short").expect("writes");
     }
-    refused(dir.path());
+    refused(dir.path(), backend);
 }
 
-#[test]
-fn an_empty_database_file() {
-    let dir = filled();
-    fs::write(dir.path().join("store/db"), b"").expect("writes");
-    assert!(refused(dir.path()).contains("store is damaged"));
+fn another_program_s_file_instead_of_a_database(backend: StoreBackend) {
+    let dir = filled(backend);
+    let mut foreign = b"SQLite format 3\0".to_vec();
+    foreign.resize(64 << 10, 0x5a);
+    fs::write(data(dir.path(), backend), foreign).expect("writes");
+    assert!(refused(dir.path(), backend).contains("is damaged"));
 }
 
-#[test]
-fn commits_that_vanished_from_the_end() {
-    let dir = filled();
+/// Wherever the file ends: all is there, or nothing is opened.
+fn a_torn_tail(backend: StoreBackend) {
+    let dir = filled(backend);
+    let whole = fs::read(data(dir.path(), backend)).expect("reads");
+    let last = whole.iter().rposition(|b| *b != 0).expect("not empty");
+    let mut found = 0;
+    for at in (1..16).map(|n| n * last / 16).chain([last - 1, last]) {
+        let place = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), place.path());
+        fs::write(data(place.path(), backend), &whole[..at]).expect("writes");
+        match open(place.path(), backend) {
+            Ok(opened) => assert_eq!(nodes(&opened.restored), all_nodes(), "cut at {at} and a part is missing"),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Corrupt { .. }), "cut at {at}: {error}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 10, "{found} of 17 cuts were found out");
+}
+
+fn a_missing_file(backend: StoreBackend) {
+    let dir = filled(backend);
+    fs::remove_file(data(dir.path(), backend)).expect("removes");
+    match backend {
+        // Its directory is still there.
+        StoreBackend::Sled => assert!(refused(dir.path(), backend).contains("is damaged")),
+        StoreBackend::Redb => {
+            let opened = open(dir.path(), backend).expect("goes on from the snapshot");
+            assert!(opened.notes[0].contains("lacks the last 150 commits"), "{:?}", opened.notes);
+        }
+    }
+}
+
+fn an_empty_database_file(backend: StoreBackend) {
+    let dir = filled(backend);
+    fs::write(data(dir.path(), backend), b"").expect("writes");
+    assert!(refused(dir.path(), backend).contains("is damaged"));
+}
+
+fn commits_that_vanished_from_the_end(backend: StoreBackend) {
+    let dir = filled(backend);
     let older = tempfile::tempdir().expect("a directory");
     copy(dir.path(), older.path());
-    let mut opened = open(dir.path()).expect("opens");
+    let mut opened = open(dir.path(), backend).expect("opens");
     opened.journal.append(&Save::Node("late".parse().expect("id"))).expect("appends");
     opened.journal.commit().expect("commits");
     drop(opened);
-    fs::remove_dir_all(dir.path().join("store")).expect("removes");
-    copy(&older.path().join("store"), &dir.path().join("store"));
-    assert!(refused(dir.path()).contains("was acknowledged"));
+    let database = place(dir.path(), backend);
+    match backend {
+        StoreBackend::Sled => fs::remove_dir_all(&database).expect("removes"),
+        StoreBackend::Redb => fs::remove_file(&database).expect("removes"),
+    }
+    copy(&place(older.path(), backend), &database);
+    assert!(refused(dir.path(), backend).contains("was acknowledged"));
 }
 
 /// Wherever a byte is changed: all is there, or nothing is opened. Never a part.
-#[test]
-fn one_flipped_byte_anywhere() {
-    let dir = filled();
-    let file = dir.path().join("store/db");
+fn one_flipped_byte_anywhere(backend: StoreBackend) {
+    let dir = filled(backend);
+    let file = data(dir.path(), backend);
     let whole = fs::read(&file).expect("reads");
     let last = whole.iter().rposition(|b| *b != 0).expect("not empty");
     let (mut found, mut harmless) = (0, 0);
@@ -118,8 +192,8 @@ fn one_flipped_byte_anywhere() {
         copy(dir.path(), place.path());
         let mut changed = whole.clone();
         changed[at] ^= 0x10;
-        fs::write(place.path().join("store/db"), changed).expect("writes");
-        match open(place.path()) {
+        fs::write(data(place.path(), backend), changed).expect("writes");
+        match open(place.path(), backend) {
             Ok(opened) => {
                 assert_eq!(nodes(&opened.restored), all_nodes(), "byte {at} changed and a part is missing");
                 for n in (0..150).step_by(5) {
@@ -137,36 +211,70 @@ fn one_flipped_byte_anywhere() {
     assert!(found > 0, "no change was found out, {harmless} were harmless");
 }
 
-#[test]
-fn the_way_back_is_the_snapshot() {
+fn the_way_back_is_the_snapshot(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut opened = open(dir.path()).expect("opens");
+    let mut opened = open(dir.path(), backend).expect("opens");
     opened.journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
     opened.journal.commit().expect("commits");
     opened.journal.snapshot().expect("writes");
     let epoch = opened.restored.epoch;
     drop(opened);
-    fs::rename(dir.path().join("store"), dir.path().join("store.damaged")).expect("moves");
-    let opened = open(dir.path()).expect("opens");
+    fs::rename(place(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    let opened = open(dir.path(), backend).expect("opens");
     assert_eq!(nodes(&opened.restored), ["n1"]);
     assert!(opened.restored.epoch.0 > epoch.0 + 100, "numbers given after the snapshot are not given again");
+    assert!(opened.restored.last_app >= 1_000_000);
     assert!(opened.notes[0].contains("snapshot-"), "{:?}", opened.notes);
 }
 
-#[test]
-fn a_directory_that_cannot_be_made_is_named() {
+fn a_damaged_snapshot_is_passed_over_and_named(backend: StoreBackend) {
+    let dir = filled(backend);
+    drop(open(dir.path(), backend).expect("opens, and writes another snapshot"));
+    fs::rename(place(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    let newest = snapshot::list(dir.path()).expect("lists").pop().expect("has some");
+    let text = fs::read(&newest).expect("reads");
+    fs::write(&newest, &text[..text.len() / 2]).expect("writes");
+    fs::write(dir.path().join("snapshot-new"), &text[..text.len() / 2]).expect("writes");
+    let opened = open(dir.path(), backend).expect("goes on from the one before");
+    assert!(nodes(&opened.restored).is_empty(), "the first snapshot is of the empty store");
+    assert!(opened.notes[0].contains(newest.to_str().expect("text")), "{:?}", opened.notes);
+}
+
+fn nothing_left_of_what_was_acknowledged(backend: StoreBackend) {
+    let dir = filled(backend);
+    fs::rename(place(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    for snapshot in snapshot::list(dir.path()).expect("lists") {
+        fs::remove_file(snapshot).expect("removes");
+    }
+    let text = refused(dir.path(), backend);
+    assert!(text.contains("commit 152 was acknowledged") && text.contains("rmctl operator state restore"), "{text}");
+    fs::remove_file(dir.path().join(anchor::NAME)).expect("removes");
+    assert!(nodes(&open(dir.path(), backend).expect("begins with nothing, as asked").restored).is_empty());
+}
+
+fn the_other_backend_is_refused_with_the_way_over(backend: StoreBackend) {
+    let dir = filled(backend);
+    let other = StoreBackend::ALL.into_iter().find(|b| *b != backend).expect("two");
+    let before = contents(dir.path());
+    let text = open(dir.path(), other).expect_err("the other one").to_string();
+    assert_eq!(contents(dir.path()), before);
+    assert!(text.contains(&format!("written with store = \"{backend}\"")) && text.contains("rmctl operator state"), "{text}");
+    fs::write(place(dir.path(), other), b"").expect("writes");
+    assert!(refused(dir.path(), backend).contains("two kinds"));
+}
+
+fn a_directory_that_cannot_be_made_is_named(backend: StoreBackend) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let dir = file.path().join("state");
-    let text = open(&dir).expect_err("not a directory").to_string();
+    let text = open(&dir, backend).expect_err("not a directory").to_string();
     assert!(text.contains(dir.to_str().expect("text")), "{text}");
 }
 
-#[test]
-fn one_process_in_a_directory() {
+fn one_process_in_a_directory(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let held = open(dir.path()).expect("opens");
-    let text = open(dir.path()).expect_err("in use").to_string();
+    let held = open(dir.path(), backend).expect("opens");
+    let text = open(dir.path(), backend).expect_err("in use").to_string();
     assert!(text.contains("in use by another"), "{text}");
     drop(held);
-    open(dir.path()).expect("opens again at once");
+    open(dir.path(), backend).expect("opens again at once");
 }

@@ -4,12 +4,18 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use headroom_rm_core::Save;
-use headroom_rm_store::open;
-use headroom_types::AppId;
+use headroom_rm_store::{open, snapshot};
+use headroom_types::{AppId, StoreBackend};
 
+mod backends;
+use backends::on_every_backend;
+
+on_every_backend!(every_acknowledged_batch_survives_a_kill, a_kill_in_a_snapshot_leaves_whole_ones_only);
+
+/// Names the directory to a process that is to be killed.
 const CHILD: &str = "HEADROOM_TEST_STORE";
 
 fn app(n: usize) -> AppId {
@@ -21,8 +27,8 @@ fn document(n: usize) -> Vec<u8> {
 }
 
 /// Commits without end and says so after each.
-fn commit_for_ever(dir: &Path) -> ! {
-    let mut opened = open(dir).expect("opens");
+fn commit_for_ever(dir: &Path, backend: StoreBackend) -> ! {
+    let mut opened = open(dir, backend).expect("opens");
     let mut out = std::io::stdout();
     let first = opened.restored.nodes.len();
     let mut n = first;
@@ -35,21 +41,25 @@ fn commit_for_ever(dir: &Path) -> ! {
     }
 }
 
-#[test]
-fn every_acknowledged_batch_survives_a_kill() {
+/// This test again, as a process of its own in `dir`.
+fn start(name: &str, backend: StoreBackend, dir: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", &format!("{backend}::{name}"), "--nocapture"])
+        .env(CHILD, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts")
+}
+
+fn every_acknowledged_batch_survives_a_kill(backend: StoreBackend) {
     if let Some(dir) = std::env::var_os(CHILD) {
-        commit_for_ever(Path::new(&dir));
+        commit_for_ever(Path::new(&dir), backend);
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut known = 0;
     for round in 0..8 {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "every_acknowledged_batch_survives_a_kill", "--nocapture"])
-            .env(CHILD, dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("starts");
+        let mut child = start("every_acknowledged_batch_survives_a_kill", backend, dir.path());
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let wanted = known + 5 + 37 * round;
         let mut acked = 0;
@@ -63,7 +73,40 @@ fn every_acknowledged_batch_survives_a_kill() {
         child.wait().expect("ends");
         acked = lines.filter_map(|line| number(&line.ok()?)).last().unwrap_or(acked);
         assert!(acked >= wanted, "the child ended by itself at {acked}");
-        known = verify(dir.path(), acked);
+        known = verify(dir.path(), acked, backend);
+    }
+}
+
+/// Commits one node and writes a snapshot, again and again.
+fn snapshot_for_ever(dir: &Path, backend: StoreBackend) -> ! {
+    let mut opened = open(dir, backend).expect("opens");
+    let mut out = std::io::stdout();
+    for n in opened.restored.nodes.len().. {
+        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.commit().expect("commits");
+        opened.journal.snapshot().expect("writes");
+        writeln!(out, "acked {n}").and_then(|()| out.flush()).expect("the parent reads");
+    }
+    unreachable!("numbers do not end");
+}
+
+fn a_kill_in_a_snapshot_leaves_whole_ones_only(backend: StoreBackend) {
+    if let Some(dir) = std::env::var_os(CHILD) {
+        snapshot_for_ever(Path::new(&dir), backend);
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    for round in 0..10 {
+        let mut child = start("a_kill_in_a_snapshot_leaves_whole_ones_only", backend, dir.path());
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let line = lines.by_ref().filter_map(|line| number(&line.ok()?)).nth(3 + round % 3).expect("snapshots are written");
+        child.kill().expect("kills");
+        child.wait().expect("ends");
+        let acked = lines.filter_map(|line| number(&line.ok()?)).last().unwrap_or(line);
+        let all = snapshot::list(dir.path()).expect("lists");
+        assert!((3..=4).contains(&all.len()), "three are kept, one may be one too many when the end comes: {all:?}");
+        let newest = all.iter().map(|path| snapshot::read(path).expect("whole")).next_back().expect("some");
+        let nodes = newest.records.iter().filter(|(key, _)| key.starts_with("node/")).count();
+        assert!(nodes > acked, "the newest one has {nodes} nodes, {acked} was acknowledged with its snapshot");
     }
 }
 
@@ -72,8 +115,8 @@ fn number(line: &str) -> Option<usize> {
 }
 
 /// All up to `acked` is there, at most one more, and nothing in between is missing. Answers how many there are.
-fn verify(dir: &Path, acked: usize) -> usize {
-    let opened = open(dir).expect("opens after a kill");
+fn verify(dir: &Path, acked: usize, backend: StoreBackend) -> usize {
+    let opened = open(dir, backend).expect("opens after a kill");
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
     have.sort_unstable();
     assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "a hole");

@@ -1,0 +1,61 @@
+//! Which database holds what the resource manager must not forget.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The database under the resource manager's state. Closed: every one of them passes the same tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreBackend {
+    /// sled, with a sync of our own after each commit.
+    #[default]
+    Sled,
+    /// redb.
+    Redb,
+}
+
+/// A name that is no backend's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a store; use sled or redb")]
+pub struct NoSuchBackend(String);
+
+impl StoreBackend {
+    /// All there are.
+    pub const ALL: [StoreBackend; 2] = [StoreBackend::Sled, StoreBackend::Redb];
+
+    /// The name used in configuration, JSON and screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StoreBackend::Sled => "sled",
+            StoreBackend::Redb => "redb",
+        }
+    }
+}
+
+impl fmt::Display for StoreBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for StoreBackend {
+    type Err = NoSuchBackend;
+    fn from_str(text: &str) -> Result<Self, NoSuchBackend> {
+        StoreBackend::ALL.into_iter().find(|b| b.as_str() == text).ok_or_else(|| NoSuchBackend(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for backend in StoreBackend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        assert!("SLED".parse::<StoreBackend>().expect_err("wrong case").to_string().contains("redb"));
+    }
+}

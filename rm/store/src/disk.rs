@@ -1,0 +1,145 @@
+//! Records in a database on this machine's disk.
+//!
+//! Owned by the journal; documents are read beside it, from any thread. After a write that failed it takes no more: what is on
+//! the disk then is the affair of the next start.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use headroom_types::AppId;
+
+use crate::anchor::Anchor;
+use crate::engine::{Engine, Entry};
+use crate::scan::{self, FORMAT, SEAL, Scan, ScanError, Seal};
+use crate::snapshot::{self, Snapshot};
+use crate::{Change, Store, StoreError, frame};
+
+/// The store in use.
+#[derive(Debug)]
+pub struct DiskStore {
+    dir: PathBuf,
+    database: PathBuf,
+    engine: Engine,
+    pieces: BTreeMap<String, usize>,
+    commit: u64,
+    /// None for a database that has not got its name yet.
+    anchor: Option<Anchor>,
+    state: Health,
+    /// Held as long as the store lives: one process in a directory.
+    _lock: Option<File>,
+}
+
+/// Whether the database still does as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Good,
+    /// A write failed.
+    Failed,
+}
+
+impl DiskStore {
+    /// Takes over an open database that was just looked through. Its commits go on from `commit`.
+    pub(crate) fn new(dir: &Path, database: &Path, engine: Engine, scan: Scan, commit: u64) -> Self {
+        let (dir, database) = (dir.to_owned(), database.to_owned());
+        DiskStore { dir, database, engine, pieces: scan.pieces, commit, anchor: None, state: Health::Good, _lock: None }
+    }
+
+    /// From now on the directory knows of every commit, and belongs to this process.
+    pub(crate) fn in_use(self, lock: File) -> Result<Self, StoreError> {
+        let anchor = Anchor::open(&self.dir)?;
+        Ok(DiskStore { anchor: Some(anchor), _lock: Some(lock), ..self })
+    }
+
+    /// Reads documents, from any thread.
+    pub fn documents(&self) -> Documents {
+        Documents { dir: self.database.clone(), engine: self.engine.clone() }
+    }
+
+    /// Entries to write and to remove. Takes note of the pieces of each record, so a batch that was planned must be written.
+    fn plan(&mut self, changes: &[Change]) -> Vec<Entry> {
+        let mut batch = Vec::new();
+        for change in changes {
+            let (key, before, now) = match change {
+                Change::Put { key, value } => {
+                    batch.extend(frame::entries(key, value).into_iter().map(|(entry, bytes)| (entry, Some(bytes))));
+                    let now = frame::pieces(value.len());
+                    (key, self.pieces.insert(key.clone(), now), now)
+                }
+                Change::Remove { key } => {
+                    batch.push((key.clone(), None));
+                    (key, self.pieces.remove(key), 0)
+                }
+            };
+            batch.extend((now..before.unwrap_or(0)).map(|n| (frame::piece_key(key, n), None)));
+        }
+        batch
+    }
+
+    fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        let mut batch = self.plan(changes);
+        let records = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
+        let seal = Seal { format: FORMAT, commit: self.commit + 1, records };
+        let encoded = serde_json::to_vec(&seal).map_err(|source| StoreError::Encode { key: SEAL.into(), source })?;
+        batch.extend(frame::entries(SEAL, &encoded).into_iter().map(|(entry, bytes)| (entry, Some(bytes))));
+        self.engine.write(batch).map_err(|source| StoreError::database(&self.dir, &self.database, source))?;
+        self.commit = seal.commit;
+        self.anchor.as_ref().map_or(Ok(()), |anchor| anchor.write(self.commit))
+    }
+}
+
+impl Store for DiskStore {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        if self.state == Health::Failed {
+            return Err(StoreError::Failed { dir: self.dir.clone() });
+        }
+        let written = self.write(changes);
+        if written.is_err() {
+            self.state = Health::Failed;
+        }
+        written
+    }
+
+    fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        scan::without_documents(&self.engine).map_err(|e| crate::open::corrupt(&self.dir, &self.database, &e))
+    }
+
+    fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
+        let records = self.load()?;
+        self.anchor.as_ref().map_or(Ok(()), Anchor::sync)?;
+        snapshot::write(&self.dir, &Snapshot { commit: self.commit, records })
+    }
+}
+
+/// Reads documents while the journal writes.
+#[derive(Clone, Debug)]
+pub struct Documents {
+    dir: PathBuf,
+    engine: Engine,
+}
+
+impl Documents {
+    /// The document of an application. Blocks on the disk.
+    pub fn get(&self, app: &AppId) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = crate::record::document_key(app);
+        // Read again when a commit came between two of its pieces.
+        let mut answer = self.read(&key);
+        for _ in 0..3 {
+            match answer {
+                Err(ScanError::Frame(_)) => answer = self.read(&key),
+                Ok(_) | Err(_) => break,
+            }
+        }
+        let advice = || "It is only shown, and nothing depends on it".to_owned();
+        answer.map_err(|e| StoreError::Corrupt { file: self.dir.clone(), what: e.to_string(), advice: advice() })
+    }
+
+    fn read(&self, key: &str) -> Result<Option<Vec<u8>>, ScanError> {
+        let Some(head) = self.engine.get(key)? else { return Ok(None) };
+        let mut rest = Vec::new();
+        for n in 0..frame::pieces(frame::length(key, &head)?) {
+            rest.extend(self.engine.get(&frame::piece_key(key, n))?);
+        }
+        Ok(Some(frame::value(key, &head, rest.iter().map(Vec::as_slice))?))
+    }
+}

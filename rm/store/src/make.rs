@@ -1,0 +1,131 @@
+//! A new database: empty, or from the newest copy of the records. It gets its name when it is whole, and not before.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use headroom_types::{Epoch, StoreBackend};
+
+use crate::anchor::Anchor;
+use crate::disk::DiskStore;
+use crate::engine::{Engine, place};
+use crate::record::{META, Meta};
+use crate::scan::Scan;
+use crate::snapshot::{self, Snapshot};
+use crate::suspect::{beside, remove};
+use crate::{Change, Store, StoreError, anchor};
+
+/// Added to the name of a database that is being made.
+const MAKING: &str = "new";
+/// Lives skipped after a start from a copy, which does not know of those that came after it.
+pub const EPOCH_GAP: u32 = 1_000;
+/// Numbers of applications skipped for the same reason.
+pub const APP_GAP: u32 = 1_000_000;
+
+/// The numbers to go on with after a copy that may be old: none that was given since is given again.
+pub fn ahead(meta: Meta) -> Meta {
+    let epoch = Epoch(meta.epoch.0.saturating_add(EPOCH_GAP));
+    Meta { epoch, last_app: meta.last_app.saturating_add(APP_GAP) }
+}
+
+/// Makes the database of a directory that has none, and says in `notes` from what.
+pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -> Result<(), StoreError> {
+    let acknowledged = Anchor::read(dir)?;
+    let found = newest(dir, notes)?;
+    if let (None, Some(commit)) = (&found, acknowledged) {
+        return Err(lost(dir, commit));
+    }
+    let (records, commit) = match found {
+        Some((path, snapshot)) => {
+            let missing = acknowledged.unwrap_or(0).saturating_sub(snapshot.commit);
+            notes.push(format!("there was no database; started from {}, which lacks the last {missing} commits", path.display()));
+            let records = raised(snapshot.records).map_err(|what| unusable(&path, what))?;
+            (records, snapshot.commit)
+        }
+        None => (vec![(META.to_owned(), encode(&Meta::default())?)], 0),
+    };
+    // Commits are numbered on, so that the last number never goes back.
+    let mut making = Making::begin(dir, backend, commit.max(acknowledged.unwrap_or(0)))?;
+    making.put(records.into_iter().map(|(key, value)| Change::Put { key, value }).collect())?;
+    making.finish()
+}
+
+/// The records with the numbers [`ahead`] of those in them.
+fn raised(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<u8>)>, String> {
+    for (_, value) in records.iter_mut().filter(|(key, _)| key == META) {
+        let meta = serde_json::from_slice(value).map_err(|e| format!("record {META} cannot be read: {e}"))?;
+        *value = encode(&ahead(meta)).map_err(|e| e.to_string())?;
+    }
+    Ok(records)
+}
+
+fn unusable(file: &Path, what: String) -> StoreError {
+    let advice = "Restore a backup with rmctl operator state restore, or move the snapshots away to start with nothing";
+    StoreError::Corrupt { file: file.to_owned(), what, advice: advice.into() }
+}
+
+/// The record of the numbers.
+pub(crate) fn encode(meta: &Meta) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec(meta).map_err(|source| StoreError::Encode { key: META.to_owned(), source })
+}
+
+/// A database without its name yet.
+#[derive(Debug)]
+pub(crate) struct Making {
+    dir: PathBuf,
+    path: PathBuf,
+    database: PathBuf,
+    store: DiskStore,
+}
+
+impl Making {
+    /// An empty one; what was left over of another is removed. Its commits go on from `commit`.
+    pub(crate) fn begin(dir: &Path, backend: StoreBackend, commit: u64) -> Result<Self, StoreError> {
+        let database = place(dir, backend);
+        let path = beside(&database, MAKING);
+        remove(&path)?;
+        let engine = Engine::open(backend, &path).map_err(|source| StoreError::database(dir, &path, source))?;
+        let store = DiskStore::new(dir, &path, engine, Scan::default(), commit);
+        Ok(Making { dir: dir.to_owned(), path, database, store })
+    }
+    /// Some of what it is to hold.
+    pub(crate) fn put(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
+        self.store.commit(&changes)
+    }
+    /// Closes it and gives it its name.
+    pub(crate) fn finish(self) -> Result<(), StoreError> {
+        let Making { dir, path, database, store } = self;
+        drop(store);
+        let renamed = fs::rename(&path, database).and_then(|()| File::open(dir)?.sync_all());
+        renamed.map_err(|source| StoreError::file(&path, source))
+    }
+}
+
+/// The newest snapshot that can be read. Those passed over are named.
+fn newest(dir: &Path, notes: &mut Vec<String>) -> Result<Option<(PathBuf, Snapshot)>, StoreError> {
+    let mut wrong = None;
+    for path in snapshot::list(dir)?.into_iter().rev() {
+        match snapshot::read(&path) {
+            Ok(snapshot) => return Ok(Some((path, snapshot))),
+            Err(what) => {
+                notes.push(format!("{} was passed over: {what}", path.display()));
+                wrong = Some((path, what));
+            }
+        }
+    }
+    match wrong {
+        None => Ok(None),
+        Some((file, what)) => Err(unusable(&file, format!("{what}, and there is no database and no other snapshot"))),
+    }
+}
+
+/// There was a database once.
+fn lost(dir: &Path, commit: u64) -> StoreError {
+    let advice = format!(
+        "Put it back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace; to begin with nothing, \
+         remove {}",
+        dir.display(),
+        dir.join(anchor::NAME).display()
+    );
+    let what = format!("the database is not there, nor any snapshot of it, and commit {commit} was acknowledged");
+    StoreError::Corrupt { file: dir.to_owned(), what, advice }
+}

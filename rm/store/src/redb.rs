@@ -1,0 +1,98 @@
+//! Entries in redb 4.
+//!
+//! With `Durability::Immediate` a commit writes its pages beside the old ones, then the other of two commit slots with a checksum
+//! over all of it, and syncs the file with `fdatasync` before it returns; after a crash the slot whose checksum holds is taken.
+//! What redb leaves to others is the entry of its file in the directory (see [`crate::open`]), and damage done to pages of a
+//! database that was closed in good order, which it trusts; a copy is therefore checked page by page before the original is
+//! opened.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::redb::{Builder, Database, Durability, ReadableDatabase as _, TableDefinition, TableError};
+
+use crate::engine::{EngineError, Entry, Keys};
+
+const CACHE: usize = 32 << 20;
+/// Keys are bytes here too: redb itself would panic over a key that is not text.
+const ENTRIES: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("entries");
+
+/// An open database.
+#[derive(Clone)]
+pub struct RedbEngine {
+    database: Arc<Database>,
+}
+
+impl fmt::Debug for RedbEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbEngine").finish_non_exhaustive()
+    }
+}
+
+fn wrong(error: impl Into<::redb::Error>) -> EngineError {
+    EngineError::Redb(Box::new(error.into()))
+}
+
+impl RedbEngine {
+    /// Opens or makes one.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
+        Self::create(Builder::new().set_cache_size(CACHE), path)
+    }
+
+    /// Opens one and checks every page of it.
+    pub fn open_suspect(path: &Path) -> Result<Self, EngineError> {
+        Self::create(Builder::new().set_cache_size(CACHE).set_check_integrity_on_open(true), path)
+    }
+
+    fn create(builder: &Builder, path: &Path) -> Result<Self, EngineError> {
+        Ok(RedbEngine { database: Arc::new(builder.create(path).map_err(wrong)?) })
+    }
+
+    /// One transaction.
+    pub fn write(&self, entries: &[Entry]) -> Result<(), EngineError> {
+        let mut transaction = self.database.begin_write().map_err(wrong)?;
+        transaction.set_durability(Durability::Immediate).map_err(wrong)?;
+        {
+            let mut table = transaction.open_table(ENTRIES).map_err(wrong)?;
+            for (key, bytes) in entries {
+                match bytes {
+                    Some(bytes) => drop(table.insert(key.as_bytes(), bytes.as_slice()).map_err(wrong)?),
+                    None => drop(table.remove(key.as_bytes()).map_err(wrong)?),
+                }
+            }
+        }
+        transaction.commit().map_err(wrong)
+    }
+
+    /// One entry.
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
+        let mut found = None;
+        let only = std::ops::Bound::Included(key.as_bytes());
+        self.walk((only, only), |_, bytes| {
+            found = Some(bytes.to_vec());
+            Ok::<(), EngineError>(())
+        })?;
+        Ok(found)
+    }
+
+    /// Entries as they were at one moment, in the order of their keys.
+    pub fn walk<E: From<EngineError>>(
+        &self,
+        keys: Keys<'_>,
+        mut see: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let transaction = self.database.begin_read().map_err(wrong)?;
+        let table = match transaction.open_table(ENTRIES) {
+            Ok(table) => table,
+            // Nothing was ever written.
+            Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+            Err(error) => return Err(wrong(error).into()),
+        };
+        for entry in table.range::<&[u8]>(keys).map_err(wrong)? {
+            let (key, bytes) = entry.map_err(wrong)?;
+            see(key.value(), bytes.value())?;
+        }
+        Ok(())
+    }
+}

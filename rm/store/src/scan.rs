@@ -1,0 +1,166 @@
+//! From entries to records: put together, checked, counted. A seal written with every batch counts commits and records, so that
+//! a part that vanished is noticed.
+//!
+//! Reads only.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{ALL_KEYS, Engine, EngineError, Keys};
+use crate::frame;
+use crate::record::DOCUMENTS;
+
+/// Key of the [`Seal`].
+pub const SEAL: &str = "seal";
+/// Latest layout of keys and values.
+pub const FORMAT: u32 = 1;
+
+/// Written with every batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// Layout of keys and values.
+    pub format: u32,
+    /// Number of the commit.
+    pub commit: u64,
+    /// Records in the database.
+    pub records: u64,
+}
+
+/// What a look at every entry found.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// The seal; `None` in a database that was never written.
+    pub seal: Option<Seal>,
+    /// Entries of each record after its head.
+    pub pieces: BTreeMap<String, usize>,
+    /// All records but documents.
+    pub records: Vec<(String, Vec<u8>)>,
+    /// Of all documents together. Bytes.
+    pub document_bytes: u64,
+}
+
+/// What is wrong with the database.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// It could not be read.
+    #[error("{0}")]
+    Database(#[from] EngineError),
+    /// A value.
+    #[error("{0}")]
+    Frame(#[from] frame::FrameError),
+    /// A key.
+    #[error("it holds a key that is not text")]
+    Key,
+    /// A piece without its head.
+    #[error("it holds a part of {0} out of its place")]
+    Stray(String),
+    /// The seal.
+    #[error("its seal cannot be read")]
+    Seal,
+    /// A later layout.
+    #[error("it has format {0}")]
+    Format(u32),
+    /// Records are missing.
+    #[error("it holds {found} records instead of {sealed}")]
+    Count {
+        /// In it.
+        found: u64,
+        /// As sealed.
+        sealed: u64,
+    },
+}
+
+/// Looks at every entry and compares the whole with its seal.
+pub fn scan(engine: &Engine) -> Result<Scan, ScanError> {
+    let mut scan = Scan::default();
+    records(engine, ALL_KEYS, |key, value, pieces| {
+        if key == SEAL {
+            let seal: Seal = serde_json::from_slice(&value).map_err(|_| ScanError::Seal)?;
+            if seal.format != FORMAT {
+                return Err(ScanError::Format(seal.format));
+            }
+            scan.seal = Some(seal);
+            return Ok(());
+        }
+        if key.starts_with(DOCUMENTS) {
+            scan.document_bytes += u64::try_from(value.len()).unwrap_or(u64::MAX);
+        } else {
+            scan.records.push((key.clone(), value));
+        }
+        scan.pieces.insert(key, pieces);
+        Ok(())
+    })?;
+    let found = u64::try_from(scan.pieces.len()).unwrap_or(u64::MAX);
+    let sealed = scan.seal.map_or(0, |s| s.records);
+    if found != sealed { Err(ScanError::Count { found, sealed }) } else { Ok(scan) }
+}
+
+/// Every record but documents and the seal, by key.
+pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, ScanError> {
+    // Documents may be large, and the loop waits for this.
+    let after = after_documents();
+    let before = (Bound::Unbounded, Bound::Excluded(DOCUMENTS.as_bytes()));
+    let mut found = Vec::new();
+    for keys in [before, (Bound::Included(after.as_slice()), Bound::Unbounded)] {
+        records(engine, keys, |key, value, _| {
+            if key != SEAL {
+                found.push((key, value));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+/// Every document, one after another.
+pub fn documents(engine: &Engine, mut see: impl FnMut(String, Vec<u8>) -> Result<(), ScanError>) -> Result<(), ScanError> {
+    let after = after_documents();
+    let keys = (Bound::Included(DOCUMENTS.as_bytes()), Bound::Excluded(after.as_slice()));
+    records(engine, keys, |key, value, _| see(key, value))
+}
+
+fn after_documents() -> Vec<u8> {
+    let mut after = DOCUMENTS.as_bytes().to_vec();
+    if let Some(last) = after.last_mut() {
+        *last += 1;
+    }
+    after
+}
+
+/// A record that is being put together.
+struct Part {
+    key: String,
+    head: Vec<u8>,
+    pieces: Vec<Vec<u8>>,
+}
+
+/// Puts records together from entries in the order of their keys. `see` is told key, value and pieces.
+fn records(
+    engine: &Engine,
+    keys: Keys<'_>,
+    mut see: impl FnMut(String, Vec<u8>, usize) -> Result<(), ScanError>,
+) -> Result<(), ScanError> {
+    let mut close = |part: Part| {
+        let value = frame::value(&part.key, &part.head, part.pieces.iter().map(Vec::as_slice))?;
+        see(part.key, value, part.pieces.len())
+    };
+    let mut open: Option<Part> = None;
+    engine.walk(keys, |key, bytes| {
+        let entry = std::str::from_utf8(key).map_err(|_| ScanError::Key)?;
+        let (owner, head) = frame::owner(entry);
+        if head {
+            let before = open.replace(Part { key: owner.to_owned(), head: bytes.to_vec(), pieces: Vec::new() });
+            return before.map_or(Ok(()), &mut close);
+        }
+        match &mut open {
+            Some(part) if part.key == owner && entry == frame::piece_key(&part.key, part.pieces.len()) => {
+                part.pieces.push(bytes.to_vec());
+                Ok(())
+            }
+            Some(_) | None => Err(ScanError::Stray(entry.to_owned())),
+        }
+    })?;
+    open.map_or(Ok(()), close)
+}

@@ -1,0 +1,15 @@
+//! The same stories for every backend.
+
+/// Makes each function, which takes a backend, a test for each of them: `sled::NAME` and `redb::NAME`.
+macro_rules! on_every_backend {
+    ($($name:ident),+ $(,)?) => {
+        mod sled {
+            $(#[test] fn $name() { super::$name(headroom_types::StoreBackend::Sled) })+
+        }
+        mod redb {
+            $(#[test] fn $name() { super::$name(headroom_types::StoreBackend::Redb) })+
+        }
+    };
+}
+
+pub(crate) use on_every_backend;
