@@ -18,6 +18,7 @@ use crate::ask::{Request, Tally};
 use crate::attempt;
 use crate::event::{Master, NewApp, Outcome, Update, UpdateKind};
 use crate::save::{SavedStage, SavedState};
+use crate::sched::locality::Whereabouts;
 
 /// Where an application is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +188,8 @@ pub struct App {
     pub tallies: BTreeMap<RequestId, Tally>,
     /// Its containers in the cluster's table.
     pub containers: BTreeSet<ContainerId>,
+    /// Where the live containers of its requests are; kept from the first ask on that wants to know.
+    pub spots: Option<Whereabouts>,
     /// Updates its master has not acknowledged.
     pub updates: Updates,
     /// Where this record came from.
@@ -220,6 +223,7 @@ impl App {
             requests: BTreeMap::new(),
             tallies: BTreeMap::new(),
             containers: BTreeSet::new(),
+            spots: None,
             updates: Updates::default(),
             origin: Origin::New,
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use headroom_types::{Name, NodeId, RequestId, Resource, Tick};
 
 use crate::event::Launch;
+use crate::sched::locality::Reach;
 
 /// One container request as a master states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub struct Request {
     pub arrival: u64,
     /// Since when it has waited for its next container.
     pub waiting: Tick,
+    /// How far from its preference its next container may go by now.
+    pub reach: Reach,
 }
 
 /// What one request was given.

@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::cluster::Cluster;
 use crate::container::State;
 use crate::leases::live_by_request;
-use crate::sched::need;
+use crate::sched::fit::Need;
 use crate::size;
 use crate::timer::Key;
 
@@ -60,7 +60,10 @@ impl Cluster {
         for (id, node) in &self.nodes {
             let account = self.ledger.node(id).expect("every node has an account");
             let room = (node.state.takes_work() && !account.overdrawn).then(|| account.free());
-            assert_eq!(self.index.room(id), room.as_ref(), "{id}: the index differs from the ledger");
+            let ix = self.index.ix(id).expect("every node has a number");
+            assert_eq!(self.index.id(ix), Some(id), "{id}: its number leads to another name");
+            assert_eq!(self.index.room(ix), room.as_ref(), "{id}: the index differs from the ledger");
+            assert_eq!(self.index.members().contains(&ix), node.state.is_member(), "{id}: its place among the members");
             let offered = self.offers.contains(&(account.offers.memory, id.clone()));
             assert_eq!(offered, node.state.is_member(), "{id}: its place among the offers");
         }
@@ -113,6 +116,9 @@ impl Cluster {
             assert_eq!((tally.live, tally.unacked), (live, unacked), "{id}/{request}: what was given is counted wrongly");
         }
         assert!(counts.keys().all(|r| app.tallies.contains_key(r)), "{id}: containers of a request that is not counted");
+        if let Some(spots) = &app.spots {
+            assert_eq!(*spots, self.whereabouts(app), "{id}: where its containers are is noted wrongly");
+        }
         let cursors: Vec<u64> = app.updates.after(0).map(|u| u.cursor).collect();
         let expected: Vec<u64> = (app.updates.acked() + 1..=app.updates.last()).collect();
         assert_eq!(cursors, expected, "{id}: updates with gaps");
@@ -139,7 +145,7 @@ impl Cluster {
                 assert!(app.missing(request) > 0, "{}/{request} waits for nothing", waiter.app);
             }
             // nobody waits while there is room
-            let need = need(app, waiter.request.as_ref()).expect("who waits has a size");
+            let need = Need::of(app, waiter.request.as_ref()).expect("who waits has a size");
             assert!(self.held(app).is_some() || !self.could_place(need), "{waiter:?} waits while there is room");
         }
         let missing = self.apps.values().flat_map(|a| a.requests.keys().map(move |r| a.missing(r))).filter(|n| *n > 0);

@@ -59,19 +59,16 @@ impl Cluster {
 
     /// Why one request waits, in one sentence. `None` when it does not.
     pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
-        let asked = app.requests.get(request).filter(|_| app.missing(request) > 0)?;
-        let need =
-            Need { size: &asked.ask.resource, avoid: &asked.ask.place.avoid_nodes, only: &asked.ask.place.nodes, prefer: None };
+        let need = Need::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
         Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need)))
     }
 
     /// Why a managed master waits for its container. `None` when it does not.
     pub fn master_sentence(&self, app: &App, now: Tick) -> Option<String> {
-        let size = &app.master.as_ref()?.resource;
         if !self.queue.contains(&Waiter { app: app.id.clone(), request: None }) {
             return None;
         }
-        let need = Need { size, avoid: &[], only: &[], prefer: None };
+        let need = Need::of(app, None)?;
         Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need)))
     }
 
@@ -129,7 +126,7 @@ impl Cluster {
     }
 
     fn place_sentence(&self, need: Need<'_>) -> String {
-        if !need.only.is_empty() {
+        if !need.place.nodes.is_empty() {
             return self.only_sentence(need);
         }
         let Some((most, room)) = self.index.most_memory() else { return self.nobody_sentence() };
@@ -142,7 +139,7 @@ impl Cluster {
         if room.memory < size.memory {
             return format!("needs {} on one node; best is {most} with {} free", size.memory, room.memory);
         }
-        if self.index.best_fit(size, |_| true).is_some() {
+        if self.index.best_fit(size).is_some() {
             return "there is room; it is about to be placed".into();
         }
         let (node, room) = self.index.most_cpus(size.memory).unwrap_or((most, room));
@@ -150,14 +147,14 @@ impl Cluster {
     }
 
     fn only_sentence(&self, need: Need<'_>) -> String {
-        let rooms = need.only.iter().filter_map(|n| Some((self.index.room(n)?, n)));
+        let rooms = need.place.nodes.iter().filter_map(|n| Some((self.index.room(self.index.ix(n)?)?, n)));
         match rooms.max_by_key(|(room, n)| (room.memory, *n)) {
             Some((room, node)) => format!(
                 "needs {} on one of the {} nodes it names; best of them is {node} with {room} free",
                 need.size,
-                need.only.len()
+                need.place.nodes.len()
             ),
-            None => format!("none of the {} nodes it names takes work now", need.only.len()),
+            None => format!("none of the {} nodes it names takes work now", need.place.nodes.len()),
         }
     }
 
@@ -172,8 +169,7 @@ impl Cluster {
 
     fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<Why> {
         let asked = app.requests.get(request)?;
-        let need =
-            Need { size: &asked.ask.resource, avoid: &asked.ask.place.avoid_nodes, only: &asked.ask.place.nodes, prefer: None };
+        let need = Need::of(app, Some(request))?;
         Some(Why {
             request: request.clone(),
             asks: asked.ask.resource.clone(),
@@ -196,7 +192,7 @@ impl Cluster {
     fn why_node(&self, node: &node::Node, need: Need<'_>) -> Option<WhyNode> {
         let account = self.ledger.node(&node.id)?;
         let (free, offers) = (account.free(), account.offers.clone());
-        let verdict = if !need.only.is_empty() && !need.only.contains(&node.id) {
+        let verdict = if !need.place.nodes.is_empty() && !need.place.nodes.contains(&node.id) {
             "not among the nodes it names".into()
         } else if !node.state.takes_work() {
             let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();

@@ -14,6 +14,7 @@ use crate::container::{self, Act, Container, Event, State};
 use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Seen, UpdateKind, Want};
 use crate::history::Finished;
 use crate::save::Save;
+use crate::sched::locality::Reach;
 use crate::size;
 use crate::timer::Key;
 
@@ -24,6 +25,7 @@ impl Cluster {
         let Some(app) = self.apps.get_mut(app_id) else { return };
         let Some(asked) = app.requests.get_mut(request) else { return };
         asked.waiting = ctx.now;
+        asked.reach = Reach::first(&asked.ask.place);
         let (resource, launch) = (asked.ask.resource.clone(), asked.ask.launch.clone());
         let c = new_container(id, node, (Some(request.clone()), app.attempt), resource, launch, ctx);
         app.tallies.entry(request.clone()).or_default().took();
@@ -62,6 +64,9 @@ impl Cluster {
         }
         if let Some(app) = self.apps.get_mut(&c.id.app) {
             app.containers.insert(c.id.clone());
+            if let (Some(spots), Some(request), Some(ix)) = (&mut app.spots, &c.request, self.index.ix(&c.node)) {
+                spots.came(request, ix);
+            }
         }
         self.containers.insert(c.id.clone(), c);
     }
@@ -161,6 +166,9 @@ impl Cluster {
         let ending = app.state.is_ending();
         match request {
             Some(request) => {
+                if let (Some(spots), Some(ix)) = (&mut app.spots, self.index.ix(&node)) {
+                    spots.went(&request, ix);
+                }
                 let tally = app.tallies.entry(request.clone()).or_default();
                 tally.ended();
                 if ending {
@@ -256,10 +264,11 @@ impl Cluster {
     /// The scheduler's index follows the ledger and the node's state.
     pub(crate) fn reindex(&mut self, id: &NodeId) {
         let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
+        let Some(ix) = self.index.ix(id) else { return };
         if node.state.takes_work() && !account.overdrawn {
-            self.index.put(id, account.free());
+            self.index.put(ix, account.free());
         } else {
-            self.index.remove(id);
+            self.index.remove(ix);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
 use crate::container;
 use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
 use crate::queue::Waiter;
+use crate::sched::locality::Reach;
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -135,6 +136,9 @@ impl Cluster {
         let idle = app.missing(&request) == 0;
         match app.requests.get_mut(&request) {
             Some(known) => {
+                if idle || known.ask.place != ask.place {
+                    known.reach = Reach::first(&ask.place);
+                }
                 known.ask = ask;
                 if idle {
                     known.waiting = ctx.now;
@@ -142,9 +146,11 @@ impl Cluster {
             }
             None => {
                 self.arrivals += 1;
-                app.requests.insert(request.clone(), Request { ask, arrival, waiting: ctx.now });
+                let reach = Reach::first(&ask.place);
+                app.requests.insert(request.clone(), Request { ask, arrival, waiting: ctx.now, reach });
             }
         }
+        self.place_changed(id, &request);
         self.queue.remove(&Waiter { app: id.clone(), request: Some(request.clone()) });
         self.requeue(id, &request);
         Ok(None)
@@ -154,6 +160,7 @@ impl Cluster {
         if let Some(app) = self.apps.get_mut(id) {
             app.requests.remove(request);
         }
+        self.place_changed(id, request);
         self.requeue(id, request);
     }
 

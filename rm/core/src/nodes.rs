@@ -57,6 +57,7 @@ impl Cluster {
         }
         self.offers.insert((facts.offers.memory, id.clone()));
         self.ledger.offer(id, facts.offers.clone());
+        self.index.enter(id, &facts.traits, &facts.offers);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         let state = self.nodes.get(id).map_or(node::State::Lost, |n| n.state.clone());
         let node = Node {
@@ -129,6 +130,9 @@ impl Cluster {
             self.offers.remove(&(account.offers.memory, id.clone()));
         }
         self.ledger.close(id);
+        if let Some(ix) = self.index.ix(id) {
+            self.index.leave(ix);
+        }
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         for container in containers {
             self.invent_exit(&container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);

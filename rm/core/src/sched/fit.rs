@@ -1,80 +1,303 @@
 //! Where one container goes. Pure: a need and the index in, a node out.
+//!
+//! The order of wishes, first to last: what the node must be; not on an avoided one; as near as the preference reaches; where fewest
+//! of its kind are, if it is to be spread; the least memory left over; the node that came first.
 
-use headroom_types::{NodeId, Resource};
+use headroom_types::{NodeId, RequestId, Resource};
 
-use super::index::FreeIndex;
+use super::constraint::{ANYWHERE, misfit};
+use super::index::{FreeIndex, NodeIx, Slot, fits};
+use super::locality::{Barred, Reach, Spots, crowds, looks_around, preferred_racks};
+use super::shelf::Shelf;
+use crate::app::App;
+use crate::ask::{Match, Placement};
 
 /// What one container needs of its node.
 #[derive(Clone, Copy, Debug)]
 pub struct Need<'a> {
     /// Its size.
     pub size: &'a Resource,
+    /// Where it may go.
+    pub place: &'a Placement,
     /// Not on these while another fits.
     pub avoid: &'a [NodeId],
-    /// Only on these; empty for any.
-    pub only: &'a [NodeId],
     /// There if it fits.
-    pub prefer: Option<&'a NodeId>,
+    pub prefer: &'a [NodeId],
+    /// How far from its preference it may go by now.
+    pub reach: Reach,
+    /// Whose it is; `None` for a master, which keeps away from nobody.
+    pub of: Option<(&'a App, &'a RequestId)>,
+}
+
+impl<'a> Need<'a> {
+    /// What the next container of a request needs, or that of the master when no request is named. `None` when there is no such
+    /// request, or the master is not managed.
+    pub fn of(app: &'a App, request: Option<&RequestId>) -> Option<Self> {
+        let Some(request) = request else {
+            let size = &app.master.as_ref()?.resource;
+            let (avoid, prefer) = (app.master_avoid.as_slice(), app.master_node.as_slice());
+            return Some(Need { size, place: &ANYWHERE, avoid, prefer, reach: Reach::Anywhere, of: None });
+        };
+        let (request, asked) = app.requests.get_key_value(request)?;
+        let place = &asked.ask.place;
+        let (avoid, prefer, reach) = (place.avoid_nodes.as_slice(), place.prefer_nodes.as_slice(), asked.reach);
+        Some(Need { size: &asked.ask.resource, place, avoid, prefer, reach, of: Some((app, request)) })
+    }
+    /// True when every open node with the room will do: if it finds no place, nothing at least as large finds one either.
+    pub fn is_anywhere(&self) -> bool {
+        let p = self.place;
+        let rules = p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len();
+        rules == 0 && self.reach == Reach::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
+    }
+    /// True when nothing but its size decides.
+    fn is_plain(&self) -> bool {
+        let p = self.place;
+        let wishes = self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
+        wishes == 0 && self.is_anywhere() && p.spread.is_none()
+    }
+    fn has_shy_neighbours(&self) -> bool {
+        self.of.and_then(|(app, _)| app.spots.as_ref()).is_some_and(|spots| spots.has_shy())
+    }
+    fn spots(&self) -> Option<&'a Spots> {
+        let (app, request) = self.of?;
+        app.spots.as_ref()?.of(request)
+    }
 }
 
 /// The node for it, if any has the room now.
-pub fn choose<'a>(index: &'a FreeIndex, need: Need<'a>) -> Option<&'a NodeId> {
-    let fits = |node: &NodeId| index.room(node).is_some_and(|room| need.size.fits(room));
-    if let Some(node) = need.prefer
-        && fits(node)
-        && !need.avoid.contains(node)
-    {
-        return Some(node);
+pub fn choose(index: &FreeIndex, need: Need<'_>) -> Option<NodeIx> {
+    if need.is_plain() {
+        return index.best_fit(need.size);
     }
-    let wanted = |node: &NodeId| !need.avoid.contains(node);
-    if need.only.is_empty() {
-        return index.best_fit(need.size, wanted).or_else(|| index.best_fit(need.size, |_| true));
+    let apart = need.of.filter(|_| looks_around(need.place) || need.has_shy_neighbours());
+    let barred = apart.map(|(app, request)| Barred::apart(index, app, request, need.place)).unwrap_or_default();
+    let stages = stages(index, &need);
+    let place = |barred: &Barred<'_>| stages.iter().find_map(|stage| Search { index, need, stage }.spread(barred));
+    if need.avoid.is_empty() && need.place.avoid_racks.is_empty() {
+        return place(&barred);
     }
-    let tightest = |keep: &dyn Fn(&NodeId) -> bool| {
-        let candidates = need.only.iter().filter(|n| fits(n) && keep(n));
-        candidates.min_by_key(|n| (index.room(n).map(|room| room.memory), *n))
-    };
-    tightest(&wanted).or_else(|| tightest(&|_| true))
+    let mut shy = barred.clone();
+    shy.avoid(index, need.avoid, &need.place.avoid_racks);
+    place(&shy).or_else(|| place(&barred))
+}
+
+/// One step of a preference.
+enum Stage<'a> {
+    Nodes(&'a [NodeId]),
+    Racks(Vec<&'a headroom_types::Name>),
+    Anywhere,
+}
+
+fn stages<'a>(index: &'a FreeIndex, need: &Need<'a>) -> Vec<Stage<'a>> {
+    let mut stages = Vec::with_capacity(3);
+    if !need.prefer.is_empty() {
+        stages.push(Stage::Nodes(need.prefer));
+    }
+    if need.reach >= Reach::Racks {
+        let racks: Vec<_> = preferred_racks(index, need.place).into_iter().collect();
+        if !racks.is_empty() {
+            stages.push(Stage::Racks(racks));
+        }
+    }
+    if need.reach == Reach::Anywhere {
+        stages.push(Stage::Anywhere);
+    }
+    stages
+}
+
+/// Where to look: some nodes one by one, others in their order.
+#[derive(Default)]
+struct Source<'a> {
+    nodes: Vec<NodeIx>,
+    shelves: Vec<&'a Shelf>,
+}
+
+/// A search for the best place within one stage.
+struct Search<'a, 'b> {
+    index: &'a FreeIndex,
+    need: Need<'a>,
+    stage: &'b Stage<'a>,
+}
+
+impl<'a> Search<'a, '_> {
+    /// Where fewest of its kind are, if that is wanted; else the tightest.
+    fn spread(&self, barred: &Barred<'a>) -> Option<NodeIx> {
+        let none = Spots::new();
+        let Some(level) = self.need.place.spread else { return self.tightest(barred, None) };
+        let crowds = crowds(self.index, self.need.spots().unwrap_or(&none), level);
+        let mut empty = barred.clone();
+        for crowd in crowds.values() {
+            empty.nodes.extend(&crowd.nodes);
+            empty.racks.extend(&crowd.racks);
+        }
+        let crowded = || crowds.values().find_map(|crowd| self.tightest(barred, Some(crowd)));
+        self.tightest(&empty, None).or_else(crowded)
+    }
+
+    fn tightest(&self, barred: &Barred<'a>, only: Option<&Barred<'a>>) -> Option<NodeIx> {
+        let (index, size) = (self.index, self.need.size);
+        let good = |ix: NodeIx| {
+            index.slot(ix).is_some_and(|slot| {
+                let rack = slot.traits.rack.as_ref();
+                fits(slot, size)
+                    && !barred.bars(ix, rack)
+                    && only.is_none_or(|only| only.bars(ix, rack))
+                    && self.in_stage(slot)
+                    && misfit(self.need.place, slot).is_none()
+            })
+        };
+        let source = match only {
+            Some(crowd) => {
+                Source { nodes: crowd.nodes.iter().copied().collect(), shelves: racks(index, crowd.racks.iter().copied()) }
+            }
+            None => self.source(barred),
+        };
+        let named = source.nodes.into_iter().filter(|ix| good(*ix));
+        let named = named.filter_map(|ix| Some((index.room(ix)?.memory, ix))).min();
+        let shelved = source.shelves.iter().filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, good));
+        let shelved = shelved.map(|entry| (entry.memory, entry.node)).min();
+        named.into_iter().chain(shelved).min().map(|(_, ix)| ix)
+    }
+
+    fn in_stage(&self, slot: &Slot) -> bool {
+        match self.stage {
+            Stage::Nodes(nodes) => nodes.contains(&slot.node),
+            Stage::Racks(racks) => slot.traits.rack.as_ref().is_some_and(|rack| racks.contains(&rack)),
+            Stage::Anywhere => true,
+        }
+    }
+
+    /// The smallest group that holds every node in question.
+    fn source(&self, barred: &Barred<'a>) -> Source<'a> {
+        let (index, place) = (self.index, self.need.place);
+        let named = match self.stage {
+            Stage::Nodes(nodes) => Some(*nodes),
+            Stage::Racks(_) | Stage::Anywhere => (!place.nodes.is_empty()).then_some(place.nodes.as_slice()),
+        };
+        if let Some(nodes) = named {
+            return Source { nodes: nodes.iter().filter_map(|node| index.ix(node)).collect(), shelves: vec![] };
+        }
+        let mut smallest = self.by_label();
+        let mut offer = |shelves: Vec<&'a Shelf>, searches: usize| {
+            let nodes: usize = shelves.iter().map(|shelf| shelf.len()).sum();
+            if smallest.as_ref().is_none_or(|(best, _)| nodes.min(searches) < *best) {
+                smallest = Some((nodes.min(searches), shelves));
+            }
+        };
+        let open_racks = |rack: &&headroom_types::Name| !barred.racks.contains(*rack);
+        match self.stage {
+            Stage::Racks(near) => offer(racks(index, near.iter().copied().filter(open_racks)), usize::MAX),
+            Stage::Nodes(_) | Stage::Anywhere => {}
+        }
+        if !place.racks.is_empty() {
+            offer(racks(index, place.racks.iter().filter(open_racks)), usize::MAX);
+        }
+        if let Some((_, shelves)) = index.rarest_extra(self.need.size) {
+            offer(shelves.collect(), usize::MAX);
+        }
+        if place.labels.is_empty() {
+            offer(vec![&index.open], usize::MAX);
+        }
+        if !barred.racks.is_empty() {
+            let others = racks(index, index.racks.keys().filter(open_racks));
+            let searches = SEARCH * others.len();
+            offer(others.into_iter().chain([&index.rackless]).collect(), searches);
+        }
+        let (size, shelves) = smallest.unwrap_or_default();
+        match self.by_value() {
+            Some((nodes, values)) if nodes.saturating_mul(nodes.min(SEARCH)) < size => {
+                Source { nodes: values.flatten().copied().collect(), shelves: vec![] }
+            }
+            Some(_) | None => Source { nodes: vec![], shelves },
+        }
+    }
+
+    fn by_label(&self) -> Option<(usize, Vec<&'a Shelf>)> {
+        let shelves = self.need.place.labels.iter().map(|label| self.index.labels.get(label).map(|group| &group.free));
+        let smallest = shelves.min_by_key(|shelf| shelf.map_or(0, Shelf::len))?;
+        Some((smallest.map_or(0, Shelf::len), smallest.into_iter().collect()))
+    }
+
+    /// The attribute with the fewest nodes that have one of the wanted values.
+    fn by_value(&self) -> Option<(usize, impl Iterator<Item = &'a std::collections::BTreeSet<NodeIx>>)> {
+        let listed = self.need.place.attributes.iter().filter_map(|(name, wanted)| match wanted {
+            Match::OneOf(values) => {
+                let known = self.index.attributes.get(name);
+                let nodes = values.iter().filter_map(move |value| known?.get(value));
+                Some((nodes.clone().map(std::collections::BTreeSet::len).sum::<usize>(), nodes))
+            }
+            Match::Exists | Match::Absent | Match::NoneOf(_) => None,
+        });
+        listed.min_by_key(|(nodes, _)| *nodes)
+    }
+}
+
+/// A search of a shelf costs about as much as so many looks at single nodes.
+const SEARCH: usize = 8;
+
+fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_types::Name>) -> Vec<&'a Shelf> {
+    names.filter_map(|rack| index.racks.get(rack)).map(|group| &group.free).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::{Bytes, Cpus};
+    use crate::ask::Relax;
+    use crate::event::Traits;
+    use crate::testkit::{id, size};
 
-    fn node(text: &str) -> NodeId {
-        text.parse().expect("id")
-    }
     fn index() -> FreeIndex {
         let mut index = FreeIndex::default();
-        for (name, gib) in [("big", 16), ("mid", 8), ("small", 4)] {
-            index.put(&node(name), Resource::new(Bytes::from_gib(gib), Cpus::from_cores(4)));
+        for (name, gib, rack) in [("big", 16, "r1"), ("mid", 8, "r2"), ("small", 4, "r1")] {
+            let traits = Traits { rack: Some(id(rack)), ..Traits::default() };
+            let ix = index.enter(&id(name), &traits, &size(gib, 4));
+            index.put(ix, size(gib, 4));
         }
         index
     }
-    fn pick(gib: u64, avoid: &[NodeId], only: &[NodeId], prefer: Option<&NodeId>) -> Option<String> {
-        let size = Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1));
-        choose(&index(), Need { size: &size, avoid, only, prefer }).map(ToString::to_string)
+    fn pick(gib: u64, reach: Reach, change: impl FnOnce(&mut Placement)) -> Option<String> {
+        let mut place = Placement::default();
+        change(&mut place);
+        let need =
+            Need { size: &size(gib, 1), place: &place, avoid: &place.avoid_nodes, prefer: &place.prefer_nodes, reach, of: None };
+        let index = index();
+        choose(&index, need).and_then(|ix| index.id(ix)).map(ToString::to_string)
+    }
+    fn any(gib: u64, change: impl FnOnce(&mut Placement)) -> Option<String> {
+        pick(gib, Reach::Anywhere, change)
     }
 
     #[test]
     fn the_tightest_node_wins() {
-        assert_eq!(pick(3, &[], &[], None).as_deref(), Some("small"));
-        assert_eq!(pick(5, &[], &[], None).as_deref(), Some("mid"));
-        assert_eq!(pick(17, &[], &[], None), None);
+        assert_eq!(any(3, |_| ()).as_deref(), Some("small"));
+        assert_eq!(any(5, |_| ()).as_deref(), Some("mid"));
+        assert_eq!(any(17, |_| ()), None);
     }
 
     #[test]
-    fn an_avoided_node_is_taken_only_when_no_other_fits() {
-        assert_eq!(pick(3, &[node("small")], &[], None).as_deref(), Some("mid"));
-        assert_eq!(pick(9, &[node("big")], &[], None).as_deref(), Some("big"));
+    fn an_avoided_place_is_taken_only_when_no_other_fits() {
+        assert_eq!(any(3, |p| p.avoid_nodes = vec![id("small")]).as_deref(), Some("mid"));
+        assert_eq!(any(9, |p| p.avoid_nodes = vec![id("big")]).as_deref(), Some("big"));
+        assert_eq!(any(3, |p| p.avoid_racks = vec![id("r1")]).as_deref(), Some("mid"));
+        assert_eq!(any(9, |p| p.avoid_racks = vec![id("r1")]).as_deref(), Some("big"));
     }
 
     #[test]
-    fn placement_and_preference() {
-        assert_eq!(pick(3, &[], &[node("big"), node("mid")], None).as_deref(), Some("mid"));
-        assert_eq!(pick(9, &[], &[node("mid")], None), None);
-        assert_eq!(pick(3, &[], &[], Some(&node("big"))).as_deref(), Some("big"));
-        assert_eq!(pick(3, &[node("mid")], &[node("big"), node("mid")], None).as_deref(), Some("big"));
+    fn named_places_are_a_must() {
+        assert_eq!(any(3, |p| p.nodes = vec![id("big"), id("mid")]).as_deref(), Some("mid"));
+        assert_eq!(any(9, |p| p.nodes = vec![id("mid")]), None);
+        assert_eq!(any(5, |p| p.racks = vec![id("r1")]).as_deref(), Some("big"));
+        let both = |p: &mut Placement| (p.nodes, p.avoid_nodes) = (vec![id("big"), id("mid")], vec![id("mid")]);
+        assert_eq!(any(3, both).as_deref(), Some("big"));
+    }
+
+    #[test]
+    fn a_preference_reaches_as_far_as_it_may() {
+        let near = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("small")], Relax::AtOnce);
+        assert_eq!(any(3, near).as_deref(), Some("small"));
+        assert_eq!(any(5, near).as_deref(), Some("big"), "the rack of the preferred node comes before a tighter node elsewhere");
+        assert_eq!(pick(5, Reach::Nodes, near), None);
+        assert_eq!(pick(5, Reach::Racks, near).as_deref(), Some("big"));
+        assert_eq!(any(3, |p| p.prefer_racks = vec![id("r2")]).as_deref(), Some("mid"));
     }
 }

@@ -1,132 +1,276 @@
-//! Nodes that take work, ordered by what is free on them, so that a best fit is found without looking at every node.
+//! Nodes that take work, by what is free on them and by what they are, so that a place is found without looking at every node.
 //!
-//! Owned by the cluster; follows the ledger after every change of a node. Three levels: classes of free processors (four to an
-//! octave), free memory, name.
+//! Owned by the cluster; follows the ledger after every change of a node. Each node has a small number of its own, [`NodeIx`], that
+//! stays with its name for the whole life of the cluster; everything in here is kept by that number.
+//!
+//! With n nodes, what a question costs (one "search" is a search of a [`Shelf`]):
+//!
+//! | question | cost |
+//! | --- | --- |
+//! | a size, anywhere | one search among the nodes that are open to all |
+//! | a size with countable resources | one search for each class of free pieces among the nodes that have a piece free |
+//! | named nodes, preferred nodes | one look at each of them |
+//! | racks | one search in each of them |
+//! | labels | one search in the smallest label; nodes that have the room and lack another label are passed over |
+//! | attributes | looks at the nodes with the value when they are the smallest group; else as a filter on the others |
+//! | apart, spread, avoided | the nodes passed over are at most those barred; where racks are barred, one search in each other rack |
+//!
+//! Where several apply, the smallest group is searched and the others filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{Bytes, Cpus, NodeId, Resource};
+use headroom_types::{Bytes, Name, NodeId, Resource};
 
-type Members = BTreeMap<Bytes, BTreeSet<NodeId>>;
+use super::shelf::{Entry, Shelf};
+use crate::event::{Exclusive, Traits};
 
-/// The free room of all nodes that take work.
-#[derive(Clone, Debug, Default)]
-pub struct FreeIndex {
-    rooms: BTreeMap<NodeId, Resource>,
-    classes: BTreeMap<u32, Members>,
+/// A node's number. Dense, from 0; never given to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeIx(u32);
+
+impl NodeIx {
+    /// The number of the first node.
+    pub(crate) const FIRST: NodeIx = NodeIx(0);
+
+    /// For tables by node.
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+    #[cfg(test)]
+    pub(crate) fn of(n: u32) -> Self {
+        NodeIx(n)
+    }
 }
 
-/// Four classes to an octave: every member of a higher class has more free processors than any of a lower one.
-fn class(cpus: Cpus) -> u32 {
-    let milli = cpus.milli();
-    if milli < 4 {
-        return milli;
+/// One node as the scheduler sees it.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Its name.
+    pub node: NodeId,
+    /// Where it stands and what it is.
+    pub traits: Traits,
+    /// What it offers in all, while it is a member.
+    pub offers: Option<Resource>,
+    /// What is free on it for anybody, while it takes work.
+    pub room: Option<Resource>,
+}
+
+/// Nodes that have something in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    /// All members of the cluster among them.
+    pub(crate) members: BTreeSet<NodeIx>,
+    /// Those that take work.
+    pub(crate) free: Shelf,
+}
+
+/// Nodes that offer one countable resource.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extra {
+    /// All members of the cluster among them.
+    pub(crate) members: BTreeSet<NodeIx>,
+    /// Those that have some of it free, by class.
+    pub(crate) free: BTreeMap<u32, Shelf>,
+}
+
+/// All nodes.
+#[derive(Clone, Debug, Default)]
+pub struct FreeIndex {
+    handles: BTreeMap<NodeId, NodeIx>,
+    slots: Vec<Slot>,
+    all: BTreeSet<NodeIx>,
+    pub(crate) open: Shelf,
+    pub(crate) labels: BTreeMap<Name, Group>,
+    pub(crate) racks: BTreeMap<Name, Group>,
+    pub(crate) rackless: Shelf,
+    pub(crate) extras: BTreeMap<Name, Extra>,
+    pub(crate) attributes: BTreeMap<Name, BTreeMap<String, BTreeSet<NodeIx>>>,
+}
+
+/// Up to 15 pieces each number is a class; above, four classes to an octave.
+pub(crate) fn class(pieces: u64) -> u32 {
+    if pieces < 16 {
+        return u32::try_from(pieces).unwrap_or(0);
     }
-    let octave = milli.ilog2();
-    octave * 4 + ((milli >> (octave - 2)) & 3)
+    let octave = pieces.ilog2();
+    octave * 4 + u32::try_from((pieces >> (octave - 2)) & 3).unwrap_or(0)
 }
 
 impl FreeIndex {
-    /// Puts a node, or moves it to its new place.
-    pub fn put(&mut self, node: &NodeId, free: Resource) {
-        if self.rooms.get(node) == Some(&free) {
-            return;
+    /// A node is a member: where it stands, what it is and offers. It takes no work until it is [`put`](Self::put).
+    pub fn enter(&mut self, node: &NodeId, traits: &Traits, offers: &Resource) -> NodeIx {
+        let ix = self.handle(node);
+        let known = self.slots.get(ix.index()).is_some_and(|s| s.traits == *traits && s.offers.as_ref() == Some(offers));
+        if known {
+            return ix;
         }
-        self.remove(node);
-        let members = self.classes.entry(class(free.cpus)).or_default();
-        members.entry(free.memory).or_default().insert(node.clone());
-        self.rooms.insert(node.clone(), free);
+        self.leave(ix);
+        if let Some(slot) = self.slots.get_mut(ix.index()) {
+            (slot.traits, slot.offers) = (traits.clone(), Some(offers.clone()));
+        }
+        self.all.insert(ix);
+        for label in &traits.labels {
+            self.labels.entry(label.clone()).or_default().members.insert(ix);
+        }
+        if let Some(rack) = &traits.rack {
+            self.racks.entry(rack.clone()).or_default().members.insert(ix);
+        }
+        for (name, value) in &traits.attributes {
+            self.attributes.entry(name.clone()).or_default().entry(value.clone()).or_default().insert(ix);
+        }
+        for name in offers.extra.keys() {
+            self.extras.entry(name.clone()).or_default().members.insert(ix);
+        }
+        ix
     }
-    /// Takes a node out.
-    pub fn remove(&mut self, node: &NodeId) {
-        let Some(free) = self.rooms.remove(node) else { return };
-        let class = class(free.cpus);
-        let Some(members) = self.classes.get_mut(&class) else { return };
-        if let Some(names) = members.get_mut(&free.memory) {
-            names.remove(node);
-            if names.is_empty() {
-                members.remove(&free.memory);
+    /// A node is no member any more. Its number stays its own.
+    pub fn leave(&mut self, ix: NodeIx) {
+        self.remove(ix);
+        let Some(slot) = self.slots.get_mut(ix.index()) else { return };
+        let Some(offers) = slot.offers.take() else { return };
+        let traits = std::mem::take(&mut slot.traits);
+        self.all.remove(&ix);
+        for label in &traits.labels {
+            leave_group(&mut self.labels, label, ix);
+        }
+        if let Some(rack) = &traits.rack {
+            leave_group(&mut self.racks, rack, ix);
+        }
+        for (name, value) in &traits.attributes {
+            let Some(values) = self.attributes.get_mut(name) else { continue };
+            if let Some(nodes) = values.get_mut(value) {
+                nodes.remove(&ix);
+            }
+            values.retain(|_, nodes| !nodes.is_empty());
+            if values.is_empty() {
+                self.attributes.remove(name);
             }
         }
-        if members.is_empty() {
-            self.classes.remove(&class);
+        for name in offers.extra.keys() {
+            let Some(extra) = self.extras.get_mut(name) else { continue };
+            extra.members.remove(&ix);
+            if extra.members.is_empty() {
+                self.extras.remove(name);
+            }
         }
+    }
+    /// A member takes work and has so much free: puts it to its place, or moves it there.
+    pub fn put(&mut self, ix: NodeIx, free: Resource) {
+        if self.slots.get(ix.index()).is_none_or(|s| s.offers.is_none() || s.room.as_ref() == Some(&free)) {
+            return;
+        }
+        self.remove(ix);
+        let entry = Entry { memory: free.memory, node: ix, cpus: free.cpus };
+        self.shelves(ix, &free, |shelf| shelf.insert(entry));
+        if let Some(slot) = self.slots.get_mut(ix.index()) {
+            slot.room = Some(free);
+        }
+    }
+    /// A node takes no work.
+    pub fn remove(&mut self, ix: NodeIx) {
+        let Some(free) = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.take()) else { return };
+        self.shelves(ix, &free, |shelf| shelf.remove(free.memory, ix));
+    }
+    /// Every shelf that a member with so much free belongs on.
+    fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut Shelf)) {
+        let Some(slot) = self.slots.get(ix.index()) else { return };
+        match slot.traits.exclusive {
+            Exclusive::No => each(&mut self.open),
+            Exclusive::Yes => {}
+        }
+        for label in &slot.traits.labels {
+            each(&mut self.labels.entry(label.clone()).or_default().free);
+        }
+        match &slot.traits.rack {
+            Some(rack) => each(&mut self.racks.entry(rack.clone()).or_default().free),
+            None => each(&mut self.rackless),
+        }
+        for (name, pieces) in free.extra.iter().filter(|(_, pieces)| **pieces > 0) {
+            let classes = &mut self.extras.entry(name.clone()).or_default().free;
+            let shelf = classes.entry(class(*pieces)).or_default();
+            each(shelf);
+            if shelf.is_empty() {
+                classes.remove(&class(*pieces));
+            }
+        }
+    }
+    fn handle(&mut self, node: &NodeId) -> NodeIx {
+        if let Some(ix) = self.handles.get(node) {
+            return *ix;
+        }
+        let ix = NodeIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        self.slots.push(Slot { node: node.clone(), traits: Traits::default(), offers: None, room: None });
+        self.handles.insert(node.clone(), ix);
+        ix
+    }
+
+    /// The number of a node that was ever a member.
+    pub fn ix(&self, node: &NodeId) -> Option<NodeIx> {
+        self.handles.get(node).copied()
+    }
+    /// A node by its number.
+    pub fn slot(&self, ix: NodeIx) -> Option<&Slot> {
+        self.slots.get(ix.index())
+    }
+    /// A node's name by its number.
+    pub fn id(&self, ix: NodeIx) -> Option<&NodeId> {
+        self.slot(ix).map(|slot| &slot.node)
     }
     /// What is free on a node that takes work.
-    pub fn room(&self, node: &NodeId) -> Option<&Resource> {
-        self.rooms.get(node)
+    pub fn room(&self, ix: NodeIx) -> Option<&Resource> {
+        self.slot(ix)?.room.as_ref()
     }
-    /// All nodes that take work.
+    /// All members, in the order of their first coming.
+    pub fn members(&self) -> &BTreeSet<NodeIx> {
+        &self.all
+    }
+    /// All nodes that take work, with what is free on them.
     pub fn rooms(&self) -> impl Iterator<Item = (&NodeId, &Resource)> {
-        self.rooms.iter()
+        self.slots.iter().filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)))
     }
-    /// The node that fits `need` and has the least memory left over, among those `allowed`.
-    pub fn best_fit(&self, need: &Resource, allowed: impl Fn(&NodeId) -> bool) -> Option<&NodeId> {
-        let mut best: Option<(Bytes, &NodeId)> = None;
-        for members in self.classes.range(class(need.cpus)..).map(|(_, members)| members) {
-            let enough = members.range(need.memory..).flat_map(|(free, names)| names.iter().map(move |name| (*free, name)));
-            let fits = |name: &NodeId| self.rooms.get(name).is_some_and(|room| need.fits(room)) && allowed(name);
-            let found = enough.take_while(|found| best.is_none_or(|b| *found < b)).find(|(_, name)| fits(name));
-            best = found.or(best);
+    /// The open node that fits `size` and has the least memory left over.
+    pub fn best_fit(&self, size: &Resource) -> Option<NodeIx> {
+        if size.extra.is_empty() {
+            return self.open.first_fit(size.memory, size.cpus, |_| true).map(|e| e.node);
         }
-        best.map(|(_, node)| node)
+        let open = |ix: NodeIx| self.slot(ix).is_some_and(|s| s.traits.exclusive == Exclusive::No && fits(s, size));
+        let shelves = self.rarest_extra(size)?.1;
+        shelves.filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, open)).min().map(|e| e.node)
     }
-    /// The node with the most free memory.
+    /// Of the countable resources in `size`, the one that the fewest nodes have free: how many, and the shelves with enough of
+    /// it. `None` when there are none in it.
+    pub(crate) fn rarest_extra(&self, size: &Resource) -> Option<(usize, impl Iterator<Item = &Shelf>)> {
+        let wanted = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
+        let with = wanted.map(|(name, pieces)| {
+            let classes = self.extras.get(name).map(|extra| extra.free.range(class(*pieces)..));
+            let shelves = classes.into_iter().flatten().map(|(_, shelf)| shelf);
+            (shelves.clone().map(Shelf::len).sum::<usize>(), shelves)
+        });
+        with.min_by_key(|(nodes, _)| *nodes)
+    }
+    /// The open node with the most free memory.
     pub fn most_memory(&self) -> Option<(&NodeId, &Resource)> {
-        let (_, names) = self.classes.values().filter_map(|members| members.last_key_value()).max()?;
-        self.rooms.get_key_value(names.first()?)
+        self.named(self.open.most_memory())
     }
-    /// Among nodes with at least this much free memory, one of those with the most free processors.
+    /// Among open nodes with at least this much free memory, the one with the most free processors.
     pub fn most_cpus(&self, memory: Bytes) -> Option<(&NodeId, &Resource)> {
-        let enough = |members: &&Members| members.last_key_value().is_some_and(|(top, _)| *top >= memory);
-        let members = self.classes.values().rev().find(enough)?;
-        self.rooms.get_key_value(members.last_key_value()?.1.first()?)
+        self.named(self.open.most_cpus(memory))
+    }
+    fn named(&self, entry: Option<&Entry>) -> Option<(&NodeId, &Resource)> {
+        let slot = self.slot(entry?.node)?;
+        Some((&slot.node, slot.room.as_ref()?))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+/// True when a size has its place on a node now.
+pub(crate) fn fits(slot: &Slot, size: &Resource) -> bool {
+    slot.room.as_ref().is_some_and(|room| size.fits(room))
+}
 
-    fn any_room() -> impl Strategy<Value = Resource> {
-        (0u64..64, 0u32..20_000, 0u64..3).prop_map(|(gib, milli, gpu)| {
-            let mut room = Resource::new(Bytes::from_gib(gib), Cpus::from_milli(milli));
-            if gpu > 0 {
-                room.extra.insert("gpu".parse().expect("name"), gpu);
-            }
-            room
-        })
-    }
-
-    proptest! {
-        /// The index finds exactly what a scan of all nodes would find.
-        #[test]
-        fn agrees_with_a_scan(rooms in proptest::collection::vec(any_room(), 0..30), moved in proptest::collection::vec(any_room(), 0..10),
-                              need in any_room(), barred in 0usize..30) {
-            let name = |i: usize| format!("n{i:02}").parse::<NodeId>().expect("name");
-            let mut index = FreeIndex::default();
-            let mut plain = BTreeMap::new();
-            for (i, room) in rooms.iter().chain(&moved).enumerate() {
-                let node = name(i % rooms.len().max(1));
-                index.put(&node, room.clone());
-                plain.insert(node, room.clone());
-            }
-            let allowed = |n: &NodeId| *n != name(barred);
-            let scan = plain.iter().filter(|(n, r)| need.fits(r) && allowed(n)).map(|(n, r)| (r.memory, n)).min().map(|(_, n)| n);
-            prop_assert_eq!(index.best_fit(&need, allowed), scan);
-            let most = plain.values().map(|r| r.memory).max();
-            prop_assert_eq!(index.most_memory().map(|(_, r)| r.memory), most);
-            for node in plain.keys() {
-                index.remove(node);
-            }
-            prop_assert!(index.most_memory().is_none() && index.classes.is_empty());
-        }
-    }
-
-    #[test]
-    fn classes_follow_the_order_of_processors() {
-        let classes: Vec<u32> = (0..70_000).map(|milli| class(Cpus::from_milli(milli))).collect();
-        assert!(classes.is_sorted());
+fn leave_group(groups: &mut BTreeMap<Name, Group>, name: &Name, ix: NodeIx) {
+    let Some(group) = groups.get_mut(name) else { return };
+    group.members.remove(&ix);
+    if group.members.is_empty() {
+        groups.remove(name);
     }
 }

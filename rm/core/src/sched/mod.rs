@@ -2,9 +2,14 @@
 //!
 //! Event-driven: a pass runs when something became free or somebody new asks, never on a timer.
 
+pub mod constraint;
 pub mod fit;
 pub mod index;
+pub mod locality;
+#[cfg(test)]
+mod naive;
 pub mod order;
 mod pass;
+mod shelf;
 
-pub(crate) use pass::{Held, need};
+pub(crate) use pass::Held;

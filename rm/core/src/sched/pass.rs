@@ -47,12 +47,12 @@ impl Cluster {
         if !self.queue.contains(waiter) {
             return None;
         }
-        let need = need(app, waiter.request.as_ref())?;
-        let anywhere = need.only.is_empty();
+        let need = Need::of(app, waiter.request.as_ref())?;
+        let anywhere = need.is_anywhere();
         if anywhere && hopeless.covers(need.size) {
             return None;
         }
-        let chosen = fit::choose(&self.index, need).cloned();
+        let chosen = fit::choose(&self.index, need).and_then(|ix| self.index.id(ix)).cloned();
         if chosen.is_none() && anywhere {
             hopeless.add(need.size);
         }
@@ -93,20 +93,4 @@ pub(crate) enum Held {
     Recovery,
     /// Its master does not take its updates in.
     Unacknowledged,
-}
-
-/// What the next container of a waiter needs.
-pub(crate) fn need<'a>(app: &'a App, request: Option<&RequestId>) -> Option<Need<'a>> {
-    match request {
-        Some(request) => {
-            let ask = &app.requests.get(request)?.ask;
-            Some(Need { size: &ask.resource, avoid: &ask.place.avoid_nodes, only: &ask.place.nodes, prefer: None })
-        }
-        None => Some(Need {
-            size: &app.master.as_ref()?.resource,
-            avoid: app.master_avoid.as_slice(),
-            only: &[],
-            prefer: app.master_node.as_ref(),
-        }),
-    }
 }

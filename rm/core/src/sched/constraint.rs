@@ -1,0 +1,238 @@
+//! The hard part of a placement: what a node must be, whatever is free on it.
+//!
+//! Pure: a placement and a node's own facts in, the first reason against it out. Never looks at rooms, containers or time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use headroom_types::{Name, NodeId};
+
+use super::index::Slot;
+use crate::ask::{Match, Placement, Relax};
+use crate::event::{Exclusive, Traits};
+
+/// A placement without any wish.
+pub(crate) static ANYWHERE: Placement = Placement {
+    nodes: Vec::new(),
+    racks: Vec::new(),
+    avoid_nodes: Vec::new(),
+    avoid_racks: Vec::new(),
+    prefer_nodes: Vec::new(),
+    prefer_racks: Vec::new(),
+    relax: Relax::AtOnce,
+    labels: BTreeSet::new(),
+    attributes: BTreeMap::new(),
+    apart: None,
+    spread: None,
+};
+
+/// Why a node is none of those a placement allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit<'a> {
+    /// It names others.
+    NotNamed,
+    /// It names other racks.
+    Rack(Option<&'a Name>),
+    /// It insists on its preference, and that points elsewhere.
+    NotPreferred,
+    /// The node has not this label.
+    Label(&'a Name),
+    /// The node is kept for asks that name one of its labels.
+    Exclusive(&'a BTreeSet<Name>),
+    /// The node's attribute compares wrongly.
+    Attribute {
+        /// Which.
+        name: &'a Name,
+        /// What is wanted of it.
+        wanted: &'a Match,
+        /// What it is.
+        has: Option<&'a str>,
+    },
+}
+
+/// The first reason against a node. `None` when the placement allows it.
+pub fn misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
+    if !place.nodes.is_empty() && !place.nodes.contains(&slot.node) {
+        return Some(Misfit::NotNamed);
+    }
+    of_traits(place, &slot.traits).or_else(|| of_preference(place, &slot.node, &slot.traits))
+}
+
+/// Every reason against a node.
+pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
+    let named = place.nodes.is_empty() || place.nodes.contains(&slot.node);
+    let mut all: Vec<Misfit<'a>> = (!named).then_some(Misfit::NotNamed).into_iter().collect();
+    let traits = &slot.traits;
+    all.extend(of_rack(place, traits));
+    all.extend(of_labels(place, traits));
+    all.extend(of_exclusive(place, traits));
+    all.extend(of_attributes(place, traits));
+    all.extend(of_preference(place, &slot.node, traits));
+    all
+}
+
+fn of_traits<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
+    let rack = of_rack(place, traits).or_else(|| of_labels(place, traits).next());
+    rack.or_else(|| of_exclusive(place, traits)).or_else(|| of_attributes(place, traits).next())
+}
+
+fn of_rack<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
+    let wrong = !place.racks.is_empty() && !traits.rack.as_ref().is_some_and(|rack| place.racks.contains(rack));
+    wrong.then_some(Misfit::Rack(traits.rack.as_ref()))
+}
+
+fn of_labels<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
+    place.labels.iter().filter(|label| !traits.labels.contains(*label)).map(Misfit::Label)
+}
+
+fn of_exclusive<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
+    match traits.exclusive {
+        Exclusive::No => None,
+        Exclusive::Yes => traits.labels.is_disjoint(&place.labels).then_some(Misfit::Exclusive(&traits.labels)),
+    }
+}
+
+fn of_attributes<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
+    place.attributes.iter().filter_map(|(name, wanted)| {
+        let has = traits.attributes.get(name).map(String::as_str);
+        (!compares(wanted, has)).then_some(Misfit::Attribute { name, wanted, has })
+    })
+}
+
+fn of_preference<'a>(place: &'a Placement, node: &NodeId, traits: &'a Traits) -> Option<Misfit<'a>> {
+    match place.relax {
+        Relax::AtOnce | Relax::After(_) => None,
+        Relax::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => None,
+        Relax::Never => {
+            let near = traits.rack.as_ref().is_some_and(|rack| place.prefer_racks.contains(rack));
+            (!near && !place.prefer_nodes.contains(node)).then_some(Misfit::NotPreferred)
+        }
+    }
+}
+
+fn compares(wanted: &Match, has: Option<&str>) -> bool {
+    match wanted {
+        Match::Exists => has.is_some(),
+        Match::Absent => has.is_none(),
+        Match::OneOf(values) => has.is_some_and(|has| values.contains(has)),
+        Match::NoneOf(values) => has.is_none_or(|has| !values.contains(has)),
+    }
+}
+
+impl fmt::Display for Misfit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Misfit::NotNamed => write!(f, "not among the nodes it names"),
+            Misfit::Rack(None) => write!(f, "in no rack"),
+            Misfit::Rack(Some(rack)) => write!(f, "in rack {rack}, which it does not name"),
+            Misfit::NotPreferred => write!(f, "not where it insists on going"),
+            Misfit::Label(label) => write!(f, "has not label {label}"),
+            Misfit::Exclusive(labels) if labels.is_empty() => write!(f, "kept for asks with a label, and has none"),
+            Misfit::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels)),
+            Misfit::Attribute { name, wanted, has } => {
+                match has {
+                    Some(has) => write!(f, "attribute {name} is {has}")?,
+                    None => write!(f, "has no attribute {name}")?,
+                }
+                match wanted {
+                    Match::Exists => Ok(()),
+                    Match::Absent => write!(f, ", wanted none"),
+                    Match::OneOf(values) => write!(f, ", wanted {}", either(values)),
+                    Match::NoneOf(values) => write!(f, ", wanted anything but {}", either(values)),
+                }
+            }
+        }
+    }
+}
+
+/// `a`, `a or b`, `a, b or 3 more`.
+fn either<T: fmt::Display>(values: &BTreeSet<T>) -> String {
+    const NAMED: usize = 3;
+    let mut words: Vec<String> = values.iter().take(NAMED).map(ToString::to_string).collect();
+    if values.len() > NAMED {
+        words.push(format!("{} more", values.len() - NAMED));
+    }
+    let Some(last) = words.pop() else { return "nothing".into() };
+    if words.is_empty() { last } else { format!("{} or {last}", words.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::id;
+
+    fn slot(rack: Option<&str>, labels: &[&str], exclusive: Exclusive, zone: Option<&str>) -> Slot {
+        let attributes = zone.map(|zone| (id("zone"), zone.to_owned())).into_iter().collect();
+        let labels = labels.iter().map(|l| id(l)).collect();
+        let traits = Traits { rack: rack.map(id), labels, exclusive, attributes };
+        Slot { node: id("n1"), traits, offers: None, room: None }
+    }
+    fn with(change: impl FnOnce(&mut Placement)) -> Placement {
+        let mut place = Placement::default();
+        change(&mut place);
+        place
+    }
+    fn set(words: &[&str]) -> BTreeSet<String> {
+        words.iter().map(ToString::to_string).collect()
+    }
+
+    /// Each rule by itself: what is wanted, and what is said of a node in rack `r1` with label `ssd` and zone `a`.
+    #[test]
+    fn every_rule() {
+        let node = slot(Some("r1"), &["ssd"], Exclusive::No, Some("a"));
+        let rows: [(Placement, Option<&str>); 13] = [
+            (Placement::default(), None),
+            (with(|p| p.nodes = vec![id("n1")]), None),
+            (with(|p| p.nodes = vec![id("n2")]), Some("not among the nodes it names")),
+            (with(|p| p.racks = vec![id("r2"), id("r1")]), None),
+            (with(|p| p.racks = vec![id("r2")]), Some("in rack r1, which it does not name")),
+            (with(|p| p.labels = [id("ssd")].into()), None),
+            (with(|p| p.labels = [id("gpu"), id("ssd")].into()), Some("has not label gpu")),
+            (with(|p| p.attributes = [(id("zone"), Match::Exists)].into()), None),
+            (with(|p| p.attributes = [(id("zone"), Match::Absent)].into()), Some("attribute zone is a, wanted none")),
+            (
+                with(|p| p.attributes = [(id("zone"), Match::OneOf(set(&["b", "c"])))].into()),
+                Some("attribute zone is a, wanted b or c"),
+            ),
+            (
+                with(|p| p.attributes = [(id("zone"), Match::NoneOf(set(&["a"])))].into()),
+                Some("attribute zone is a, wanted anything but a"),
+            ),
+            (with(|p| p.attributes = [(id("kernel"), Match::NoneOf(set(&["5"])))].into()), None),
+            (with(|p| p.attributes = [(id("kernel"), Match::Exists)].into()), Some("has no attribute kernel")),
+        ];
+        for (place, reason) in rows {
+            assert_eq!(misfit(&place, &node).map(|m| m.to_string()).as_deref(), reason, "{place:?}");
+        }
+    }
+
+    #[test]
+    fn a_kept_node_takes_only_asks_that_name_one_of_its_labels() {
+        let node = slot(None, &["gpu", "big"], Exclusive::Yes, None);
+        assert_eq!(
+            misfit(&Placement::default(), &node).map(|m| m.to_string()).as_deref(),
+            Some("kept for asks with label big or gpu")
+        );
+        assert!(misfit(&with(|p| p.nodes = vec![id("n1")]), &node).is_some(), "to name the node is not enough");
+        assert_eq!(misfit(&with(|p| p.labels = [id("gpu")].into()), &node), None);
+        let nobody = slot(None, &[], Exclusive::Yes, None);
+        assert!(misfit(&Placement::default(), &nobody).is_some());
+    }
+
+    #[test]
+    fn a_preference_that_never_gives_way_is_a_must() {
+        let node = slot(Some("r1"), &[], Exclusive::No, None);
+        let never = |nodes: &[&str], racks: &[&str]| {
+            with(|p| {
+                p.relax = Relax::Never;
+                p.prefer_nodes = nodes.iter().map(|n| id(n)).collect();
+                p.prefer_racks = racks.iter().map(|r| id(r)).collect();
+            })
+        };
+        assert_eq!(misfit(&never(&[], &[]), &node), None);
+        assert_eq!(misfit(&never(&["n1"], &[]), &node), None);
+        assert_eq!(misfit(&never(&["n2"], &["r1"]), &node), None);
+        assert_eq!(misfit(&never(&["n2"], &["r2"]), &node), Some(Misfit::NotPreferred));
+        assert_eq!(misfits(&with(|p| (p.nodes, p.racks) = (vec![id("x")], vec![id("y")])), &node).len(), 2);
+    }
+}
