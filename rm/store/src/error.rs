@@ -27,7 +27,7 @@ pub enum StoreError {
         pid: Option<u32>,
     },
     /// No room is left on its disk.
-    #[error("the disk under the state directory {} is full ({source}); free some space there and start again: all that was acknowledged is kept", dir.display())]
+    #[error("the disk under the state directory {} is full ({source}); free some space there, for a start as much as the database has, and start again: all that was acknowledged is kept", dir.display())]
     Full {
         /// Which.
         dir: PathBuf,

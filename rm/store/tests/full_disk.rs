@@ -1,0 +1,176 @@
+//! A disk without room, and one that cannot be written: an error that names the place and the way out, and nothing lost.
+//!
+//! Each story runs again in a mount namespace of its own, on a small tmpfs that goes with it.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::error::Error as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use headroom_rm_core::Save;
+use headroom_rm_store::{Opened, StoreError, open, snapshot};
+use headroom_types::{AppId, StoreBackend};
+
+mod backends;
+use backends::on_every_backend;
+
+on_every_backend!(
+    a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room,
+    a_start_on_a_full_disk_changes_nothing,
+    a_snapshot_that_does_not_fit_leaves_the_older_ones,
+    a_directory_that_cannot_be_written_is_named,
+);
+
+/// Names the small disk to the test inside.
+const DISK: &str = "HEADROOM_TEST_DISK";
+/// Taken away to make room.
+const BALLAST: &str = "ballast";
+
+/// Runs this test again where `DISK` is a tmpfs of 24 MiB, most of it ballast, and gives that to `story`.
+#[allow(clippy::print_stdout)] // the runner counts what was skipped
+fn on_a_small_disk(name: &str, backend: StoreBackend, story: impl FnOnce(&Path)) {
+    if let Some(disk) = std::env::var_os(DISK) {
+        let disk = PathBuf::from(disk);
+        fs::write(disk.join(BALLAST), vec![1; 15 << 20]).expect("fits");
+        return story(&disk);
+    }
+    let disk = tempfile::tempdir().expect("a directory");
+    let inside = |program: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o size=24m small \"$0\" && exec \"$@\""]);
+        command.arg(disk.path()).args(program).env(DISK, disk.path()).output().expect("unshare, of util-linux, is installed")
+    };
+    let possible = inside(&["true"]);
+    if !possible.status.success() {
+        println!("SKIPPED: no mounts of one's own here: {}", String::from_utf8_lossy(&possible.stderr).trim());
+        return;
+    }
+    let exe = std::env::current_exe().expect("this program");
+    let again = inside(&[exe.to_str().expect("text"), "--exact", &format!("{backend}::{name}"), "--nocapture"]);
+    let told = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && told.contains("1 passed"), "{told}\n{}", String::from_utf8_lossy(&again.stderr));
+}
+
+fn app(n: usize) -> AppId {
+    AppId::new("job".parse().expect("name"), u32::try_from(n).expect("small"))
+}
+
+fn document(n: usize) -> Vec<u8> {
+    let byte = |i: usize| u8::try_from((i * 31 + n * 7 + (i >> 8) * 13) % 251).expect("small");
+    (0..20_000).map(byte).collect()
+}
+
+/// Commits until it cannot. How many were acknowledged, and what was said then.
+fn fill(opened: &mut Opened) -> (usize, StoreError) {
+    for n in 0.. {
+        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.append_document(&app(n), document(n)).expect("appends");
+        if let Err(error) = opened.journal.commit() {
+            return (n, error);
+        }
+    }
+    unreachable!("the disk is small");
+}
+
+fn assert_names_the_place_and_the_way_out(error: &StoreError, dir: &Path) {
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(dir.to_str().expect("text")) && text.contains("free some space"), "{text}");
+    assert!(error.source().is_some());
+}
+
+/// All that was acknowledged, and at most the one batch of which nobody knows.
+fn assert_has(opened: &Opened, acked: usize) {
+    let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
+    have.sort_unstable();
+    assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "a hole");
+    assert!(have.len() == acked || have.len() == acked + 1, "acknowledged {acked}, there are {}", have.len());
+    for n in 0..have.len() {
+        assert_eq!(opened.documents.get(&app(n)).expect("reads"), Some(document(n)), "the batch of {n} is not whole");
+    }
+}
+
+fn a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room(backend: StoreBackend) {
+    on_a_small_disk("a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room", backend, |disk| {
+        let dir = disk.join("state");
+        let mut opened = open(&dir, backend).expect("opens");
+        let (acked, error) = fill(&mut opened);
+        assert!(acked > 20, "only {acked} fitted");
+        assert_names_the_place_and_the_way_out(&error, &dir);
+        opened.journal.append(&Save::Node("late".parse().expect("id"))).expect("appends");
+        let refused = opened.journal.commit().expect_err("nothing is accepted after that");
+        assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
+        drop(opened);
+        fs::remove_file(disk.join(BALLAST)).expect("removes");
+        let mut opened = open(&dir, backend).expect("opens once there is room");
+        assert_has(&opened, acked);
+        opened.journal.append(&Save::Node("late".parse().expect("id"))).expect("appends");
+        opened.journal.commit().expect("commits");
+    });
+}
+
+fn a_start_on_a_full_disk_changes_nothing(backend: StoreBackend) {
+    on_a_small_disk("a_start_on_a_full_disk_changes_nothing", backend, |disk| {
+        let dir = disk.join("state");
+        let mut opened = open(&dir, backend).expect("opens");
+        let (acked, _) = fill(&mut opened);
+        drop(opened);
+        for _ in 0..3 {
+            let error = open(&dir, backend).expect_err("there is no room for the copy that is looked through");
+            assert_names_the_place_and_the_way_out(&error, &dir);
+        }
+        fs::remove_file(disk.join(BALLAST)).expect("removes");
+        assert_has(&open(&dir, backend).expect("opens"), acked);
+    });
+}
+
+fn a_snapshot_that_does_not_fit_leaves_the_older_ones(backend: StoreBackend) {
+    on_a_small_disk("a_snapshot_that_does_not_fit_leaves_the_older_ones", backend, |disk| {
+        let dir = disk.join("state");
+        let mut opened = open(&dir, backend).expect("opens");
+        for n in 0..2000 {
+            opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        }
+        opened.journal.commit().expect("commits");
+        let before = snapshot::list(&dir).expect("lists");
+        let rest = free_bytes(disk).saturating_sub(16 << 10);
+        fs::write(disk.join("rest"), vec![1; rest]).expect("fits");
+        let error = opened.journal.snapshot().expect_err("does not fit");
+        assert_names_the_place_and_the_way_out(&error, &dir);
+        assert_eq!(snapshot::list(&dir).expect("lists"), before);
+        assert!(!dir.join("snapshot-new").exists(), "it takes room that others need");
+        fs::remove_file(disk.join(BALLAST)).expect("removes");
+        let written = opened.journal.snapshot().expect("fits");
+        assert_eq!(snapshot::read(&written).expect("whole").records.len(), 2001);
+    });
+}
+
+/// Bytes that are free, as `df` tells.
+fn free_bytes(disk: &Path) -> usize {
+    let told = Command::new("df").args(["--output=avail", "-B1"]).arg(disk).output().expect("df runs");
+    let text = String::from_utf8(told.stdout).expect("text");
+    text.lines().nth(1).expect("a figure").trim().parse().expect("a number")
+}
+
+fn a_directory_that_cannot_be_written_is_named(backend: StoreBackend) {
+    on_a_small_disk("a_directory_that_cannot_be_written_is_named", backend, |disk| {
+        let dir = disk.join("state");
+        let mut opened = open(&dir, backend).expect("opens");
+        opened.journal.append(&Save::Node("n0".parse().expect("id"))).expect("appends");
+        opened.journal.append_document(&app(0), document(0)).expect("appends");
+        opened.journal.commit().expect("commits");
+        drop(opened);
+        let remount = |how: &str| {
+            let done = Command::new("mount").args(["-o", how]).arg(disk).status().expect("mount runs");
+            assert!(done.success(), "{how}");
+        };
+        remount("remount,ro");
+        let error = open(&dir, backend).expect_err("read-only");
+        assert!(matches!(error, StoreError::Directory { .. }), "{error:?}");
+        assert!(error.to_string().contains(dir.to_str().expect("text")), "{error}");
+        remount("remount,rw");
+        assert_has(&open(&dir, backend).expect("opens"), 1);
+    });
+}
