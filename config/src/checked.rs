@@ -19,9 +19,9 @@ pub struct ResourceManagerConfig {
     pub state: PathBuf,
     /// The database it keeps it in.
     pub store: StoreBackend,
-    /// Silence after which a node is watched.
+    /// Silence after which a node gets no new work until it is heard again.
     pub suspect: Duration,
-    /// Silence after which a node gets no new work.
+    /// Silence after which a node is shown as unreachable.
     pub unreachable: Duration,
     /// Silence after which a node's containers are given up.
     pub lost: Duration,

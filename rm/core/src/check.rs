@@ -59,7 +59,7 @@ impl Cluster {
     fn check_index(&self) {
         for (id, node) in &self.nodes {
             let account = self.ledger.node(id).expect("every node has an account");
-            let room = (node.state.takes_work() && !account.overdrawn).then(|| account.free());
+            let room = (self.is_open(node) && !account.overdrawn).then(|| account.free());
             let ix = self.index.ix(id).expect("every node has a number");
             assert_eq!(self.index.id(ix), Some(id), "{id}: its number leads to another name");
             assert_eq!(self.index.room(ix), room.as_ref(), "{id}: the index differs from the ledger");
@@ -157,6 +157,14 @@ impl Cluster {
         for (id, node) in &self.nodes {
             let timer = self.timers.of(&Key::Node(id.clone())).is_some();
             assert_eq!(timer, node.state.is_member(), "{id}: somebody notices its silence, exactly while it is a member");
+            let barred = node.state == crate::node::State::Decommissioned;
+            assert_eq!(barred, self.is_barred(id), "{id}: decommissioned in one table only");
+        }
+        for (id, mark) in &self.marks {
+            let Some(node) = self.nodes.get(id) else { continue };
+            let alive = node.containers.iter().filter_map(|c| self.containers.get(c)).any(|c| c.state.is_alive());
+            assert!(!(mark.drained && alive), "{id} is drained and still has containers");
+            assert!(mark.drained || !node.containers.is_empty(), "{id} is empty and nobody says so");
         }
     }
 }

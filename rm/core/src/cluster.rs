@@ -138,6 +138,8 @@ pub struct Cluster {
     pub(crate) index: FreeIndex,
     /// What member nodes offer in all, by memory: answers whether something could ever fit.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
+    /// What operators decided about nodes, whether or not they are here.
+    pub(crate) marks: BTreeMap<NodeId, NodeMark>,
     pub(crate) timers: Timers,
     pub(crate) keys: BTreeMap<String, AppId>,
     pub(crate) ended: VecDeque<AppId>,
@@ -214,6 +216,7 @@ impl Cluster {
             queue: Queue::default(),
             index: FreeIndex::default(),
             offers: BTreeSet::new(),
+            marks: BTreeMap::new(),
             timers: Timers::default(),
             keys: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -224,6 +227,7 @@ impl Cluster {
             arrivals: 0,
             room_changed: false,
         };
+        cluster.restore_marks(restored.marks, now);
         let restarted = !restored.apps.is_empty() || !waiting.is_empty();
         for app in restored.apps {
             cluster.restore_app(app, now);
@@ -269,7 +273,7 @@ impl Cluster {
             Call::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
             Call::Finish { attempt, outcome, diagnostics } => self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready),
             Call::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
-            Call::RegisterNode { node, facts } => Ok(Reply::Ready(self.register_node(&node, *facts, ctx))),
+            Call::RegisterNode { node, facts } => self.register_node(&node, *facts, ctx).map(Reply::Ready),
             Call::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
             Call::Resize { container, version, size, how } => self.resize(&container, version, size, how, ctx).map(Reply::Ready),
             Call::SetQueues { tree, generation, how } => self.set_queues(*tree, generation, how, ctx).map(Reply::Ready),
@@ -306,6 +310,7 @@ impl Cluster {
                 Key::Master(app) => self.master_silent(&app, ctx),
                 Key::Linger(app) => self.stop_masters(&app, ctx),
                 Key::Resize(container) => self.resize_overdue(&container, ctx),
+                Key::Drain(node) => self.drain_due(&node, ctx),
             }
         }
     }

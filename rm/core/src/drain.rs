@@ -1,25 +1,205 @@
 //! Nodes that are to be empty: drained with a deadline, decommissioned, taken back.
+//!
+//! What an operator wants of a node is a mark. It is kept beside the node's own state, because a node that is drained can fall
+//! silent, come back or be lost like any other, and it outlives the node's membership and the resource manager's life.
+//!
+//! ```text
+//!            drain                     empty                     and is to leave
+//!  no mark ─────────► draining ──────────────────────► drained ──────────────────► decommissioned
+//!     ▲                  │ deadline: what is left         │                           │ (cannot register)
+//!     │                  │ is stopped as the              │                           │
+//!     │                  ▼ platform's doing               │                           │
+//!     └───────────────────────────── undrain ─────────────┴───────────────────────────┘
+//! ```
+//!
+//! A marked node gets no new containers; what runs there may still grow where it is, so that it ends sooner. It is empty when
+//! nothing is alive on it and every end is acknowledged, so that whoever switches it off loses no report; after the deadline, or
+//! once the node is lost, reports are not waited for. Never decides where the work goes: a master whose container is stopped is
+//! launched again elsewhere, and that is not charged to it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_types::NodeId;
+use headroom_types::{AppId, ContainerId, NodeId, StopCause, Tick, UnixMillis};
 
 use crate::cluster::{Cluster, Ctx};
-use crate::event::{AfterDrain, Answer, Refusal};
+use crate::container;
+use crate::event::{AfterDrain, Answer, Level, Refusal, UpdateKind};
+use crate::node::{self, Node, State};
+use crate::save::{NodeMark, Save};
+use crate::timer::Key;
 
 impl Cluster {
-    pub(crate) fn drain(
-        &mut self,
-        node: &NodeId,
-        _within: Option<Duration>,
-        _reason: String,
-        _then: AfterDrain,
-        _ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
-        Err(Refusal::NoSuchNode(node.clone()))
+    /// What an operator decided about a node, whether or not it is here.
+    pub fn mark(&self, node: &NodeId) -> Option<&NodeMark> {
+        self.marks.get(node)
+    }
+    /// All of them.
+    pub fn marks(&self) -> impl Iterator<Item = (&NodeId, &NodeMark)> {
+        self.marks.iter()
+    }
+    /// The word people see for a node: its own state, or the mark on it while it speaks.
+    pub fn standing(&self, node: &Node) -> &'static str {
+        let speaks = match node.state {
+            State::Ready | State::Unhealthy { .. } => true,
+            State::Suspect { .. } | State::Unreachable { .. } | State::Lost | State::Decommissioned => false,
+        };
+        match self.marks.get(&node.id).filter(|_| speaks) {
+            Some(mark) if mark.drained => "drained",
+            Some(_) => "draining",
+            None => node.state.as_str(),
+        }
+    }
+    /// New containers may go there.
+    pub(crate) fn is_open(&self, node: &Node) -> bool {
+        node.state.takes_work() && !self.marks.contains_key(&node.id)
+    }
+    /// It is decommissioned and cannot register.
+    pub(crate) fn is_barred(&self, node: &NodeId) -> bool {
+        self.marks.get(node).is_some_and(|mark| mark.drained && mark.then == AfterDrain::Decommission)
     }
 
-    pub(crate) fn undrain(&mut self, node: &NodeId, _ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
-        Err(Refusal::NoSuchNode(node.clone()))
+    pub(crate) fn drain(
+        &mut self,
+        id: &NodeId,
+        within: Option<Duration>,
+        reason: String,
+        then: AfterDrain,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<Answer, Refusal> {
+        let known = self.marks.get(id);
+        if known.is_none() && !self.nodes.contains_key(id) {
+            return Err(Refusal::NoSuchNode(id.clone()));
+        }
+        let until = within.map(|within| UnixMillis(ctx.wall.0.saturating_add(millis(within))));
+        // the last word counts; what is empty already stays so
+        let drained = known.is_some_and(|mark| mark.drained);
+        let time = within.map_or_else(|| "for ever".to_owned(), |within| format!("within {} s", within.as_secs()));
+        ctx.log_node(Level::Normal, "NodeDraining", id, format!("to be empty {time}: {reason}"));
+        self.put_mark(id, NodeMark { reason, until, then, drained }, ctx);
+        if then == AfterDrain::Stay {
+            self.node_event(id, node::Event::Welcome, ctx);
+        }
+        self.reindex(id);
+        for app in self.apps_on(id) {
+            self.tell_of_drain(id, &app, ctx);
+        }
+        self.settle_mark(id, ctx);
+        Ok(Answer::Done)
     }
+
+    pub(crate) fn undrain(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        if self.marks.remove(id).is_none() {
+            let here = self.nodes.contains_key(id);
+            return if here { Ok(Answer::Done) } else { Err(Refusal::NoSuchNode(id.clone())) };
+        }
+        ctx.save(Save::MarkGone(id.clone()));
+        ctx.log_node(Level::Normal, "NodeUndrained", id, "takes work again".into());
+        self.timers.cancel(&Key::Drain(id.clone()));
+        self.node_event(id, node::Event::Welcome, ctx);
+        self.reindex(id);
+        self.room_changed = true;
+        Ok(Answer::Done)
+    }
+
+    /// Puts marks from the store back.
+    pub(crate) fn restore_marks(&mut self, marks: Vec<(NodeId, NodeMark)>, now: Tick) {
+        for (id, mark) in marks {
+            self.set_deadline(&id, &mark, now);
+            self.marks.insert(id, mark);
+        }
+    }
+
+    fn set_deadline(&mut self, id: &NodeId, mark: &NodeMark, now: Tick) {
+        match mark.until.filter(|_| !mark.drained) {
+            Some(until) => {
+                let at = Tick(until.0.saturating_sub(self.settings.unix_at_zero.0));
+                self.timers.set(Key::Drain(id.clone()), at.max(now));
+            }
+            None => self.timers.cancel(&Key::Drain(id.clone())),
+        }
+    }
+
+    /// The deadline of a drain has come.
+    pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        let left = self.alive_on(id).len();
+        if left > 0 {
+            ctx.log_node(Level::Normal, "DrainDeadline", id, format!("{left} containers are left and are stopped"));
+        }
+        self.settle_mark(id, ctx);
+    }
+
+    /// A marked node is as far as it is: what is left after the deadline is told to stop, and what is empty is said to be.
+    pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        let (Some(mark), Some(node)) = (self.marks.get(id), self.nodes.get(id)) else { return };
+        let alive = self.alive_on(id);
+        let over = mark.until.is_some_and(|until| ctx.wall >= until);
+        let reports_lost = over || !node.state.is_member();
+        let empty = node.containers.is_empty() || (alive.is_empty() && reports_lost);
+        let mut mark = mark.clone();
+        if over {
+            for container in &alive {
+                self.container_event(container, container::Event::Stop(StopCause::Preempted), ctx);
+            }
+        }
+        if !alive.is_empty() && mark.drained {
+            mark.drained = false; // it came back from a long silence with what it had
+            self.put_mark(id, mark, ctx);
+        } else if empty && !mark.drained {
+            mark.drained = true;
+            self.drained(id, mark, ctx);
+        } else if mark.drained && mark.then == AfterDrain::Decommission {
+            self.node_event(id, node::Event::Left, ctx); // it was drained first, and is to leave now
+        }
+    }
+
+    fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut Ctx<'_>) {
+        let leaves = mark.then == AfterDrain::Decommission;
+        ctx.log_node(Level::Normal, "NodeDrained", id, "has no containers any more".into());
+        self.put_mark(id, mark, ctx);
+        if leaves {
+            self.node_event(id, node::Event::Left, ctx);
+        }
+    }
+
+    /// A node is no member any more, by an operator's word.
+    pub(crate) fn dismissed(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        ctx.log_node(Level::Normal, "NodeDecommissioned", id, "is no member any more; undrain it to let it come back".into());
+        self.timers.cancel(&Key::Node(id.clone()));
+        self.close_node(id, ctx);
+        self.reindex(id);
+    }
+
+    /// A node did not come back after a restart: whatever it had is lost, so nothing is left to wait for.
+    pub(crate) fn missing_is_empty(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        let Some(mut mark) = self.marks.get(id).filter(|mark| !mark.drained).cloned() else { return };
+        mark.drained = true;
+        self.drained(id, mark, ctx);
+    }
+
+    /// Tells a master that has something on a marked node until when that may stay.
+    pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut Ctx<'_>) {
+        if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
+            self.update(app, UpdateKind::NodeDraining { node: id.clone(), until }, ctx);
+        }
+    }
+
+    fn put_mark(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut Ctx<'_>) {
+        ctx.save(Save::Mark { node: id.clone(), mark: mark.clone() });
+        self.set_deadline(id, &mark, ctx.now);
+        self.marks.insert(id.clone(), mark);
+    }
+
+    fn alive_on(&self, id: &NodeId) -> Vec<ContainerId> {
+        let all = self.nodes.get(id).into_iter().flat_map(|node| &node.containers);
+        all.filter(|c| self.containers.get(c).is_some_and(|c| c.state.is_alive())).cloned().collect()
+    }
+
+    fn apps_on(&self, id: &NodeId) -> BTreeSet<AppId> {
+        self.alive_on(id).into_iter().map(|c| c.app).collect()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

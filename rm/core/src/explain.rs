@@ -164,7 +164,7 @@ impl Cluster {
         };
         let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
         let members = self.nodes.values().filter(|n| n.state.is_member()).count();
-        format!("none of {members} nodes takes work now; {} is {}{reason}", node.id, node.state.as_str())
+        format!("none of {members} nodes takes work now; {} is {}{reason}", node.id, self.standing(node))
     }
 
     fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<Why> {

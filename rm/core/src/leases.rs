@@ -115,6 +115,7 @@ impl Cluster {
             None => self.attempt_event(&app_id, attempt::Event::Found, ctx),
             Some(request) => self.requeue(&app_id, request),
         }
+        self.tell_of_drain(node, &app_id, ctx);
         if self.apps.get(&app_id).is_some_and(|app| app.state.is_ending()) {
             self.container_event(&id, Event::Stop(StopCause::Asked), ctx);
         }
@@ -187,6 +188,7 @@ impl Cluster {
             }
         }
         self.maybe_over(&id.app, ctx);
+        self.settle_mark(&node, ctx);
     }
 
     fn forget(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
@@ -205,6 +207,7 @@ impl Cluster {
             }
         }
         ctx.tell(&c.node, id, Want::Forget);
+        self.settle_mark(&c.node, ctx);
     }
 
     /// Tells a master something, unless nobody listens any more.
@@ -265,7 +268,7 @@ impl Cluster {
     pub(crate) fn reindex(&mut self, id: &NodeId) {
         let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
         let Some(ix) = self.index.ix(id) else { return };
-        if node.state.takes_work() && !account.overdrawn {
+        if self.is_open(node) && !account.overdrawn {
             self.index.put(ix, account.free());
         } else {
             self.index.remove(ix);

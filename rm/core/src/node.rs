@@ -1,6 +1,8 @@
 //! One node: its record and the machine of its life.
 //!
-//! Owned by the cluster's table. What it offers and what is taken of it is the ledger's affair.
+//! Owned by the cluster's table. What it offers and what is taken of it is the ledger's affair. What an operator wants of it is a
+//! mark beside this machine (see `drain`), because a node can fall silent while it is drained; only the end of a decommission is
+//! a state, for it ends the membership.
 //!
 //! ```text
 //!             healthy / unhealthy
@@ -11,6 +13,8 @@
 //!       │            │  heard                              │ heard             │
 //!       │            └──────────► Ready / Unhealthy ◄──────┘                   │
 //!       └──────────────────────────────────────────────────────────────────────┘
+//!
+//!   any ── left ──► Decommissioned (cannot register) ── welcome ──► Lost
 //! ```
 
 use std::collections::BTreeSet;
@@ -41,6 +45,8 @@ pub enum State {
     },
     /// It was given up; it has to register again.
     Lost,
+    /// An operator took it out; it cannot register.
+    Decommissioned,
 }
 
 /// What can happen to a node.
@@ -52,6 +58,10 @@ pub enum Event {
     Heard(Health),
     /// No sign of life.
     Silent(Silence),
+    /// It is empty, and was to be taken out then.
+    Left,
+    /// It may come back.
+    Welcome,
 }
 
 /// How long a node has been silent.
@@ -78,6 +88,8 @@ pub enum Act {
     OutOfReach,
     /// Given up: its containers are lost.
     GivenUp,
+    /// No member any more.
+    Dismissed,
 }
 
 /// The event has no meaning in this state; the state is kept.
@@ -96,27 +108,46 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
         State::Ready => match event {
             Event::Registered(health) | Event::Heard(health) => Ok(speaks(&state, health, out)),
             Event::Silent(how) => Ok(silent(how, Health::Healthy, out)),
+            Event::Left => Ok(left(out)),
+            Event::Welcome => Ok(state), // it is here already
         },
         State::Unhealthy { reason } => match event {
             Event::Registered(health) | Event::Heard(health) => Ok(speaks(&state, health, out)),
             Event::Silent(how) => Ok(silent(how, Health::Unhealthy { reason: reason.clone() }, out)),
+            Event::Left => Ok(left(out)),
+            Event::Welcome => Ok(state),
         },
         State::Suspect { health } => match event {
             Event::Registered(now) | Event::Heard(now) => Ok(speaks(&state, now, out)),
             Event::Silent(Silence::Suspect) => Ok(state),
             Event::Silent(how @ (Silence::Unreachable | Silence::Lost)) => Ok(silent(how, health.clone(), out)),
+            Event::Left => Ok(left(out)),
+            Event::Welcome => Ok(state),
         },
         State::Unreachable { .. } => match event {
             Event::Registered(now) | Event::Heard(now) => Ok(speaks(&state, now, out)),
             Event::Silent(Silence::Suspect | Silence::Unreachable) => Ok(state),
             Event::Silent(Silence::Lost) => Ok(silent(Silence::Lost, Health::Healthy, out)),
+            Event::Left => Ok(left(out)),
+            Event::Welcome => Ok(state),
         },
         State::Lost => match event {
             Event::Registered(now) => Ok(speaks(&state, now, out)),
             Event::Heard(_) => Err(Illegal { state, event }), // it has to register first
-            Event::Silent(_) => Ok(state),
+            Event::Silent(_) | Event::Welcome => Ok(state),
+            Event::Left => Ok(left(out)),
+        },
+        State::Decommissioned => match event {
+            Event::Registered(_) | Event::Heard(_) => Err(Illegal { state, event }), // it was refused before
+            Event::Silent(_) | Event::Left => Ok(state),
+            Event::Welcome => Ok(State::Lost),
         },
     }
+}
+
+fn left(out: &mut Vec<Act>) -> State {
+    out.push(Act::Dismissed);
+    State::Decommissioned
 }
 
 fn speaks(before: &State, health: Health, out: &mut Vec<Act>) -> State {
@@ -163,20 +194,23 @@ impl State {
             State::Suspect { .. } => "suspect",
             State::Unreachable { .. } => "unreachable",
             State::Lost => "lost",
+            State::Decommissioned => "decommissioned",
         }
     }
     /// The scheduler may place on it.
     pub fn takes_work(&self) -> bool {
         match self {
             State::Ready => true,
-            State::Unhealthy { .. } | State::Suspect { .. } | State::Unreachable { .. } | State::Lost => false,
+            State::Unhealthy { .. } | State::Suspect { .. } | State::Unreachable { .. } | State::Lost | State::Decommissioned => {
+                false
+            }
         }
     }
     /// It is still counted on.
     pub fn is_member(&self) -> bool {
         match self {
             State::Ready | State::Unhealthy { .. } | State::Suspect { .. } | State::Unreachable { .. } => true,
-            State::Lost => false,
+            State::Lost | State::Decommissioned => false,
         }
     }
     /// Why it takes no work, where it said so.
@@ -188,7 +222,8 @@ impl State {
             State::Ready
             | State::Suspect { health: Health::Healthy }
             | State::Unreachable { health: Health::Healthy }
-            | State::Lost => None,
+            | State::Lost
+            | State::Decommissioned => None,
         }
     }
 }
@@ -225,7 +260,7 @@ mod tests {
     }
 
     /// One word a cell: next state's first letter (`.` same, `!` illegal; `U` unhealthy, `O` unreachable), then the acts:
-    /// `b` back, `s` sick, `q` suspected, `o` out of reach, `g` given up.
+    /// `b` back, `s` sick, `q` suspected, `o` out of reach, `g` given up, `d` dismissed.
     #[test]
     fn every_cell() {
         let states = [
@@ -234,6 +269,7 @@ mod tests {
             State::Suspect { health: sick() },
             State::Unreachable { health: Health::Healthy },
             State::Lost,
+            State::Decommissioned,
         ];
         let events = [
             Event::Registered(Health::Healthy),
@@ -243,13 +279,16 @@ mod tests {
             Event::Silent(Silence::Suspect),
             Event::Silent(Silence::Unreachable),
             Event::Silent(Silence::Lost),
+            Event::Left,
+            Event::Welcome,
         ];
         let table = [
-            ". Us . Us Sq Oo Lg",  // Ready
-            "Rb . Rb . Sq Oo Lg",  // Unhealthy
-            "Rb Us Rb Us . Oo Lg", // Suspect
-            "Rb Us Rb Us . . Lg",  // Unreachable
-            "Rb Us ! ! . . .",     // Lost
+            ". Us . Us Sq Oo Lg Dd .",  // Ready
+            "Rb . Rb . Sq Oo Lg Dd .",  // Unhealthy
+            "Rb Us Rb Us . Oo Lg Dd .", // Suspect
+            "Rb Us Rb Us . . Lg Dd .",  // Unreachable
+            "Rb Us ! ! . . . Dd .",     // Lost
+            "! ! ! ! . . . . L",        // Decommissioned
         ];
         for (state, row) in states.iter().zip(table) {
             for (event, cell) in events.iter().zip(row.split(' ')) {
@@ -262,6 +301,7 @@ mod tests {
                     Ok(State::Suspect { .. }) => "S".to_owned(),
                     Ok(State::Unreachable { .. }) => "O".to_owned(),
                     Ok(State::Lost) => "L".to_owned(),
+                    Ok(State::Decommissioned) => "D".to_owned(),
                 };
                 for act in &out {
                     got.push(match act {
@@ -270,6 +310,7 @@ mod tests {
                         Act::Suspected => 'q',
                         Act::OutOfReach => 'o',
                         Act::GivenUp => 'g',
+                        Act::Dismissed => 'd',
                     });
                 }
                 assert_eq!(got, cell, "{state:?} × {event:?}");

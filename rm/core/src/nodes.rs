@@ -17,7 +17,10 @@ use crate::timer::Key;
 const STOP_UNSEEN: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Cluster {
-    pub(crate) fn register_node(&mut self, id: &NodeId, facts: Registration, ctx: &mut Ctx<'_>) -> Answer {
+    pub(crate) fn register_node(&mut self, id: &NodeId, facts: Registration, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        if self.is_barred(id) {
+            return Err(Refusal::Decommissioned(id.clone()));
+        }
         self.enter_node(id, &facts, ctx);
         self.node_event(id, node::Event::Registered(facts.health), ctx);
         for seen in &facts.seen {
@@ -26,7 +29,8 @@ impl Cluster {
         let acked = self.take_exits(id, facts.exits, ctx).over;
         self.drop_unseen(id, &facts.seen, ctx);
         self.node_is_back(id, ctx);
-        Answer::Node { acked }
+        self.settle_mark(id, ctx);
+        Ok(Answer::Node { acked })
     }
 
     pub(crate) fn report(&mut self, id: &NodeId, report: Report, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
@@ -46,6 +50,7 @@ impl Cluster {
             ctx.tell(id, container, Want::Forget);
         }
         self.drop_stopped_unseen(id, ctx);
+        self.settle_mark(id, ctx);
         Ok(Answer::Received { received: exits.all })
     }
 
@@ -80,8 +85,8 @@ impl Cluster {
     }
 
     /// Lets something happen to a node, and carries out what follows.
-    fn node_event(&mut self, id: &NodeId, event: node::Event, ctx: &mut Ctx<'_>) {
-        let heard = !matches!(event, node::Event::Silent(_));
+    pub(crate) fn node_event(&mut self, id: &NodeId, event: node::Event, ctx: &mut Ctx<'_>) {
+        let heard = matches!(event, node::Event::Registered(_) | node::Event::Heard(_));
         let Some(node) = self.nodes.get_mut(id) else { return };
         let mut acts = Vec::new();
         match node::on(node.state.clone(), event, &mut acts) {
@@ -102,6 +107,7 @@ impl Cluster {
                 Act::Suspected => ctx.log_node(Level::Warning, "NodeSuspect", id, "silent; gets no more work for now".into()),
                 Act::OutOfReach => ctx.log_node(Level::Warning, "NodeUnreachable", id, "still silent".into()),
                 Act::GivenUp => self.give_up(id, ctx),
+                Act::Dismissed => self.dismissed(id, ctx),
             }
         }
     }
@@ -125,6 +131,17 @@ impl Cluster {
     fn give_up(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let seconds = self.settings.lost.as_secs();
         ctx.log_node(Level::Warning, "NodeLost", id, format!("silent for {seconds} s; its containers are given up"));
+        self.close_node(id, ctx);
+        let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
+        for container in containers {
+            self.invent_exit(&container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
+        }
+        self.reindex(id);
+        self.settle_mark(id, ctx);
+    }
+
+    /// It is no member: it offers nothing, and nobody waits for it after a restart.
+    pub(crate) fn close_node(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         ctx.save(Save::NodeGone(id.clone()));
         if let Some(account) = self.ledger.node(id) {
             self.offers.remove(&(account.offers.memory, id.clone()));
@@ -133,11 +150,6 @@ impl Cluster {
         if let Some(ix) = self.index.ix(id) {
             self.index.leave(ix);
         }
-        let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
-        for container in containers {
-            self.invent_exit(&container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
-        }
-        self.reindex(id);
     }
 
     /// What a node shows of one container.
@@ -243,7 +255,8 @@ impl Cluster {
         self.timers.cancel(&Key::Recovery);
         for node in recovery.waiting {
             ctx.log_node(Level::Warning, "NodeMissing", &node, "did not come back after a restart".into());
-            ctx.save(Save::NodeGone(node));
+            ctx.save(Save::NodeGone(node.clone()));
+            self.missing_is_empty(&node, ctx);
         }
         self.room_changed = true;
         let live: Vec<_> = self.apps.values().filter(|a| !a.state.is_over()).map(|a| a.id.clone()).collect();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, RequestId,
-    Resource, Tick, UnixMillis,
+    Resource, StopCause, Tick, UnixMillis,
 };
 
 use crate::ask::Ask;
@@ -50,8 +50,8 @@ pub struct FakeNode {
     pub exits: BTreeMap<ContainerId, ExitReport>,
     /// It hears what the resource manager tells.
     pub connected: bool,
-    /// What it has to stop.
-    pub asked_to_stop: BTreeSet<ContainerId>,
+    /// What it has to stop, and why.
+    pub asked_to_stop: BTreeMap<ContainerId, StopCause>,
     /// Where it stands and what it is.
     pub traits: Traits,
     /// It gives no container another size, and says this.
@@ -278,10 +278,21 @@ impl Scenario {
     /// # Panics
     /// When it is refused.
     pub fn register(&mut self, node: &str) -> &mut Self {
+        self.try_register(node).unwrap_or_else(|refusal| panic!("{node} was refused: {refusal:?}"));
+        self
+    }
+    /// The same for a node that may be refused.
+    ///
+    /// # Errors
+    /// As the resource manager refuses it.
+    ///
+    /// # Panics
+    /// When the answer is to another call.
+    pub fn try_register(&mut self, node: &str) -> Result<(), Refusal> {
         let node: NodeId = id(node);
         let facts = self.nodes.get(&node).expect("a node of this story").registration();
-        let answer = self.call(Call::RegisterNode { node: node.clone(), facts: Box::new(facts) });
-        let Ok(Answer::Node { acked }) = answer else { panic!("{node} was refused: {answer:?}") };
+        let answer = self.call(Call::RegisterNode { node: node.clone(), facts: Box::new(facts) })?;
+        let Answer::Node { acked } = answer else { panic!("{answer:?} to a registration") };
         let full = self.cluster.desired(&node);
         let fake = self.nodes.get_mut(&node).expect("a node of this story");
         fake.connected = true;
@@ -289,11 +300,11 @@ impl Scenario {
             fake.forget(&container);
         }
         let wanted: BTreeSet<ContainerId> = full.iter().map(|(c, _)| c.clone()).collect();
-        fake.asked_to_stop.extend(fake.has.keys().filter(|c| !wanted.contains(c)).cloned());
+        fake.asked_to_stop.extend(fake.has.keys().filter(|c| !wanted.contains(c)).map(|c| (c.clone(), StopCause::Asked)));
         for (container, want) in full {
             fake.obey(container, want);
         }
-        self
+        Ok(())
     }
     /// A new node that offers so much.
     pub fn node(&mut self, node: &str, offers: Resource) -> &mut Self {
@@ -491,6 +502,18 @@ impl Held {
     }
 }
 
+/// The verdict on a container that was stopped for this.
+fn stopped(cause: StopCause) -> ExitReason {
+    match cause {
+        StopCause::Asked => ExitReason::Stopped,
+        StopCause::Preempted => ExitReason::Preempted,
+        StopCause::Timeout => ExitReason::Timeout,
+        StopCause::OverLimit => ExitReason::OverheadOom,
+        StopCause::Stalled => ExitReason::StalledAtLimit,
+        StopCause::Fenced => ExitReason::NodeLost,
+    }
+}
+
 impl FakeNode {
     fn registration(&self) -> Registration {
         Registration {
@@ -531,9 +554,9 @@ impl FakeNode {
                 let new = Held { request, attempt, resource, version, refused: None, phase: Phase::Preparing, granted };
                 self.has.insert(container, new);
             }
-            Want::Stop { .. } => {
+            Want::Stop { cause } => {
                 if self.has.contains_key(&container) {
-                    self.asked_to_stop.insert(container);
+                    self.asked_to_stop.insert(container, cause);
                 }
             }
             Want::Forget => self.forget(&container),
@@ -551,9 +574,9 @@ impl FakeNode {
                 held.phase = Phase::Running;
             }
         }
-        for container in std::mem::take(&mut self.asked_to_stop) {
+        for (container, cause) in std::mem::take(&mut self.asked_to_stop) {
             if self.has.get(&container).is_some_and(|held| held.phase != Phase::Exited) {
-                self.end(name, &container, ExitReason::Stopped, wall);
+                self.end(name, &container, stopped(cause), wall);
             }
         }
     }

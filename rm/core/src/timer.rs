@@ -20,6 +20,8 @@ pub enum Key {
     Linger(AppId),
     /// A node has not said what became of another size for a container.
     Resize(ContainerId),
+    /// What is left on a node that is being drained is stopped.
+    Drain(NodeId),
 }
 
 /// All deadlines.

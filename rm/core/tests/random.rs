@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use headroom_rm_core::ask::Ask;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{Answer, Call, Outcome, UpdateKind};
+use headroom_rm_core::{AfterDrain, Answer, Call, How, Outcome, Refusal, Size, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
 use proptest::prelude::*;
 
@@ -30,6 +30,9 @@ enum Op {
     Release(u8, u8),
     Kill(u8),
     Finish(u8),
+    Resize { app: u8, container: u8, gib: u8 },
+    Drain { node: u8, within: Option<u8>, leaves: bool },
+    Undrain(u8),
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -48,6 +51,9 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (any::<u8>(), any::<u8>()).prop_map(|(a, c)| Op::Release(a, c)),
         1 => any::<u8>().prop_map(Op::Kill),
         1 => any::<u8>().prop_map(Op::Finish),
+        3 => (any::<u8>(), any::<u8>(), 1u8..6).prop_map(|(app, container, gib)| Op::Resize { app, container, gib }),
+        1 => (0u8..4, proptest::option::of(0u8..20), any::<bool>()).prop_map(|(node, within, leaves)| Op::Drain { node, within, leaves }),
+        1 => (0u8..4).prop_map(Op::Undrain),
     ]
 }
 
@@ -138,7 +144,7 @@ impl World {
     fn register_all(&mut self) {
         let names: Vec<String> = self.s.nodes.iter().filter(|(_, n)| !n.connected).map(|(n, _)| n.to_string()).collect();
         for name in names {
-            self.s.register(&name);
+            self.s.try_register(&name).unwrap_or_else(only_when_decommissioned);
         }
     }
 
@@ -153,7 +159,7 @@ impl World {
             Op::Node(n) => {
                 let name = World::name(n);
                 if self.s.nodes.contains_key(&id::<NodeId>(&name)) {
-                    self.s.register(&name);
+                    self.s.try_register(&name).unwrap_or_else(only_when_decommissioned);
                 } else {
                     self.s.node(&name, size(4 + u64::from(n), 8));
                 }
@@ -202,9 +208,42 @@ impl World {
             Op::Finish(a) => self.with_app(a, |w, app| {
                 w.s.finish(app, Outcome::Succeeded).expect("it is there");
             }),
+            Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) => self.operate(op),
         }
         self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0;
         self.no_more_than_asked();
+    }
+    fn operate(&mut self, op: Op) {
+        match op {
+            Op::Resize { app, container, gib } => self.with_app(app, |w, app| {
+                if let Some(container) = World::pick(&w.s.alive(app), container) {
+                    let size = Size { resource: size(u64::from(gib), 1), heap: None };
+                    let _ = w.s.call(Call::Resize { container, version: None, size, how: How::Really }); // many are refused
+                }
+            }),
+            Op::Drain { node, within, leaves } => {
+                let within = within.map(|s| Duration::from_secs(u64::from(s)));
+                let then = if leaves { AfterDrain::Decommission } else { AfterDrain::Stay };
+                let _ = self.s.call(Call::Drain { node: id(&World::name(node)), within, reason: "test".into(), then });
+            }
+            Op::Undrain(n) => {
+                let _ = self.s.call(Call::Undrain { node: id(&World::name(n)) });
+            }
+            Op::Node(_)
+            | Op::Cut(_)
+            | Op::Report(_)
+            | Op::Work
+            | Op::Exit(..)
+            | Op::Wait(_)
+            | Op::Restart
+            | Op::Submit(_)
+            | Op::Ask { .. }
+            | Op::Listen(_)
+            | Op::Sync(_)
+            | Op::Release(..)
+            | Op::Kill(_)
+            | Op::Finish(_) => {}
+        }
     }
     fn submit(&mut self, managed: bool) {
         if self.masters.len() >= 4 {
@@ -240,6 +279,13 @@ impl World {
 
     /// Everybody behaves until nothing changes any more.
     fn heal(&mut self) {
+        let marked: Vec<NodeId> = self.s.cluster.marks().map(|(node, _)| node.clone()).collect();
+        for node in marked {
+            self.s.call(Call::Undrain { node }).expect("it is marked");
+        }
+        for node in self.s.nodes.values_mut() {
+            node.connected = false; // whoever was refused comes again
+        }
         for _ in 0..40 {
             self.register_all();
             let apps = self.apps();
@@ -253,6 +299,12 @@ impl World {
             }
             self.s.settle();
             self.s.alive_for(Duration::from_secs(1));
+        }
+    }
+    fn sizes_agree(&self) {
+        for c in self.s.cluster.containers().filter(|c| c.state == headroom_rm_core::container::State::Running) {
+            let held = &self.s.nodes[&c.node].has[&c.id];
+            assert_eq!((&held.resource, held.version, None), (&c.resource, c.version, c.sizing.order()), "{}", c.id);
         }
     }
     fn has_master(&self, app: &AppId) -> bool {
@@ -288,6 +340,10 @@ impl World {
     }
 }
 
+fn only_when_decommissioned(refusal: Refusal) {
+    assert!(matches!(refusal, Refusal::Decommissioned(_)), "{refusal:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
@@ -301,6 +357,7 @@ proptest! {
         world.heal();
         world.no_more_than_asked();
         world.everything_is_told();
+        world.sizes_agree();
         world.s.check();
     }
 }
