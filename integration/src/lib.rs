@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod fault;
 pub mod guest;
 pub mod jobs;
+pub mod load;
 mod oracle;
 pub mod programs;
 pub mod scenario;

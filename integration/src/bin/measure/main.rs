@@ -4,8 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+mod ask_to_running;
 mod kill_to_retry;
+mod progress;
 mod quantiles;
+mod rm_http;
+mod rm_restart;
+mod submissions;
 
 use std::process::ExitCode;
 
@@ -23,6 +28,12 @@ struct Cli {
     /// kill-to-retry: how many tasks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     count: u16,
+    /// rm-http, rm-restart: how many nodes are played
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
+    agents: u32,
+    /// rm-restart: how often the resource manager is killed; ask-to-running: how many containers
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: Option<u32>,
     /// sim: how many runs
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -35,6 +46,12 @@ struct Cli {
 enum Measurement {
     /// From the end of a killed task's process in the kernel to the first instruction of its next attempt
     KillToRetry,
+    /// The resource manager through its interface, with all agents connected
+    RmHttp,
+    /// From an ask to the word that the container runs, on an idle cluster with one real agent
+    AskToRunning,
+    /// Kills of the resource manager under load
+    RmRestart,
     /// Simulated clusters, and in how many of them something did not hold
     Sim,
 }
@@ -48,9 +65,16 @@ enum Format {
 }
 
 fn main() -> Result<ExitCode> {
+    if std::env::args().nth(1).as_deref() == Some(submissions::ECHO) {
+        submissions::echo()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let cli = Cli::parse();
     let figures = match cli.name {
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
+        Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
+        Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
+        Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
         Measurement::Sim => figures(&scenario::measure_sim(cli.seeds))?,
     };
     print(&figures, cli.format);
@@ -59,10 +83,8 @@ fn main() -> Result<ExitCode> {
 
 /// Every measurement gives one object, name by name.
 fn figures<T: Serialize>(measured: &T) -> Result<Map<String, Value>> {
-    match serde_json::to_value(measured)? {
-        Value::Object(figures) => Ok(figures),
-        other => bail!("a measurement gave {other}, which is no object"),
-    }
+    let Value::Object(figures) = serde_json::to_value(measured)? else { bail!("a measurement gave no object") };
+    Ok(figures)
 }
 
 #[allow(clippy::print_stdout)] // the figures are what this program is for

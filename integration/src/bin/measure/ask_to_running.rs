@@ -1,0 +1,116 @@
+//! How long a master waits for one container on a cluster that does nothing else.
+//!
+//! Real daemons on loopback, one node. A master that nobody manages asks for one container, waits for the word that it runs,
+//! gives it back and waits for its end, so that every round finds the cluster idle. Between ask and word lie two HTTP calls, two
+//! lines, the decision, the new cgroup with limits that are read back, and a fork and exec.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_client::{Client, Lines};
+use headroom_types::{AttemptId, Bytes, ContainerId, Cpus, Epoch, Resource};
+use headroom_wire::v1::am::{Ask, LaunchSpec, MasterSync, RegisterMaster, Update, UpdateKind};
+use integration::cluster::Cluster;
+use integration::load::master::unmanaged;
+use serde::Serialize;
+
+use crate::quantiles::{millis, quantile};
+
+/// The longest that one step may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    p50_ms: f64,
+    p99_ms: f64,
+    n: usize,
+    enforcer: String,
+}
+
+/// Runs the rounds.
+pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+    let cluster = Cluster::of_one()?;
+    let (times, enforcer) = cluster.call(async {
+        let nodes = cluster.client().nodes().await?;
+        let enforcer = nodes.first().context("no node")?.enforcer.to_string();
+        let mut master = Master::start(cluster.client().clone()).await?;
+        let mut times = Vec::new();
+        for n in 1..=rounds {
+            times.push(master.round(n).await.with_context(|| format!("round {n}"))?.as_nanos());
+        }
+        anyhow::Ok((times, enforcer))
+    })?;
+    let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
+    Ok(Figures { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len(), enforcer })
+}
+
+struct Master {
+    client: Client,
+    attempt: AttemptId,
+    epoch: Epoch,
+    cursor: u64,
+    lines: Lines<Update>,
+}
+
+impl Master {
+    async fn start(client: Client) -> Result<Self> {
+        let attempt = client.submit(&unmanaged("asker", None)?).await?.attempt;
+        let body = RegisterMaster { attempt: attempt.clone(), master_url: None };
+        let registered = client.register_master(&attempt.app, &body).await?;
+        let lines = client.updates(&attempt.app, registered.epoch, registered.cursor).await?;
+        Ok(Master { client, attempt, epoch: registered.epoch, cursor: registered.cursor, lines })
+    }
+
+    /// The `n`th container: from the ask to the word that it runs.
+    async fn round(&mut self, n: u32) -> Result<Duration> {
+        let begun = Instant::now();
+        self.say(Some(self.ask(n)?), Vec::new()).await?;
+        let container = loop {
+            let update = self.update().await?;
+            if let UpdateKind::Exited { report, .. } = update {
+                bail!("it ended by itself: {}", report.reason.sentence());
+            }
+            if let UpdateKind::Running { container } = update {
+                break container;
+            }
+        };
+        let time = begun.elapsed();
+        self.say(None, vec![container]).await?;
+        while !matches!(self.update().await?, UpdateKind::Exited { .. }) {}
+        // Taken note of, so that the next round finds nothing left.
+        self.say(None, Vec::new()).await?;
+        Ok(time)
+    }
+
+    async fn update(&mut self) -> Result<UpdateKind> {
+        let update = tokio::time::timeout(PATIENCE, self.lines.next()).await.context("no update came")?;
+        let update = update.context("the updates ended")??;
+        self.cursor = self.cursor.max(update.cursor);
+        Ok(update.what)
+    }
+
+    fn ask(&self, n: u32) -> Result<Ask> {
+        Ok(Ask {
+            request: "sleeper".parse()?,
+            resource: Resource::new(Bytes::from_mib(64), Cpus::from_milli(100)),
+            count: n,
+            settled: n - 1,
+            priority: 0,
+            avoid_nodes: Vec::new(),
+            nodes: Vec::new(),
+            placement: Box::default(),
+            deadline_ms: None,
+            launch: Box::new(LaunchSpec { command: vec!["/bin/sleep".into(), "60".into()], ..LaunchSpec::default() }),
+        })
+    }
+
+    async fn say(&self, ask: Option<Ask>, release: Vec<ContainerId>) -> Result<()> {
+        let asks: Vec<Ask> = ask.into_iter().collect();
+        let (attempt, epoch, ack, drop) = (self.attempt.clone(), self.epoch, self.cursor, Vec::new());
+        let sync = MasterSync { attempt, epoch, ack, asks, drop, release, job: None };
+        let reply = self.client.sync_master(&self.attempt.app, &sync).await?;
+        ensure!(!reply.stop, "the application was ended");
+        Ok(())
+    }
+}

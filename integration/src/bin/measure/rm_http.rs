@@ -1,0 +1,164 @@
+//! What a resource manager does through its real interface while thousands of agents are connected.
+//!
+//! The daemon is a process of its own; all agents and masters are played by this one. In order: everybody connects, containers
+//! that stay fill a part of the cluster, the daemon is watched while nothing happens, then masters keep as many asks under way as
+//! it can serve, then they ask at half that rate. After that applications are submitted to a second daemon, in turns with a bare
+//! server of the same library that only sends back what it got.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{Bytes, Cpus, Resource};
+use integration::load::agents::{self, Fleet};
+use integration::load::book::{Balance, compare};
+use integration::load::daemon::{Daemon, Usage};
+use integration::load::limits;
+use integration::load::master::{self, Crowd, Pace};
+use serde::Serialize;
+
+use crate::progress::{until, wait};
+use crate::quantiles::{millis, quantile};
+use crate::submissions;
+
+/// Masters that ask.
+const MASTERS: usize = 16;
+/// Containers of each master that are on their way while the daemon is pressed.
+const WINDOW: u32 = 50;
+/// How long a container runs that ends by itself.
+const LIFE: Duration = Duration::from_secs(2);
+/// Containers of this size fit on a node.
+const ON_A_NODE: u32 = 10;
+/// So many of them stay there.
+const STAYING: usize = 5;
+/// How long one thing is watched.
+const WATCHED: Duration = Duration::from_secs(20);
+/// Before it is watched.
+const WARM: Duration = Duration::from_secs(4);
+/// Everybody is there by then.
+const ARRIVAL: Duration = Duration::from_secs(180);
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    agents: usize,
+    containers_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    half_rate_per_s: f64,
+    half_rate_p50_ms: f64,
+    half_rate_p99_ms: f64,
+    durable_apps_per_s: f64,
+    bare_axum_per_s: f64,
+    rm_rss_mib: u64,
+    rm_idle_cpus: f64,
+    rm_busy_cpus: f64,
+    containers_at_once: u64,
+    reports_per_s_idle: f64,
+    lost: u64,
+    twice: u64,
+}
+
+/// Runs all of it.
+pub(crate) fn measure(agents: usize) -> Result<Figures> {
+    let descriptors = limits::raise()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let daemon = Daemon::start()?;
+    let pressed = runtime.block_on(press(&daemon, agents, descriptors))?;
+    drop(daemon);
+    let submitted = runtime.block_on(submissions::measure())?;
+    Ok(Figures {
+        durable_apps_per_s: submitted.durable_apps_per_s,
+        bare_axum_per_s: submitted.bare_axum_per_s,
+        agents,
+        ..pressed
+    })
+}
+
+struct Phase {
+    per_s: f64,
+    times: Vec<u128>,
+    cpus: f64,
+    after: Usage,
+}
+
+async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Figures> {
+    let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
+    let offers = Resource::new(Bytes::from_mib(1024 * u64::from(ON_A_NODE)), Cpus::from_cores(ON_A_NODE));
+    let report_lines = limits::report_lines(agents, descriptors);
+    let rm: SocketAddr = daemon.address();
+    let fleet = Fleet::start(&agents::Plan { rm, agents, offers, report_lines })?;
+    until("agents listening", agents, ARRIVAL, || fleet.totals.listening.load(std::sync::atomic::Ordering::Relaxed)).await?;
+    let staying = u32::try_from(agents * STAYING / MASTERS).context("too many")?;
+    let crowd = Crowd::start(&master::Plan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
+    let all = staying as usize * MASTERS;
+    until("containers that stay", all, ARRIVAL, || usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)).await?;
+    let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
+    crowd.pace(Pace::Window(WINDOW));
+    let full = watch("pressed", daemon, &crowd).await?;
+    let containers_at_once = u64::try_from(fleet.totals.running.load(std::sync::atomic::Ordering::Relaxed)).unwrap_or(0);
+    crowd.pace(Pace::Rate(full.per_s / 2.0 / f64::from(u32::try_from(MASTERS)?)));
+    let half = watch("at half the rate", daemon, &crowd).await?;
+    let balance = close(fleet, crowd).await?;
+    let faults = daemon.faults()?;
+    ensure!(faults.is_empty(), "the daemon logged errors: {faults:?}");
+    let at = |phase: &Phase, percent| quantile(&phase.times, percent).map(millis).context("no container ran");
+    Ok(Figures {
+        agents,
+        containers_per_s: full.per_s,
+        p50_ms: at(&full, 50)?,
+        p99_ms: at(&full, 99)?,
+        half_rate_per_s: half.per_s,
+        half_rate_p50_ms: at(&half, 50)?,
+        half_rate_p99_ms: at(&half, 99)?,
+        durable_apps_per_s: 0.0,
+        bare_axum_per_s: 0.0,
+        rm_rss_mib: full.after.rss_mib,
+        rm_idle_cpus: idle_cpus,
+        rm_busy_cpus: full.cpus,
+        containers_at_once,
+        reports_per_s_idle,
+        lost: balance.lost,
+        twice: balance.twice + balance.oversold,
+    })
+}
+
+fn count(figure: &std::sync::atomic::AtomicU64) -> u64 {
+    figure.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Everybody is connected and nothing happens but signs of life.
+async fn idle(daemon: &Daemon, fleet: &Fleet) -> Result<(f64, f64)> {
+    wait("settling", WARM).await;
+    let (before, reports) = (daemon.usage()?, count(&fleet.totals.reports));
+    wait("idle", WATCHED / 2).await;
+    let after = daemon.usage()?;
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    Ok((after.cpus_since(&before), as_f64(count(&fleet.totals.reports) - reports) / seconds))
+}
+
+/// Watches for a while, after it has become steady.
+async fn watch(what: &str, daemon: &Daemon, crowd: &Crowd) -> Result<Phase> {
+    wait("warming", WARM).await;
+    crowd.seen.take_times();
+    let (before, running, begun) = (daemon.usage()?, count(&crowd.seen.running), Instant::now());
+    wait(what, WATCHED).await;
+    let (ran, seconds) = (count(&crowd.seen.running) - running, begun.elapsed().as_secs_f64());
+    let times = crowd.seen.take_times().into_iter().map(|us| u128::from(us) * 1000).collect();
+    let after = daemon.usage()?;
+    Ok(Phase { per_s: as_f64(ran) / seconds, times, cpus: after.cpus_since(&before), after })
+}
+
+/// Lets all end, and compares what everybody wrote down.
+async fn close(fleet: Fleet, crowd: Crowd) -> Result<Balance> {
+    let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters came to no end")??;
+    let agents = fleet.end().await?;
+    let balance = compare(&agents, &masters);
+    crate::progress::tell(&format!("books: {balance:?}"));
+    Ok(balance)
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of one run are small
+fn as_f64(n: u64) -> f64 {
+    n as f64
+}

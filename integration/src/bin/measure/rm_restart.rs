@@ -1,0 +1,79 @@
+//! SIGKILL to a resource manager under load, again and again: what is lost, what is given twice, how long until it grants again.
+//!
+//! First many rounds with a small cluster and short-lived containers, so that kills fall into every moment of a container's
+//! life; then a few with as many nodes as asked for, ten long-lived containers on each.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use integration::load::restart::{Outcome, Plan, run};
+use serde::Serialize;
+
+use crate::progress::tell;
+use crate::quantiles::quantile;
+
+/// Nodes of the small cluster.
+const SMALL: usize = 200;
+/// Rounds with the large one.
+const LARGE_ROUNDS: u32 = 5;
+/// Containers that stay on each node of the large one.
+const STAYING: usize = 10;
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    rounds: u32,
+    lost: u64,
+    twice: u64,
+    p50_recovery_ms: u128,
+    max_recovery_ms: u128,
+    launched: u64,
+    submitted: u64,
+    rounds_10k: u32,
+    nodes_10k: usize,
+    live_10k: usize,
+    p50_recovery_10k_ms: u128,
+    max_recovery_10k_ms: u128,
+    lost_10k: u64,
+    twice_10k: u64,
+}
+
+/// Runs all rounds.
+pub(crate) fn measure(rounds: u32, agents: usize) -> Result<Figures> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let life = Duration::from_millis(800);
+    let small = Plan { agents: SMALL, masters: 8, staying: 3, window: 40, life, submitters: 2, rounds, seed: 1 };
+    let small = runtime.block_on(run(&small, &|what| tell(&what)))?;
+    let life = Duration::from_secs(2);
+    let large = Plan { agents, masters: 16, staying: STAYING, window: 10, life, submitters: 2, rounds: LARGE_ROUNDS, seed: 2 };
+    let large = runtime.block_on(run(&large, &|what| tell(&what)))?;
+    for outcome in [&small, &large] {
+        tell(&format!("{:?}", outcome.balance));
+        ensure!(outcome.faults.is_empty(), "the daemon logged errors: {:?}", outcome.faults);
+    }
+    let at = |outcome: &Outcome, percent| quantile(&outcome.recoveries_ms, percent).context("no round");
+    Ok(Figures {
+        rounds,
+        lost: lost(&small),
+        twice: twice(&small),
+        p50_recovery_ms: at(&small, 50)?,
+        max_recovery_ms: at(&small, 100)?,
+        launched: small.balance.launched,
+        submitted: small.submitted,
+        rounds_10k: LARGE_ROUNDS,
+        nodes_10k: agents,
+        live_10k: large.live.iter().copied().min().unwrap_or(0),
+        p50_recovery_10k_ms: at(&large, 50)?,
+        max_recovery_10k_ms: at(&large, 100)?,
+        lost_10k: lost(&large),
+        twice_10k: twice(&large),
+    })
+}
+
+fn lost(outcome: &Outcome) -> u64 {
+    outcome.balance.lost + outcome.submissions_lost
+}
+
+fn twice(outcome: &Outcome) -> u64 {
+    outcome.balance.twice + outcome.balance.oversold + outcome.submissions_twice
+}

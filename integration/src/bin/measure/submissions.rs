@@ -1,0 +1,125 @@
+//! Durable submissions a second, and the most that the library below could do on this machine: the same bodies from the same
+//! callers, once to the resource manager, which answers when they are on disk, and once to a server that sends them back.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_wire::v1::apps::KillApp;
+use integration::load::daemon::Daemon;
+use integration::load::http::Wire;
+use integration::load::limits;
+use integration::load::master::unmanaged;
+
+use crate::progress::tell;
+use crate::quantiles::quantile;
+
+/// Callers at the same time.
+const CALLERS: u32 = 64;
+/// Applications of one turn; there may be ten thousand that have not ended.
+const TURN: u32 = 6_400;
+/// How many turns, each with one of the other server.
+const TURNS: u32 = 3;
+/// The argument with which this program is the other server.
+pub(crate) const ECHO: &str = "--echo-server";
+
+/// Calls a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub(crate) durable_apps_per_s: f64,
+    pub(crate) bare_axum_per_s: f64,
+}
+
+/// Takes turns.
+pub(crate) async fn measure() -> Result<Figures> {
+    let daemon = Daemon::start()?;
+    let echo = Echo::start()?;
+    let (mut durable, mut bare) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        durable.push(rate(daemon.address(), turn).await?);
+        empty(daemon.address()).await?;
+        bare.push(rate(echo.address, turn).await?);
+        tell(&format!("applications {:?}/s, bare {:?}/s", durable.last(), bare.last()));
+    }
+    let middle = |all: &[u128]| quantile(all, 50).and_then(|n| u32::try_from(n).ok()).map(f64::from).context("no turn");
+    Ok(Figures { durable_apps_per_s: middle(&durable)?, bare_axum_per_s: middle(&bare)? })
+}
+
+/// All callers submit as fast as they get answers.
+async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
+    let mut wires = Vec::new();
+    for n in 0..CALLERS {
+        wires.push(Wire::connect(to, limits::address(n as usize)).await?);
+    }
+    let begun = Instant::now();
+    let callers = wires.into_iter().zip(0_u32..).map(|(mut wire, caller)| {
+        tokio::spawn(async move {
+            for n in 0..TURN / CALLERS {
+                let app = unmanaged("durable", Some(format!("{turn}-{caller}-{n}")))?;
+                let answer = wire.post("/v1/apps", &serde_json::to_vec(&app)?).await?;
+                ensure!(answer.status == 200, "status {}", answer.status);
+            }
+            Ok(())
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.context("a caller ended by a fault")??;
+    }
+    Ok(u128::from(TURN) * 1_000_000_000 / begun.elapsed().as_nanos().max(1))
+}
+
+/// Ends all applications, so that there is room for the next turn. The list also shows that they are there.
+async fn empty(rm: SocketAddr) -> Result<()> {
+    let client = headroom_client::Client::new(&format!("http://{rm}"))?;
+    let live: Vec<_> = client.apps().await?.into_iter().filter(|a| !a.state.is_final()).map(|a| a.id).collect();
+    ensure!(live.len() == TURN as usize, "{TURN} applications were accepted, and {} are there", live.len());
+    let mut wire = Wire::connect(rm, limits::address(0)).await?;
+    let body = serde_json::to_vec(&KillApp { reason: None })?;
+    for app in live {
+        let answer = wire.post(&format!("/v1/apps/{app}/kill"), &body).await?;
+        ensure!(answer.status == 200, "status {}", answer.status);
+    }
+    Ok(())
+}
+
+/// The other server, as a process of its own.
+struct Echo {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Echo {
+    fn start() -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?).arg(ECHO).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        let output = child.stdout.take().context("the output of the bare server")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let address = line.trim().parse().with_context(|| format!("the bare server said {line:?}"))?;
+        Ok(Echo { child, address })
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        // What has ended by itself cannot be killed, and that is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves until it is killed. Says where first.
+#[allow(clippy::print_stdout)] // for the process that started this one
+pub(crate) fn echo() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        println!("{}", listener.local_addr()?);
+        let router = axum::Router::new().route("/v1/apps", axum::routing::post(|body: axum::body::Bytes| async { body }));
+        // Given up with the process that measures, should that be killed.
+        let server = axum::serve(listener, router);
+        tokio::time::timeout(Duration::from_secs(600), server.into_future()).await.ok();
+        Ok(())
+    })
+}

@@ -1,0 +1,358 @@
+//! Node agents without processes: they register, listen, report every second and whenever something changed, and end what they
+//! run when its time is over.
+//!
+//! One task an agent, with one stream and one connection for reports; where the limit of descriptors does not allow that, some
+//! agents share their connections for reports. Each keeps its own book and gives it back at the end.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_client::retry::Backoff;
+use headroom_types::{
+    Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, UnixMillis,
+};
+use headroom_wire::v1::nodes::{
+    Desired, Health, NodeRegistered, NodeReportReply, NodeTraits, Observed, Phase, RegisterNode, RunOrder, Want,
+};
+use serde::Serialize;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::book::AgentBook;
+use super::http::{Lines, Wire};
+use super::limits;
+
+/// How often a sign of life is sent.
+const ALIVE: Duration = Duration::from_secs(1);
+/// Agents that connect at the same time when the fleet starts.
+const AT_ONCE: usize = 256;
+/// The first word of a command that ends by itself; the second is how many milliseconds it takes.
+pub const ENDS: &str = "ends-after-ms";
+/// A command that runs until it is stopped.
+pub const STAYS: &str = "stays";
+
+/// A fleet.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The resource manager.
+    pub rm: SocketAddr,
+    /// How many.
+    pub agents: usize,
+    /// What each of them offers.
+    pub offers: Resource,
+    /// Connections for reports; fewer than agents means that some share one.
+    pub report_lines: usize,
+}
+
+/// What all of them did so far.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Agents that are registered and listen.
+    pub listening: AtomicUsize,
+    /// Containers that run.
+    pub running: AtomicUsize,
+    /// Reports that were answered.
+    pub reports: AtomicU64,
+    /// Lines that were read.
+    pub lines: AtomicU64,
+}
+
+/// A fleet that lives.
+#[derive(Debug)]
+pub struct Fleet {
+    /// Live figures.
+    pub totals: Arc<Totals>,
+    agents: Vec<JoinHandle<AgentBook>>,
+    end: watch::Sender<bool>,
+}
+
+type ReportLine = Arc<Mutex<Option<Wire>>>;
+
+impl Fleet {
+    /// Starts all agents. They come back by themselves whenever the resource manager does.
+    pub fn start(plan: &Plan) -> Result<Self> {
+        let totals = Arc::new(Totals::default());
+        let (end, ended) = watch::channel(false);
+        let gate = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
+        let lines: Vec<ReportLine> = (0..plan.report_lines.max(1)).map(|_| ReportLine::default()).collect();
+        let mut agents = Vec::with_capacity(plan.agents);
+        for n in 0..plan.agents {
+            let line = lines.get(n % lines.len()).cloned().unwrap_or_default();
+            let agent = Agent::new(n, plan, line, totals.clone())?;
+            let (gate, mut ended) = (gate.clone(), ended.clone());
+            agents.push(tokio::spawn(async move {
+                let mut agent = agent;
+                let mut place = gate.acquire_owned().await.ok();
+                tokio::select! {
+                    _ = ended.wait_for(|end| *end) => {}
+                    () = agent.live(&mut place) => {}
+                }
+                agent.book
+            }));
+        }
+        Ok(Fleet { totals, agents, end })
+    }
+
+    /// Hangs up, and gives the books of all.
+    pub async fn end(self) -> Result<Vec<AgentBook>> {
+        self.end.send_replace(true);
+        let mut books = Vec::with_capacity(self.agents.len());
+        for agent in self.agents {
+            books.push(agent.await.context("an agent ended by a fault")?);
+        }
+        Ok(books)
+    }
+}
+
+/// A container that an agent plays.
+#[derive(Debug)]
+struct Played {
+    observed: Observed,
+    /// It ends by itself then.
+    ends: Option<Instant>,
+    /// Its report, when it has ended.
+    exit: Option<ExitReport>,
+    /// The resource manager of this epoch has the report.
+    received: bool,
+    /// It changed since the last report.
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Agent {
+    n: usize,
+    id: NodeId,
+    rm: SocketAddr,
+    offers: Resource,
+    report_path: String,
+    report_line: ReportLine,
+    epoch: Epoch,
+    alive_at: Instant,
+    has: BTreeMap<ContainerId, Played>,
+    totals: Arc<Totals>,
+    book: AgentBook,
+}
+
+/// As [`headroom_wire::v1::nodes::NodeReport`], without a copy of what is in it.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    epoch: Epoch,
+    containers: Vec<&'a Observed>,
+    exits: Vec<&'a ExitReport>,
+    host_used: Bytes,
+    health: Health,
+}
+
+impl Agent {
+    fn new(n: usize, plan: &Plan, report_line: ReportLine, totals: Arc<Totals>) -> Result<Self> {
+        let id: NodeId = format!("fake-{n:05}").parse()?;
+        Ok(Agent {
+            n,
+            rm: plan.rm,
+            offers: plan.offers.clone(),
+            report_path: format!("/v1/nodes/{id}/report"),
+            report_line,
+            epoch: Epoch(0),
+            alive_at: Instant::now(),
+            has: BTreeMap::new(),
+            totals,
+            book: AgentBook::of(id.clone()),
+            id,
+        })
+    }
+
+    async fn live(&mut self, place: &mut Option<tokio::sync::OwnedSemaphorePermit>) {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        loop {
+            let mut listened = false;
+            if let Err(error) = self.session(place, &mut listened).await {
+                self.book.trouble(&error);
+            }
+            if listened {
+                self.totals.listening.fetch_sub(1, Ordering::Relaxed);
+                backoff.reset();
+            }
+            tokio::time::sleep(backoff.wait()).await;
+        }
+    }
+
+    /// From a registration until something breaks.
+    async fn session(&mut self, place: &mut Option<tokio::sync::OwnedSemaphorePermit>, listened: &mut bool) -> Result<()> {
+        self.register().await?;
+        let wire = Wire::connect(self.rm, limits::address(self.n)).await?;
+        let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
+        let mut lines = match wire.lines(&path).await? {
+            Ok(lines) => lines,
+            Err(answer) => bail!("listening: status {}", answer.status),
+        };
+        *place = None;
+        *listened = true;
+        self.totals.listening.fetch_add(1, Ordering::Relaxed);
+        // Signs of life of all agents are spread over the second.
+        self.alive_at = Instant::now() + ALIVE.mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
+        loop {
+            self.turn(&mut lines).await?;
+        }
+    }
+
+    async fn turn(&mut self, lines: &mut Lines) -> Result<()> {
+        let now = Instant::now();
+        self.end_due(now);
+        let alive = self.alive_at <= now;
+        if alive || self.has.values().any(|c| c.changed) {
+            return self.report(alive).await;
+        }
+        let wake = self.has.values().filter_map(|c| c.ends).min().map_or(self.alive_at, |ends| ends.min(self.alive_at));
+        tokio::select! {
+            line = lines.next() => {
+                let line = line?;
+                self.totals.lines.fetch_add(1, Ordering::Relaxed);
+                self.obey(serde_json::from_slice(&line).context("a line of what is wanted")?)
+            }
+            () = tokio::time::sleep_until(wake) => Ok(()),
+        }
+    }
+
+    async fn post(&self, path: &str, body: &[u8]) -> Result<super::http::Answer> {
+        let mut line = self.report_line.lock().await;
+        let mut wire = match line.take() {
+            Some(wire) => wire,
+            None => Wire::connect(self.rm, limits::address(self.n)).await?,
+        };
+        let answer = wire.post(path, body).await?;
+        *line = Some(wire);
+        Ok(answer)
+    }
+
+    async fn register(&mut self) -> Result<()> {
+        let body = RegisterNode {
+            offers: self.offers.clone(),
+            enforcer: EnforcerKind::Poll,
+            url: "http://127.0.0.1:9".into(),
+            health: Health::Healthy,
+            version: "fake".into(),
+            traits: NodeTraits::default(),
+            containers: self.has.values().map(|c| c.observed.clone()).collect(),
+            exits: self.has.values().filter_map(|c| c.exit.clone()).collect(),
+        };
+        let answer = self.post(&format!("/v1/nodes/{}/register", self.id), &serde_json::to_vec(&body)?).await?;
+        ensure!(answer.status == 200, "registering: status {}", answer.status);
+        let registered: NodeRegistered = serde_json::from_slice(&answer.body)?;
+        self.epoch = registered.epoch;
+        for container in registered.acked {
+            self.has.remove(&container);
+        }
+        for container in self.has.values_mut() {
+            (container.changed, container.received) = (false, true);
+        }
+        Ok(())
+    }
+
+    async fn report(&mut self, alive: bool) -> Result<()> {
+        let containers = self.has.values().filter(|c| alive || c.changed).map(|c| &c.observed).collect();
+        let exits: Vec<&ExitReport> = self.has.values().filter(|c| !c.received).filter_map(|c| c.exit.as_ref()).collect();
+        let exited = !exits.is_empty();
+        let host_used = Bytes::from_mib(512);
+        let body = Report { epoch: self.epoch, containers, exits, host_used, health: Health::Healthy };
+        let answer = self.post(&self.report_path, &serde_json::to_vec(&body)?).await?;
+        ensure!(answer.status == 200, "a report: status {}", answer.status);
+        self.totals.reports.fetch_add(1, Ordering::Relaxed);
+        if exited {
+            let reply: NodeReportReply = serde_json::from_slice(&answer.body)?;
+            for id in &reply.received {
+                self.has.get_mut(id).into_iter().for_each(|c| c.received = true);
+            }
+        }
+        for container in self.has.values_mut() {
+            container.changed = false;
+        }
+        if alive {
+            self.alive_at = Instant::now() + ALIVE;
+        }
+        Ok(())
+    }
+
+    /// Does what a line says.
+    fn obey(&mut self, line: Desired) -> Result<()> {
+        ensure!(line.epoch == self.epoch, "epoch {} speaks, and epoch {} was registered with", line.epoch, self.epoch);
+        if line.full {
+            let wanted: std::collections::BTreeSet<&ContainerId> = line.containers.iter().map(|c| &c.container).collect();
+            let unwanted: Vec<ContainerId> = self.has.keys().filter(|id| !wanted.contains(id)).cloned().collect();
+            for id in unwanted {
+                self.end(&id, ExitReason::Stopped);
+            }
+        }
+        for desired in line.containers {
+            match desired.want {
+                Want::Run(order) => self.run(desired.container, *order),
+                Want::Stop { cause: StopCause::Preempted } => self.end(&desired.container, ExitReason::Preempted),
+                Want::Stop { .. } => self.end(&desired.container, ExitReason::Stopped),
+                Want::Forget => {
+                    self.has.remove(&desired.container);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, id: ContainerId, order: RunOrder) {
+        if let Some(known) = self.has.get_mut(&id) {
+            if order.version > known.observed.version && known.exit.is_none() {
+                (known.observed.version, known.observed.resource, known.changed) = (order.version, order.resource, true);
+            }
+            return;
+        }
+        let ends = match order.launch.command.as_slice() {
+            [first, time, ..] if first == ENDS => time.parse().ok().map(|ms| Instant::now() + Duration::from_millis(ms)),
+            _ => None,
+        };
+        let observed = Observed {
+            container: id.clone(),
+            request: order.request,
+            resource: order.resource,
+            version: order.version,
+            refused: None,
+            phase: Phase::Running,
+            used: Some(Bytes::from_mib(64)),
+            anon: None,
+            granted: order.granted,
+        };
+        self.book.launched(&observed);
+        self.has.insert(id, Played { observed, ends, exit: None, received: false, changed: true });
+        self.totals.running.fetch_add(1, Ordering::Relaxed);
+        let live = self.has.values().filter(|c| c.exit.is_none()).map(|c| &c.observed.resource.memory);
+        self.book.holds(live.fold(Bytes::ZERO, |sum, memory| sum.saturating_add(*memory)), self.offers.memory);
+    }
+
+    fn end_due(&mut self, now: Instant) {
+        let due = |c: &Played| c.exit.is_none() && c.ends.is_some_and(|ends| ends <= now);
+        let over: Vec<ContainerId> = self.has.iter().filter(|(_, c)| due(c)).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            self.end(&id, ExitReason::Exit { code: 0 });
+        }
+    }
+
+    fn end(&mut self, id: &ContainerId, reason: ExitReason) {
+        let Some(played) = self.has.get_mut(id).filter(|c| c.exit.is_none()) else { return };
+        (played.ends, played.changed, played.received, played.observed.phase) = (None, true, false, Phase::Exited);
+        played.exit = Some(ExitReport {
+            container: id.clone(),
+            node: self.id.clone(),
+            reason,
+            evidence: Evidence::empty(EnforcerKind::Poll),
+            diagnosis: Vec::new(),
+            started: Some(played.observed.granted),
+            ended: UnixMillis(played.observed.granted.0 + 1),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            tasks: Vec::new(),
+        });
+        self.book.ended(id);
+        self.totals.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

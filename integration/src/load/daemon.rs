@@ -1,0 +1,147 @@
+//! One resource manager as a child process: started, killed, started again at the same place, and what it takes of the machine.
+//!
+//! Owned by one measurement or test. When it is dropped the process is gone, and so is its state.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::cluster::{free_port, until};
+use crate::programs;
+
+/// The state of ten thousand nodes is read by then.
+const START: Duration = Duration::from_secs(60);
+
+/// A daemon and its place.
+#[derive(Debug)]
+pub struct Daemon {
+    dir: tempfile::TempDir,
+    address: SocketAddr,
+    child: Option<Child>,
+}
+
+/// What a process has taken so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// Memory in RAM. MiB.
+    pub rss_mib: u64,
+    /// Processor time, all threads, user and system. Seconds.
+    pub cpu_s: f64,
+    /// When this was read.
+    pub at: Instant,
+}
+
+impl Usage {
+    /// Processors that were busy on average since `before`.
+    pub fn cpus_since(&self, before: &Usage) -> f64 {
+        (self.cpu_s - before.cpu_s) / self.at.duration_since(before.at).as_secs_f64().max(1e-9)
+    }
+}
+
+impl Daemon {
+    /// Starts one with an empty state, and waits until it answers.
+    pub fn start() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-load-").tempdir().context("a directory for the state")?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let mut daemon = Daemon { dir, address, child: None };
+        daemon.spawn()?;
+        daemon.until_answers()?;
+        Ok(daemon)
+    }
+
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the process at its old place; when that was.
+    pub fn spawn(&mut self) -> Result<Instant> {
+        let log = File::options().create(true).append(true).open(self.log_path()).context("the log of the daemon")?;
+        let begun = Instant::now();
+        let child = Command::new(programs::path("resourcemanager")?)
+            .args(["--listen", &self.address.to_string(), "--state"])
+            .arg(self.dir.path().join("state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("starting resourcemanager")?;
+        self.child = Some(child);
+        Ok(begun)
+    }
+
+    /// Waits until it listens.
+    pub fn until_answers(&self) -> Result<()> {
+        until("the resource manager to answer", START, || Ok(std::net::TcpStream::connect(self.address).ok())).map(|_| ())
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("no process to kill")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// What it has taken so far.
+    pub fn usage(&self) -> Result<Usage> {
+        let child = self.child.as_ref().context("no process to look at")?;
+        usage(child.id())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// Lines of its log that no operator should ever see.
+    pub fn faults(&self) -> Result<Vec<String>> {
+        let text = fs::read_to_string(self.log_path()).context("the log of the daemon")?;
+        let bad = |line: &&str| line.contains("ERROR") || line.contains("panicked");
+        Ok(text.lines().filter(bad).map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // What has ended by itself cannot be killed, and that is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What a process has taken so far.
+pub fn usage(pid: u32) -> Result<Usage> {
+    let proc = Path::new("/proc").join(pid.to_string());
+    let status = fs::read_to_string(proc.join("status")).context("the status of a process")?;
+    let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let stat = fs::read_to_string(proc.join("stat")).context("the times of a process")?;
+    let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).context("a line of /proc without a name")?;
+    let ticks: Vec<u64> = after_name.split_whitespace().skip(11).take(2).filter_map(|w| w.parse().ok()).collect();
+    ensure!(ticks.len() == 2, "{stat:?} has no times");
+    let ticks = u32::try_from(ticks.iter().sum::<u64>()).unwrap_or(u32::MAX);
+    // The kernel counts in hundredths of a second for every program.
+    Ok(Usage { rss_mib: rss.unwrap_or(0) / 1024, cpu_s: f64::from(ticks) / 100.0, at: Instant::now() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_takes_memory_and_time() {
+        let before = usage(std::process::id()).expect("reads");
+        let begun = Instant::now();
+        let mut n = 0_u64;
+        while begun.elapsed() < Duration::from_millis(100) {
+            n = std::hint::black_box(n + 1);
+        }
+        let after = usage(std::process::id()).expect("reads");
+        assert!(before.rss_mib > 0 && after.cpu_s > before.cpu_s, "{before:?} {after:?}");
+    }
+}

@@ -1,0 +1,251 @@
+//! HTTP/1.1 by hand, as little of it as ten thousand agents in one process can afford: a connection, a call, an endless answer.
+//!
+//! Owned by whoever connected. Speaks to our own daemons only and takes no other shape of answer than theirs; never reconnects by
+//! itself.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+/// How long a call may take.
+const CALL: Duration = Duration::from_secs(10);
+/// How long an endless answer may be silent; the other side sends a sign of life every 5 s.
+const SILENCE: Duration = Duration::from_secs(20);
+/// Room for one read. Bytes.
+const PIECE: usize = 2048;
+/// A buffer that grew beyond this is given back when it is empty. Bytes.
+const KEEP: usize = 16 << 10;
+/// Longest head of an answer. Bytes.
+const HEAD: usize = 8 << 10;
+
+/// A connection between two calls.
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    request: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The head of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    length: usize,
+    status: u16,
+    body: Size,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Bytes(usize),
+    Chunks,
+}
+
+impl Wire {
+    /// Connects, from one of the addresses of this machine.
+    pub async fn connect(to: SocketAddr, from: IpAddr) -> Result<Self> {
+        let socket = TcpSocket::new_v4().context("a socket")?;
+        socket.bind(SocketAddr::new(from, 0)).with_context(|| format!("a port of {from}"))?;
+        let stream = timeout(CALL, socket.connect(to)).await.context("connecting takes too long")??;
+        stream.set_nodelay(true)?;
+        Ok(Wire { stream, buffer: Vec::new(), request: Vec::new() })
+    }
+
+    /// `POST path` with a JSON body.
+    pub async fn post(&mut self, path: &str, body: &[u8]) -> Result<Answer> {
+        self.call("POST", path, body).await
+    }
+
+    /// `GET path`.
+    pub async fn get(&mut self, path: &str) -> Result<Answer> {
+        self.call("GET", path, &[]).await
+    }
+
+    async fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+        timeout(CALL, async {
+            self.send(method, path, body).await?;
+            let head = self.head().await?;
+            let Size::Bytes(length) = head.body else { bail!("{path}: an endless answer to a call") };
+            while self.buffer.len() < head.length + length {
+                self.read().await?;
+            }
+            let body = self.buffer.get(head.length..head.length + length).unwrap_or_default().to_vec();
+            self.buffer.drain(..head.length + length);
+            Ok(Answer { status: head.status, body })
+        })
+        .await
+        .with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))?
+    }
+
+    /// `GET path`, one line after the other for as long as it is read. `Err` with the answer when it was refused.
+    pub async fn lines(mut self, path: &str) -> Result<Result<Lines, Answer>> {
+        let head = timeout(CALL, async {
+            self.send("GET", path, &[]).await?;
+            self.head().await
+        });
+        let head = head.await.with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))??;
+        match head.body {
+            Size::Chunks if head.status == 200 => {
+                self.buffer.drain(..head.length);
+                Ok(Ok(Lines { stream: self.stream, raw: self.buffer, text: Vec::new(), taken: 0 }))
+            }
+            Size::Chunks | Size::Bytes(_) => Ok(Err(Answer { status: head.status, body: Vec::new() })),
+        }
+    }
+
+    async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<()> {
+        self.request.clear();
+        write!(self.request, "{method} {path} HTTP/1.1\r\nhost: localhost\r\n")?;
+        if method == "POST" {
+            write!(self.request, "content-type: application/json\r\ncontent-length: {}\r\n", body.len())?;
+        }
+        self.request.extend_from_slice(b"\r\n");
+        self.request.extend_from_slice(body);
+        self.stream.write_all(&self.request).await.context("sending")?;
+        if self.request.capacity() > KEEP {
+            self.request = Vec::new();
+        }
+        Ok(())
+    }
+
+    async fn head(&mut self) -> Result<Head> {
+        loop {
+            if let Some(head) = parse_head(&self.buffer)? {
+                return Ok(head);
+            }
+            ensure!(self.buffer.len() < HEAD, "the head of an answer has no end");
+            self.read().await?;
+        }
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        read(&mut self.stream, &mut self.buffer).await
+    }
+}
+
+/// Reads a piece; safe to drop and call again.
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<()> {
+    if buffer.is_empty() && buffer.capacity() > KEEP {
+        *buffer = Vec::new();
+    }
+    buffer.reserve(PIECE);
+    let n = stream.read_buf(buffer).await.context("receiving")?;
+    ensure!(n > 0, "the other side hung up");
+    Ok(())
+}
+
+fn parse_head(bytes: &[u8]) -> Result<Option<Head>> {
+    let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(None) };
+    let text = std::str::from_utf8(bytes.get(..end).unwrap_or_default()).context("the head of an answer")?;
+    let mut lines = text.split("\r\n");
+    let status = lines.next().and_then(|l| l.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+    let status = status.with_context(|| format!("{text:?} is no head of an answer"))?;
+    let mut body = Size::Bytes(0);
+    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+        if name.eq_ignore_ascii_case("content-length") {
+            body = Size::Bytes(value.trim().parse().context("content-length")?);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            body = Size::Chunks;
+        }
+    }
+    Ok(Some(Head { length: end + 4, status, body }))
+}
+
+/// An endless answer.
+#[derive(Debug)]
+pub struct Lines {
+    stream: TcpStream,
+    raw: Vec<u8>,
+    text: Vec<u8>,
+    /// So much of the text was given out.
+    taken: usize,
+}
+
+impl Lines {
+    /// The next line that is not empty, without its end. An error when the other side hung up or is silent for too long.
+    /// Safe to drop and call again.
+    pub async fn next(&mut self) -> Result<Vec<u8>> {
+        loop {
+            while let Some(rest) = self.text.get(self.taken..).filter(|rest| !rest.is_empty()) {
+                let Some(end) = rest.iter().position(|b| *b == b'\n') else { break };
+                let line = rest.get(..end).unwrap_or_default().to_vec();
+                self.taken += end + 1;
+                if !line.is_empty() {
+                    return Ok(line);
+                }
+            }
+            self.text.drain(..self.taken);
+            self.taken = 0;
+            if self.text.is_empty() && self.text.capacity() > KEEP {
+                self.text = Vec::new();
+            }
+            if !self.decode()? {
+                timeout(SILENCE, read(&mut self.stream, &mut self.raw)).await.context("silent for too long")??;
+            }
+        }
+    }
+
+    /// Moves one whole chunk from what was read to the text. False when there is none.
+    fn decode(&mut self) -> Result<bool> {
+        let Some(end) = self.raw.windows(2).position(|w| w == b"\r\n") else { return Ok(false) };
+        let size = std::str::from_utf8(self.raw.get(..end).unwrap_or_default()).ok();
+        let size = size.and_then(|s| usize::from_str_radix(s, 16).ok()).context("a chunk without a size")?;
+        ensure!(size > 0, "the other side ended the answer");
+        let (from, to) = (end + 2, end + 2 + size);
+        if self.raw.len() < to + 2 {
+            return Ok(false);
+        }
+        self.text.extend_from_slice(self.raw.get(from..to).unwrap_or_default());
+        self.raw.drain(..to + 2);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_whole_or_not_there() {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nx: y\r\n\r\nrest";
+        assert_eq!(parse_head(&head[..20]).expect("fine"), None);
+        let found = parse_head(head).expect("fine").expect("whole");
+        assert_eq!((found.status, found.body, &head[found.length..]), (200, Size::Bytes(12), &b"rest"[..]));
+        let endless = parse_head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").expect("fine").expect("whole");
+        assert_eq!(endless.body, Size::Chunks);
+        assert!(parse_head(b"SSH-2.0\r\n\r\n").is_err());
+    }
+
+    #[tokio::test]
+    async fn lines_come_out_of_chunks_however_they_are_cut() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let to = listener.local_addr().expect("an address");
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a caller");
+            let mut asked = [0; 512];
+            let _ = stream.read(&mut asked).await.expect("a request");
+            let text = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n{}\n{\r\n3\r\n}\n\n\r\n0\r\n\r\n";
+            for byte in text.as_bytes() {
+                stream.write_all(&[*byte]).await.expect("writes");
+            }
+        });
+        let wire = Wire::connect(to, to.ip()).await.expect("connects");
+        let mut lines = wire.lines("/x").await.expect("an answer").expect("endless");
+        assert_eq!((lines.next().await.expect("one"), lines.next().await.expect("two")), (b"{}".to_vec(), b"{}".to_vec()));
+        assert!(lines.next().await.is_err(), "the end is no line");
+        serving.await.expect("ends");
+    }
+}

@@ -1,0 +1,453 @@
+//! Application masters without a job: they ask at a pace, read their updates, acknowledge, and keep a book.
+//!
+//! A crowd shares one pace, set from outside. Each has one call under way and one stream, as the real one has.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_client::retry::Backoff;
+use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
+use headroom_wire::v1::am::{
+    Ask, FinishApp, LaunchSpec, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update, UpdateKind,
+};
+use headroom_wire::v1::apps::{Master as Kind, SubmitApp, Submitted};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::agents::{ENDS, STAYS};
+use super::book::MasterBook;
+use super::http::{Answer, Lines, Wire};
+use super::limits;
+
+/// The least time between two words of one master.
+const GAP: Duration = Duration::from_millis(10);
+/// The most.
+const ALIVE: Duration = Duration::from_secs(1);
+/// Connections of masters come from here on.
+const FIRST_PORTS: usize = 1_000_000;
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Nothing more.
+    Hold,
+    /// So many of each master are always on their way to running.
+    Window(u32),
+    /// So many a second by each master, whether they come or not.
+    Rate(f64),
+    /// Nothing more, and those that stay are released.
+    Drain,
+}
+
+/// A crowd.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The resource manager.
+    pub rm: SocketAddr,
+    /// How many.
+    pub masters: usize,
+    /// Containers of each that stay until they are released.
+    pub staying: u32,
+    /// The size of every container.
+    pub size: Resource,
+    /// How long the others run.
+    pub life: Duration,
+}
+
+/// What all of them saw so far.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Masters that are registered and listen.
+    pub listening: AtomicUsize,
+    /// Containers that stay and run.
+    pub staying: AtomicU64,
+    /// Containers that were seen to run and then end by themselves: how many were seen running.
+    pub running: AtomicU64,
+    /// How many ends were told.
+    pub ended: AtomicU64,
+    /// Of those that end by themselves: from the ask to the word that it runs. Microseconds.
+    times: Mutex<Vec<u64>>,
+    /// The first container that each life of the resource manager granted.
+    first_grants: Mutex<BTreeMap<Epoch, Instant>>,
+}
+
+impl Seen {
+    /// Times from ask to running since the last call. Microseconds.
+    pub fn take_times(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// When a life of the resource manager granted its first container.
+    pub fn first_grant_after(&self, epoch: Epoch) -> Option<(Epoch, Instant)> {
+        let grants = self.first_grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.range(Epoch(epoch.0 + 1)..).next().map(|(epoch, at)| (*epoch, *at))
+    }
+}
+
+/// A crowd that lives.
+#[derive(Debug)]
+pub struct Crowd {
+    /// Live figures.
+    pub seen: Arc<Seen>,
+    masters: Vec<JoinHandle<Result<MasterBook>>>,
+    pace: watch::Sender<Pace>,
+}
+
+impl Crowd {
+    /// Submits an application for each master and starts them, asking for those that stay.
+    pub async fn start(plan: &Plan) -> Result<Self> {
+        let seen = Arc::new(Seen::default());
+        let (pace, paced) = watch::channel(Pace::Hold);
+        let mut masters = Vec::new();
+        for n in 0..plan.masters {
+            let mut wire = Wire::connect(plan.rm, limits::address(FIRST_PORTS)).await?;
+            let submitted = submit(&mut wire, &unmanaged(&format!("crowd-{n}"), None)?).await?;
+            let master = Master::new(plan, submitted.attempt, seen.clone(), paced.clone())?;
+            masters.push(tokio::spawn(master.live()));
+        }
+        Ok(Crowd { seen, masters, pace })
+    }
+
+    /// From now on.
+    pub fn pace(&self, pace: Pace) {
+        self.pace.send_replace(pace);
+    }
+
+    /// Waits until all that was asked for has run and ended, and gives the books.
+    pub async fn drain(self) -> Result<Vec<MasterBook>> {
+        self.pace(Pace::Drain);
+        let mut books = Vec::new();
+        for master in self.masters {
+            books.push(master.await.context("a master ended by a fault")??);
+        }
+        Ok(books)
+    }
+}
+
+/// An application whose master is one of ours.
+pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
+    let (name, user) = (name.parse()?, Some("load".to_owned()));
+    let (queue, priority, lifetime_ms, master) = (None, 0, None, Kind::Unmanaged);
+    Ok(SubmitApp { name, queue, priority, user, lifetime_ms, master, idempotency_key: key })
+}
+
+/// Submits one application.
+pub async fn submit(wire: &mut Wire, app: &SubmitApp) -> Result<Submitted> {
+    let answer = wire.post("/v1/apps", &serde_json::to_vec(app)?).await?;
+    ensure!(answer.status == 200, "submitting: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+    Ok(serde_json::from_slice(&answer.body)?)
+}
+
+/// One of the two things a master asks for.
+#[derive(Debug)]
+struct Wish {
+    request: RequestId,
+    command: Vec<String>,
+    count: u32,
+    /// Ends that were told.
+    settled: u32,
+    /// Containers that were seen to run.
+    ran: BTreeSet<ContainerId>,
+}
+
+impl Wish {
+    fn new(request: &str, command: Vec<String>, count: u32) -> Result<Self> {
+        Ok(Wish { request: request.parse()?, command, count, settled: 0, ran: BTreeSet::new() })
+    }
+}
+
+#[derive(Debug)]
+struct Master {
+    rm: SocketAddr,
+    attempt: AttemptId,
+    size: Resource,
+    seen: Arc<Seen>,
+    pace: watch::Receiver<Pace>,
+    stays: Wish,
+    ends: Wish,
+    epoch: Epoch,
+    cursor: u64,
+    /// What the latest words said.
+    said: (u64, u32, u32),
+    said_at: Instant,
+    /// Fractions of containers that are due, at a rate.
+    due: f64,
+    due_at: Instant,
+    /// Containers of the rate's wish up to this number were asked for then.
+    stamps: VecDeque<(u32, Instant)>,
+    allocated: u32,
+    /// Containers of that wish that do not run yet, and when they were asked for if that is known.
+    asked_at: BTreeMap<ContainerId, Option<Instant>>,
+    released: bool,
+    book: MasterBook,
+}
+
+type Calling = Pin<Box<dyn Future<Output = (Wire, Result<Answer>)> + Send>>;
+
+impl Master {
+    fn new(plan: &Plan, attempt: AttemptId, seen: Arc<Seen>, pace: watch::Receiver<Pace>) -> Result<Self> {
+        let now = Instant::now();
+        let asked = BTreeMap::new();
+        let book = MasterBook { app: attempt.app.clone(), asked, ended: BTreeSet::new(), troubles: 0, trouble: None };
+        Ok(Master {
+            rm: plan.rm,
+            attempt,
+            size: plan.size.clone(),
+            seen,
+            pace,
+            stays: Wish::new("stay", vec![STAYS.into()], plan.staying)?,
+            ends: Wish::new("end", vec![ENDS.into(), plan.life.as_millis().to_string()], 0)?,
+            epoch: Epoch(0),
+            cursor: 0,
+            said: (0, 0, 0),
+            said_at: now,
+            due: 0.0,
+            due_at: now,
+            stamps: VecDeque::new(),
+            allocated: 0,
+            asked_at: BTreeMap::new(),
+            released: false,
+            book,
+        })
+    }
+
+    /// Until all is over.
+    async fn live(mut self) -> Result<MasterBook> {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        loop {
+            let mut listened = false;
+            let ended = self.session(&mut listened).await;
+            if listened {
+                self.seen.listening.fetch_sub(1, Ordering::Relaxed);
+                backoff.reset();
+            }
+            match ended {
+                Ok(()) => break,
+                Err(error) => {
+                    self.book.troubles += 1;
+                    self.book.trouble = Some(format!("{error:#}"));
+                }
+            }
+            tokio::time::sleep(backoff.wait()).await;
+        }
+        self.book.asked = [&self.stays, &self.ends].map(|w| (w.request.clone(), w.count)).into();
+        Ok(self.book)
+    }
+
+    fn path(&self, verb: &str) -> String {
+        format!("/v1/apps/{}/{verb}", self.attempt.app)
+    }
+
+    /// From a registration until something breaks, or all is over.
+    async fn session(&mut self, listened: &mut bool) -> Result<()> {
+        let from = limits::address(FIRST_PORTS);
+        let mut wire = Wire::connect(self.rm, from).await?;
+        self.register(&mut wire).await?;
+        let path = format!("{}?epoch={}&cursor={}", self.path("updates"), self.epoch, self.cursor);
+        let mut lines = match Wire::connect(self.rm, from).await?.lines(&path).await? {
+            Ok(lines) => lines,
+            Err(answer) => bail!("listening: status {}", answer.status),
+        };
+        *listened = true;
+        self.seen.listening.fetch_add(1, Ordering::Relaxed);
+        let (mut idle, mut calling) = (Some(wire), None::<Calling>);
+        while !self.is_over() {
+            if let Some(wire) = idle.take() {
+                match self.words() {
+                    Some(body) => calling = Some(call(wire, self.path("sync"), serde_json::to_vec(&body)?)),
+                    None => idle = Some(wire),
+                }
+            }
+            self.wait(&mut lines, &mut idle, &mut calling).await?;
+        }
+        let mut wire = Wire::connect(self.rm, from).await?;
+        let (attempt, diagnostics) = (self.attempt.clone(), "all ended".to_owned());
+        let body = FinishApp { attempt, succeeded: true, diagnostics, job: None };
+        let answer = wire.post(&self.path("finish"), &serde_json::to_vec(&body)?).await?;
+        ensure!(answer.status == 200, "finishing: status {}", answer.status);
+        Ok(())
+    }
+
+    /// Takes in what comes first: an update, the answer to a call, or the moment to speak.
+    async fn wait(&mut self, lines: &mut Lines, idle: &mut Option<Wire>, calling: &mut Option<Calling>) -> Result<()> {
+        let speak_at = self.said_at + GAP;
+        let answered = async {
+            match calling {
+                Some(calling) => calling.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            line = lines.next() => self.take(serde_json::from_slice(&line?).context("an update")?),
+            (wire, answer) = answered => {
+                *calling = None;
+                *idle = Some(wire);
+                let answer = answer?;
+                ensure!(answer.status == 200, "a sync: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+                let _: MasterSyncReply = serde_json::from_slice(&answer.body)?;
+                Ok(())
+            }
+            () = tokio::time::sleep_until(speak_at.max(Instant::now() + GAP)), if idle.is_some() => Ok(()),
+        }
+    }
+
+    async fn register(&mut self, wire: &mut Wire) -> Result<()> {
+        let body = RegisterMaster { attempt: self.attempt.clone(), master_url: None };
+        let answer = wire.post(&self.path("register"), &serde_json::to_vec(&body)?).await?;
+        ensure!(answer.status == 200, "registering: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+        let Registered { epoch, cursor, .. } = serde_json::from_slice(&answer.body)?;
+        (self.epoch, self.cursor) = (epoch, cursor);
+        // Another life counts its updates anew, and has heard nothing yet.
+        self.said = (0, 0, 0);
+        self.released = false;
+        (self.due_at, self.due) = (Instant::now(), 0.0);
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let all_told = |wish: &Wish| wish.settled == wish.count;
+        *self.pace.borrow() == Pace::Drain && all_told(&self.stays) && all_told(&self.ends) && self.said.0 == self.cursor
+    }
+
+    /// What there is to say now, if anything.
+    fn words(&mut self) -> Option<MasterSync> {
+        let now = Instant::now();
+        if now < self.said_at + GAP {
+            return None;
+        }
+        let pace = *self.pace.borrow();
+        self.want(pace, now);
+        let news = (self.cursor, self.stays.count, self.ends.count);
+        let release = pace == Pace::Drain && !self.released;
+        if news == self.said && now < self.said_at + ALIVE && !release {
+            return None;
+        }
+        if news.2 > self.said.2 {
+            self.stamps.push_back((news.2, now));
+        }
+        (self.said, self.said_at) = (news, now);
+        let gone = |id: &&ContainerId| !self.book.ended.contains(id);
+        // Told again for as long as some of them are there: one may have come while the words were on their way.
+        let release = if pace == Pace::Drain { self.stays.ran.iter().filter(gone).cloned().collect() } else { Vec::new() };
+        self.released = pace == Pace::Drain;
+        let asks = [&self.stays, &self.ends].into_iter().filter(|w| w.count > 0).map(|w| self.ask(w)).collect();
+        let (attempt, epoch, ack) = (self.attempt.clone(), self.epoch, self.cursor);
+        Some(MasterSync { attempt, epoch, ack, asks, drop: Vec::new(), release, job: None })
+    }
+
+    /// Raises the count by the pace.
+    fn want(&mut self, pace: Pace, now: Instant) {
+        match pace {
+            Pace::Hold | Pace::Drain => self.due = 0.0,
+            Pace::Window(window) => {
+                let ran = u32::try_from(self.ends.ran.len()).unwrap_or(u32::MAX);
+                self.ends.count = self.ends.count.max(ran.saturating_add(window));
+            }
+            Pace::Rate(per_second) => {
+                self.due += now.duration_since(self.due_at).as_secs_f64() * per_second;
+                while self.due >= 1.0 {
+                    self.due -= 1.0;
+                    self.ends.count += 1;
+                }
+            }
+        }
+        self.due_at = now;
+    }
+
+    fn ask(&self, wish: &Wish) -> Ask {
+        Ask {
+            request: wish.request.clone(),
+            resource: self.size.clone(),
+            count: wish.count,
+            settled: wish.settled,
+            priority: 0,
+            avoid_nodes: Vec::new(),
+            nodes: Vec::new(),
+            placement: Box::default(),
+            deadline_ms: None,
+            launch: Box::new(LaunchSpec { command: wish.command.clone(), ..LaunchSpec::default() }),
+        }
+    }
+
+    fn take(&mut self, update: Update) -> Result<()> {
+        if update.what == UpdateKind::Alive {
+            return Ok(());
+        }
+        ensure!(update.cursor == self.cursor + 1, "update {} came after {}", update.cursor, self.cursor);
+        self.cursor = update.cursor;
+        match update.what {
+            UpdateKind::Allocated(granted) => self.granted(granted.container, &granted.request),
+            UpdateKind::Running { container } => self.runs(container),
+            UpdateKind::Exited { request, report } => self.ended(report.container, &request),
+            UpdateKind::Resized { .. }
+            | UpdateKind::ResizeFailed { .. }
+            | UpdateKind::PreemptSoon { .. }
+            | UpdateKind::NodeDraining { .. }
+            | UpdateKind::Expired { .. }
+            | UpdateKind::Alive => {}
+        }
+        Ok(())
+    }
+
+    fn granted(&mut self, container: ContainerId, request: &RequestId) {
+        let now = Instant::now();
+        if container.epoch == self.epoch {
+            let mut grants = self.seen.first_grants.lock().unwrap_or_else(PoisonError::into_inner);
+            grants.entry(self.epoch).or_insert(now);
+        }
+        // Told again after a broken line.
+        let known = self.asked_at.contains_key(&container) || self.ends.ran.contains(&container);
+        if *request == self.ends.request && !known {
+            self.allocated += 1;
+            while self.stamps.front().is_some_and(|(up_to, _)| *up_to < self.allocated) {
+                self.stamps.pop_front();
+            }
+            self.asked_at.insert(container, self.stamps.front().map(|(_, at)| *at));
+        }
+    }
+
+    fn runs(&mut self, container: ContainerId) {
+        match self.asked_at.remove(&container) {
+            Some(asked_at) => {
+                if let Some(at) = asked_at {
+                    let time = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
+                    self.seen.times.lock().unwrap_or_else(PoisonError::into_inner).push(time);
+                }
+                self.ends.ran.insert(container);
+                self.seen.running.fetch_add(1, Ordering::Relaxed);
+            }
+            None => {
+                if self.stays.ran.insert(container) {
+                    self.seen.staying.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// An end may be told again after a restart, and is counted once.
+    fn ended(&mut self, container: ContainerId, request: &RequestId) {
+        if !self.book.ended.insert(container.clone()) {
+            return;
+        }
+        self.seen.ended.fetch_add(1, Ordering::Relaxed);
+        if *request == self.ends.request {
+            self.ends.settled += 1;
+            self.ends.ran.insert(container);
+        } else {
+            self.stays.settled += 1;
+        }
+    }
+}
+
+fn call(mut wire: Wire, path: String, body: Vec<u8>) -> Calling {
+    Box::pin(async move {
+        let answer = wire.post(&path, &body).await;
+        (wire, answer)
+    })
+}

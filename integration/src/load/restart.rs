@@ -1,0 +1,206 @@
+//! Rounds of SIGKILL to a resource manager under load, and whether anything was lost or given twice.
+//!
+//! Agents, masters and submitters go on through all rounds and keep their books; a round ends when the new life has granted its
+//! first container and everybody listens to it again.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use headroom_client::Client;
+use headroom_types::{AppId, Bytes, Cpus, Epoch, Resource};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::agents::{self, Fleet};
+use super::book::{Balance, compare};
+use super::daemon::Daemon;
+use super::http::Wire;
+use super::limits;
+use super::master::{self, Crowd, Pace, submit, unmanaged};
+use crate::world::chance::Chance;
+
+/// Everybody is there again by then.
+const BACK: Duration = Duration::from_secs(120);
+/// A submitter rests between two applications.
+const REST: Duration = Duration::from_millis(20);
+/// Names of applications that only have to exist begin so.
+const NAME: &str = "submitted-";
+
+/// What is played.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Nodes.
+    pub agents: usize,
+    /// Masters.
+    pub masters: usize,
+    /// Containers that stay on each node, on average.
+    pub staying: usize,
+    /// Containers of each master that are on their way to running at any time.
+    pub window: u32,
+    /// How long those run.
+    pub life: Duration,
+    /// Callers that submit applications.
+    pub submitters: usize,
+    /// How often the resource manager is killed.
+    pub rounds: u32,
+    /// Decides the moments.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// From the start of each new process to its first grant. Milliseconds.
+    pub recoveries_ms: Vec<u128>,
+    /// Containers that ran when each kill came.
+    pub live: Vec<usize>,
+    /// The books of agents and masters.
+    pub balance: Balance,
+    /// Applications that were accepted.
+    pub submitted: u64,
+    /// Of those, how many a later life did not know.
+    pub submissions_lost: u64,
+    /// Applications that exist twice.
+    pub submissions_twice: u64,
+    /// Errors that the daemon logged.
+    pub faults: Vec<String>,
+}
+
+/// Plays it. `tell` gets a word now and then.
+pub async fn run(plan: &Plan, tell: &(dyn Fn(String) + Sync)) -> Result<Outcome> {
+    let descriptors = limits::raise()?;
+    let mut daemon = Daemon::start()?;
+    let rm = daemon.address();
+    let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
+    let room = u32::try_from(plan.staying + 2)?;
+    let offers = Resource::new(Bytes::from_mib(1024 * u64::from(room)), Cpus::from_cores(room));
+    let report_lines = limits::report_lines(plan.agents, descriptors);
+    let fleet = Fleet::start(&agents::Plan { rm, agents: plan.agents, offers, report_lines })?;
+    reach("agents to listen", plan.agents, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
+    let staying = u32::try_from(plan.agents * plan.staying / plan.masters)?;
+    let crowd = Crowd::start(&master::Plan { rm, masters: plan.masters, staying, size, life: plan.life }).await?;
+    let stay = staying as usize * plan.masters;
+    reach("containers that stay", stay, || usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)).await?;
+    tell(format!("{} nodes, {stay} containers that stay", plan.agents));
+    crowd.pace(Pace::Window(plan.window));
+    let submitters = Submitters::start(rm, plan.submitters);
+    let (mut outcome, mut chance, mut epoch) = (Outcome::default(), Chance::new(plan.seed), Epoch(0));
+    epoch = grant_after(&crowd, epoch).await?.0;
+    for round in 0..plan.rounds {
+        tokio::time::sleep(Duration::from_millis(300 + chance.below(1000))).await;
+        outcome.live.push(fleet.totals.running.load(Ordering::Relaxed));
+        daemon.kill()?;
+        let begun: Instant = daemon.spawn()?.into();
+        let (next, at) = grant_after(&crowd, epoch).await.with_context(|| format!("round {round}"))?;
+        outcome.recoveries_ms.push(at.duration_since(begun).as_millis());
+        epoch = next;
+        reach("agents to listen again", plan.agents, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
+        reach("masters to listen again", plan.masters, || crowd.seen.listening.load(Ordering::Relaxed)).await?;
+        submitters.check(rm, &mut outcome).await.with_context(|| format!("round {round}"))?;
+        tell(format!("round {round}: {} ms, {} submitted", at.duration_since(begun).as_millis(), outcome.submitted));
+    }
+    submitters.end(rm, &mut outcome).await?;
+    let masters = tokio::time::timeout(BACK, crowd.drain()).await.context("the masters came to no end")??;
+    let agents = fleet.end().await?;
+    outcome.balance = compare(&agents, &masters);
+    outcome.faults = daemon.faults()?;
+    Ok(outcome)
+}
+
+async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()> {
+    let begun = Instant::now();
+    while look() < wanted {
+        if begun.elapsed() > BACK {
+            bail!("waited {} s in vain for {wanted} {what}; there are {}", BACK.as_secs(), look());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn grant_after(crowd: &Crowd, epoch: Epoch) -> Result<(Epoch, Instant)> {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = crowd.seen.first_grant_after(epoch) {
+            return Ok(found);
+        }
+        if begun.elapsed() > BACK {
+            bail!("no container was granted within {} s after epoch {epoch}", BACK.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Callers that submit applications without pause, each again until it is accepted.
+struct Submitters {
+    accepted: Arc<Mutex<BTreeMap<String, AppId>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Submitters {
+    fn start(rm: SocketAddr, callers: usize) -> Self {
+        let accepted = Arc::new(Mutex::new(BTreeMap::new()));
+        let tasks = (0..callers).map(|caller| tokio::spawn(submit_all(rm, caller, accepted.clone()))).collect();
+        Submitters { accepted, tasks }
+    }
+
+    /// Everything accepted so far exists, and exists once; then it is ended and forgotten here.
+    async fn check(&self, rm: SocketAddr, outcome: &mut Outcome) -> Result<()> {
+        let accepted = std::mem::take(&mut *self.accepted.lock().unwrap_or_else(PoisonError::into_inner));
+        let client = Client::new(&format!("http://{rm}"))?;
+        let mut names: BTreeMap<String, Vec<AppId>> = BTreeMap::new();
+        for app in client.apps().await?.into_iter().filter(|a| a.id.name().as_str().starts_with(NAME)) {
+            names.entry(app.id.name().as_str().to_owned()).or_default().push(app.id);
+        }
+        outcome.submissions_twice += names.values().map(|ids| u64::try_from(ids.len()).unwrap_or(1) - 1).sum::<u64>();
+        for (name, id) in accepted {
+            outcome.submitted += 1;
+            if names.get(&name).is_some_and(|ids| ids.contains(&id)) {
+                client.kill(&id, None).await?;
+            } else {
+                outcome.submissions_lost += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(self, rm: SocketAddr, outcome: &mut Outcome) -> Result<()> {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.check(rm, outcome).await
+    }
+}
+
+async fn submit_all(rm: SocketAddr, caller: usize, accepted: Arc<Mutex<BTreeMap<String, AppId>>>) {
+    let mut wire = None;
+    for n in 0_u64.. {
+        let name = format!("{NAME}{caller}-{n}");
+        // The same key until there is an answer: whether it was taken in before a kill is not known.
+        while let Err(_lost) = submit_one(rm, &mut wire, &name, &accepted).await {
+            wire = None;
+            tokio::time::sleep(REST).await;
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+async fn submit_one(
+    rm: SocketAddr,
+    wire: &mut Option<Wire>,
+    name: &str,
+    accepted: &Mutex<BTreeMap<String, AppId>>,
+) -> Result<()> {
+    let mut line = match wire.take() {
+        Some(line) => line,
+        None => Wire::connect(rm, limits::address(0)).await?,
+    };
+    let submitted = submit(&mut line, &unmanaged(name, Some(name.to_owned()))?).await?;
+    accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), submitted.app);
+    *wire = Some(line);
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Two hundred fake agents over real sockets, and a resource manager that is killed under them: the books balance.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::time::Duration;
+
+use integration::load::book::Balance;
+use integration::load::restart::{Plan, run};
+
+fn plan(rounds: u32) -> Plan {
+    let life = Duration::from_millis(700);
+    Plan { agents: 200, masters: 4, staying: 3, window: 20, life, submitters: 2, rounds, seed: 1 }
+}
+
+fn play(plan: &Plan) -> integration::load::restart::Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(run(plan, &|_| ())).expect("comes to its end")
+}
+
+#[test]
+fn nothing_is_lost_or_given_twice_over_three_restarts() {
+    let plan = plan(3);
+    let outcome = play(&plan);
+    let Balance { launched, lost, twice, oversold, notes, .. } = outcome.balance;
+    assert_eq!((lost, twice, oversold), (0, 0, 0), "{notes:?}");
+    assert_eq!((outcome.submissions_lost, outcome.submissions_twice), (0, 0), "of {}", outcome.submitted);
+    assert_eq!(outcome.recoveries_ms.len(), 3);
+    assert!(launched >= 600 + 80, "those that stay, and at least one window: {launched}");
+    assert!(outcome.submitted > 0 && outcome.live.iter().all(|live| *live >= 600), "there was load: {:?}", outcome.live);
+    assert_eq!(outcome.faults, Vec::<String>::new(), "no error is logged");
+}
+
+#[test]
+fn nothing_is_lost_or_given_twice_in_one_life() {
+    let outcome = play(&plan(0));
+    let Balance { lost, twice, oversold, troubles, notes, .. } = outcome.balance;
+    assert_eq!((lost, twice, oversold, troubles), (0, 0, 0, 0), "{notes:?}");
+    assert_eq!(outcome.faults, Vec::<String>::new(), "no error is logged");
+}
