@@ -314,6 +314,7 @@ impl Agent {
         let observed = Observed {
             container: id.clone(),
             request: order.request,
+            attempt: order.attempt,
             resource: order.resource,
             version: order.version,
             refused: None,
