@@ -27,7 +27,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("appmaster", &["client", "config", "types", "wire"]),
     ("executor", &["client", "node-cgroup", "node-core", "node-exec", "types", "wire"]),
     ("rmctl", &["appmaster", "client", "config", "nodeagent", "resourcemanager", "types", "wire"]),
-    ("integration", &["appmaster", "client", "config", "executor", "node-core", "rm-core", "types", "wire"]),
+    ("integration", &["appmaster", "client", "config", "executor", "node-core", "rm-core", "rm-store", "types", "wire"]),
 ];
 
 /// What a crate may not reach by any path: the pure cores no runtime and no wire, the shim no runtime, syscalls nothing of ours.

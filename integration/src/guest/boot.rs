@@ -15,6 +15,7 @@ use headroom_types::Bytes;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tempfile::TempDir;
 
 use super::{Outcome, job};
 
@@ -41,59 +42,142 @@ pub(super) fn init_binary() -> Result<PathBuf> {
 
 /// Boots `machine` for `task` and waits for its result.
 pub(super) fn run(machine: &Machine, task: &job::Job) -> Result<Outcome> {
-    let dir = tempfile::Builder::new().prefix("headroom-guest-").tempdir().context("a directory for the guest's job")?;
-    // Inside, programs may run as other users; they must reach the directory too.
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
-    fs::write(dir.path().join(job::JOB), serde_json::to_vec_pretty(task)?)?;
-    for name in [job::STDOUT, job::STDERR] {
-        File::create(dir.path().join(name))?;
-    }
-    let mut kernel = KernelProcess(spawn(machine, dir.path())?);
+    let mut booted = Booted::start(machine, task)?;
     let deadline = Instant::now() + machine.timeout;
-    let mut out = Tail::open(&dir.path().join(job::STDOUT))?;
-    let mut err = Tail::open(&dir.path().join(job::STDERR))?;
-    let ended = watch(&mut kernel.0, deadline, || {
-        out.forward(&mut io::stdout().lock())?;
-        err.forward(&mut io::stderr().lock())
+    let ended = booted.watch(deadline, |booted| {
+        booted.out.forward(&mut io::stdout().lock())?;
+        booted.err.forward(&mut io::stderr().lock())?;
+        Ok(Glance::GoOn)
     })?;
-    drop(kernel);
-    out.forward(&mut io::stdout().lock())?;
-    err.forward(&mut io::stderr().lock())?;
-    let console = || last_lines(&fs::read_to_string(dir.path().join(job::CONSOLE)).unwrap_or_default(), 30);
-    ensure!(ended, "the guest did not end within {} s and was killed; its console:\n{}", machine.timeout.as_secs(), console());
-    let Ok(code) = fs::read_to_string(dir.path().join(job::RC)) else {
-        bail!("the guest ended without a result; its console:\n{}", console());
-    };
-    let code = code.trim().parse().with_context(|| format!("the guest's result is {code:?}, not a number"))?;
-    Ok(Outcome { code, stdout: out.text(), stderr: err.text() })
+    booted.kernel.end();
+    booted.out.forward(&mut io::stdout().lock())?;
+    booted.err.forward(&mut io::stderr().lock())?;
+    ensure!(
+        ended == Watched::Ended,
+        "the guest did not end within {} s and was killed; its console:\n{}",
+        machine.timeout.as_secs(),
+        booted.console()
+    );
+    booted.outcome()
+}
+
+/// A guest that was started, with what it writes.
+pub(super) struct Booted {
+    kernel: KernelProcess,
+    dir: TempDir,
+    pub(super) out: Tail,
+    pub(super) err: Tail,
+}
+
+/// What a look at a guest leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glance {
+    GoOn,
+    Enough,
+}
+
+/// Why a guest is not watched any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// It is off.
+    Ended,
+    /// It was seen to be as wanted.
+    Enough,
+    /// The deadline has passed.
+    Late,
+}
+
+impl Booted {
+    pub(super) fn start(machine: &Machine, task: &job::Job) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-guest-").tempdir().context("a directory for the guest's job")?;
+        // Inside, programs may run as other users; they must reach the directory too.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        fs::write(dir.path().join(job::JOB), serde_json::to_vec_pretty(task)?)?;
+        for name in [job::STDOUT, job::STDERR] {
+            File::create(dir.path().join(name))?;
+        }
+        let kernel = KernelProcess { child: spawn(machine, task, dir.path())?, gone: false };
+        let (out, err) = (Tail::open(&dir.path().join(job::STDOUT))?, Tail::open(&dir.path().join(job::STDERR))?);
+        Ok(Booted { kernel, dir, out, err })
+    }
+
+    /// Looks around every 20 ms until the guest is off, the deadline has passed, or `glance` has enough.
+    pub(super) fn watch(&mut self, deadline: Instant, mut glance: impl FnMut(&mut Self) -> Result<Glance>) -> Result<Watched> {
+        let pid = i32::try_from(self.kernel.child.id()).ok().and_then(rustix::process::Pid::from_raw).context("process id")?;
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("pidfd of the guest")?;
+        while Instant::now() < deadline {
+            match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&GLANCE)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {
+                    if glance(self)? == Glance::Enough {
+                        return Ok(Watched::Enough);
+                    }
+                }
+                Ok(_) => {
+                    self.kernel.child.wait()?;
+                    return Ok(Watched::Ended);
+                }
+                Err(e) => return Err(e).context("waiting for the guest"),
+            }
+        }
+        Ok(Watched::Late)
+    }
+
+    /// Ends it as a power cut does: nothing in it gets to do anything any more.
+    pub(super) fn kill(&mut self) {
+        self.kernel.end();
+    }
+
+    pub(super) fn console(&self) -> String {
+        last_lines(&fs::read_to_string(self.dir.path().join(job::CONSOLE)).unwrap_or_default(), 30)
+    }
+
+    /// The result of a guest that is off.
+    fn outcome(&self) -> Result<Outcome> {
+        let Ok(code) = fs::read_to_string(self.dir.path().join(job::RC)) else {
+            bail!("the guest ended without a result; its console:\n{}", self.console());
+        };
+        let code = code.trim().parse().with_context(|| format!("the guest's result is {code:?}, not a number"))?;
+        Ok(Outcome { code, stdout: self.out.text(), stderr: self.err.text() })
+    }
 }
 
 /// The guest's processes; none outlives it.
-struct KernelProcess(Child);
-impl Drop for KernelProcess {
-    fn drop(&mut self) {
-        if let Ok(pid) = i32::try_from(self.0.id()) {
+struct KernelProcess {
+    child: Child,
+    gone: bool,
+}
+impl KernelProcess {
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.gone, true) {
+            return;
+        }
+        if let Ok(pid) = i32::try_from(self.child.id()) {
             // Gone already is what is wanted.
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        let _ = self.0.wait();
+        let _ = self.child.wait();
+    }
+}
+impl Drop for KernelProcess {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
-fn spawn(machine: &Machine, dir: &Path) -> Result<Child> {
+fn spawn(machine: &Machine, task: &job::Job, dir: &Path) -> Result<Child> {
     let console = File::create(dir.join(job::CONSOLE))?;
     let cpu = std::process::id() as usize % std::thread::available_parallelism().map_or(1, usize::from);
     // One processor: a guest is two to three times as fast when the scheduler does not move it about. The parent-death signal
     // is set by setpriv because setting it here would need unsafe code between fork and exec.
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string(), "setpriv", "--pdeathsig", "KILL", KERNEL]).args(kernel_arguments(machine, dir));
+    command.args(["-c", &cpu.to_string(), "setpriv", "--pdeathsig", "KILL", KERNEL]).args(kernel_arguments(machine, task, dir));
     command.env("TMPDIR", memory_dir(machine.memory)).stdin(Stdio::null());
     command.stdout(console.try_clone()?).stderr(console).process_group(0);
     ensure!(on_path(KERNEL), "{KERNEL} is not installed: `apt-get install -y user-mode-linux`");
     command.spawn().context("taskset could not be started: `apt-get install -y util-linux`")
 }
 
-fn kernel_arguments(machine: &Machine, dir: &Path) -> Vec<String> {
+fn kernel_arguments(machine: &Machine, task: &job::Job, dir: &Path) -> Vec<String> {
     let fixed = [
         "root=/dev/root",
         "rootfstype=hostfs",
@@ -112,6 +196,7 @@ fn kernel_arguments(machine: &Machine, dir: &Path) -> Vec<String> {
     let mut arguments: Vec<String> = fixed.iter().map(|&a| a.to_owned()).collect();
     arguments.push(format!("mem={}M", machine.memory.whole_mib()));
     arguments.push(format!("init={}", machine.init.display()));
+    arguments.extend(task.disk.iter().map(|image| format!("ubd0={}", image.display())));
     arguments.push(format!("uml_dir={}", dir.join("uml").display()));
     arguments.push(format!("{}={}", job::DIR_VARIABLE, dir.display()));
     arguments
@@ -130,30 +215,13 @@ fn on_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// Waits for the process, looking around every 20 ms. False when the deadline passed first.
-fn watch(child: &mut Child, deadline: Instant, mut glance: impl FnMut() -> io::Result<()>) -> Result<bool> {
-    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw).context("process id")?;
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("pidfd of the guest")?;
-    while Instant::now() < deadline {
-        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&GLANCE)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => glance()?,
-            Ok(_) => {
-                child.wait()?;
-                return Ok(true);
-            }
-            Err(e) => return Err(e).context("waiting for the guest"),
-        }
-    }
-    Ok(false)
-}
-
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 /// A file that grows, passed on as it does.
-struct Tail {
+pub(super) struct Tail {
     file: File,
     seen: Vec<u8>,
 }
@@ -169,6 +237,11 @@ impl Tail {
             to.flush()?;
         }
         Ok(())
+    }
+    /// Reads on without passing anything on.
+    pub(super) fn read(&mut self) -> io::Result<String> {
+        self.file.read_to_end(&mut self.seen)?;
+        Ok(self.text())
     }
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen).into_owned()

@@ -23,6 +23,10 @@ pub const MOUNT: &str = "/run/job";
 pub const DIR_VARIABLE: &str = "HEADROOM_GUEST_JOB";
 /// Set for every program in a guest.
 pub const IN_GUEST: &str = "HEADROOM_IN_GUEST";
+/// Where the guest's own disk is, when it has one.
+pub const DISK: &str = "/run/disk";
+/// The device of that disk in the guest.
+pub const DISK_DEVICE: &str = "/dev/ubda";
 /// Directories that a fresh tmpfs replaces in the guest; what lies below them on the host is hidden unless kept.
 pub const HIDDEN: [&str; 3] = ["/tmp", "/run", "/var/tmp"];
 
@@ -37,6 +41,9 @@ pub struct Job {
     pub cwd: PathBuf,
     /// Host directories below a hidden one that are shown again, read-only.
     pub keep: Vec<PathBuf>,
+    /// Image of a disk with ext4 on it, a file on the host.
+    #[serde(default)]
+    pub disk: Option<PathBuf>,
     /// What is process 1 once the mounts are made.
     pub init: Init,
 }

@@ -6,6 +6,7 @@
 
 mod boot;
 pub mod job;
+mod power;
 mod rerun;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use headroom_types::Bytes;
 
 use crate::programs;
 
+pub use power::{Disk, Powered};
 pub use rerun::{in_guest, rerun};
 
 /// A guest that has not been started.
@@ -113,8 +115,26 @@ impl Guest {
         self
     }
 
+    /// A disk of its own, mounted at [`job::DISK`].
+    #[must_use]
+    pub fn disk(mut self, disk: &Disk) -> Self {
+        self.job.disk = Some(disk.image().to_owned());
+        self
+    }
+
     /// Boots, runs `argv`, powers off. An error when there is no kernel to boot, or the guest did not come to its end in time.
-    pub fn run<S: AsRef<OsStr>>(mut self, argv: &[S]) -> Result<Outcome> {
+    pub fn run<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<Outcome> {
+        let (machine, job) = self.prepared(argv)?;
+        boot::run(&machine, &job)
+    }
+
+    /// Boots and runs `argv`, for as long as there is power.
+    pub fn start<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<Powered> {
+        let (machine, job) = self.prepared(argv)?;
+        Powered::on(&machine, &job)
+    }
+
+    fn prepared<S: AsRef<OsStr>>(mut self, argv: &[S]) -> Result<(boot::Machine, job::Job)> {
         self.job.argv = argv
             .iter()
             .map(|word| word.as_ref().to_str().map(str::to_owned).context("an argument for a guest must be UTF-8"))
@@ -126,6 +146,6 @@ impl Guest {
         for dir in [program.parent(), init.parent(), sources, Some(cwd.as_path())].into_iter().flatten() {
             self = self.keep(dir);
         }
-        boot::run(&boot::Machine { memory: self.memory, timeout: self.timeout, init }, &self.job)
+        Ok((boot::Machine { memory: self.memory, timeout: self.timeout, init }, self.job))
     }
 }

@@ -38,6 +38,9 @@ fn serve(dir: &Path) -> Result<()> {
     mounts::make(dir)?;
     let task = read_job()?;
     mounts::keep(&task.keep)?;
+    if task.disk.is_some() {
+        mounts::disk()?;
+    }
     mounts::loopback_up()?;
     match &task.init {
         Init::Plain => leave_result(run(&task)?),

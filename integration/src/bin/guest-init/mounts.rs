@@ -27,6 +27,13 @@ pub(crate) fn keep(dirs: &[PathBuf]) -> Result<()> {
     dirs.iter().try_for_each(|dir| window(dir, dir, MsFlags::MS_RDONLY))
 }
 
+/// The guest's own disk. After a power cut the kernel replays the file system's journal here.
+pub(crate) fn disk() -> Result<()> {
+    fs::create_dir_all(job::DISK)?;
+    mount(Some(job::DISK_DEVICE), job::DISK, Some("ext4"), MsFlags::empty(), None::<&str>)
+        .with_context(|| format!("mounting {} at {}", job::DISK_DEVICE, job::DISK))
+}
+
 /// A directory of the host at `at`.
 pub(crate) fn window(host: &Path, at: &Path, flags: MsFlags) -> Result<()> {
     fs::create_dir_all(at).with_context(|| format!("making {}", at.display()))?;
