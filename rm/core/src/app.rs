@@ -17,6 +17,7 @@ use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, RequestId, Re
 use crate::ask::{Request, Tally};
 use crate::attempt;
 use crate::event::{Master, NewApp, Outcome, Update, UpdateKind};
+use crate::runs::Runs;
 use crate::save::{SavedStage, SavedState};
 use crate::sched::locality::Whereabouts;
 
@@ -162,6 +163,8 @@ pub struct App {
     pub submitted: UnixMillis,
     /// When it ended.
     pub ended: Option<UnixMillis>,
+    /// When its time is over, on the wall clock.
+    pub until: Option<UnixMillis>,
     /// Where it is in its life.
     pub state: State,
     /// Why it ended as it did.
@@ -170,6 +173,8 @@ pub struct App {
     pub attempt: u32,
     /// Where that attempt is in its life.
     pub run: attempt::State,
+    /// The latest attempts, the current one last.
+    pub runs: Runs,
     /// Attempts that failed by their own fault.
     pub charged: u32,
     /// Attempts that were lost through no fault of theirs.
@@ -210,10 +215,12 @@ impl App {
             spec,
             submitted,
             ended: None,
+            until: None,
             state: State::Accepted,
             diagnostics: String::new(),
             attempt: 1,
             run,
+            runs: Runs::new(),
             charged: 0,
             uncharged: 0,
             master,
@@ -239,6 +246,7 @@ impl App {
             SavedStage::Finishing(outcome) => State::Finishing { outcome },
             SavedStage::Ended(outcome) => State::Ended { outcome },
         };
+        app.runs = Runs::restored(saved.runs, saved.attempt, saved.master.as_ref());
         app.run = match (app.state.is_ending(), managed, saved.master) {
             (true, _, _) => attempt::State::Over,
             (false, true, None) => attempt::State::Scheduled,
@@ -254,6 +262,7 @@ impl App {
         app.uncharged = saved.uncharged;
         app.master_node = saved.master_node;
         app.ended = saved.ended;
+        app.until = saved.until;
         app.origin = Origin::Restored;
         app
     }
@@ -278,7 +287,8 @@ impl App {
             ended: self.ended,
             queue: None,
             priority: None,
-            until: None,
+            until: self.until,
+            runs: self.runs.iter().cloned().collect(),
         }
     }
 

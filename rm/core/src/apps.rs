@@ -8,7 +8,7 @@ use crate::app::{self, App, MasterSize, Origin, State};
 use crate::attempt::{self, Failure};
 use crate::cluster::{Cluster, Ctx, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
-use crate::event::{Answer, Level, Master, NewApp, Outcome, Refusal};
+use crate::event::{Answer, Level, Lifetime, Master, NewApp, Outcome, Refusal};
 use crate::queue::Waiter;
 use crate::save::Save;
 use crate::timer::Key;
@@ -50,6 +50,7 @@ impl Cluster {
         ctx.save(Save::App { app: id.clone(), spec: spec.clone(), submitted: ctx.wall });
         let managed = app.is_managed();
         self.apps.insert(id.clone(), app);
+        self.set_lifetime(&id, spec.lifetime.map(Lifetime::AtMost));
         self.save_app(&id, ctx);
         ctx.log_app(Level::Normal, "JobSubmitted", &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
         if managed {
@@ -85,6 +86,7 @@ impl Cluster {
             self.ended.push_back(id);
             return;
         }
+        self.watch_lifetime(&id);
         match run {
             attempt::State::Scheduled => self.enqueue_master(&id),
             attempt::State::Recovering { .. } => self.expect_master(&id, now),
@@ -132,6 +134,7 @@ impl Cluster {
         self.queue.remove(&Waiter { app: id.clone(), request: None });
         self.attempt_event(id, attempt::Event::Stop, ctx);
         self.timers.cancel(&Key::Master(id.clone()));
+        self.timers.cancel(&Key::Lifetime(id.clone()));
         self.ack_updates(id, u64::MAX, ctx);
         let Some(app) = self.apps.get(id) else { return };
         let containers = app.containers.iter().filter_map(|c| self.containers.get(c));
@@ -167,6 +170,9 @@ impl Cluster {
     fn over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         app.ended = Some(ctx.wall);
+        if let State::Ended { outcome } = app.state {
+            app.runs.over(outcome, ctx.wall);
+        }
         app.master_url = None;
         let (level, word) = match app.state {
             State::Ended { outcome: Outcome::Succeeded } => (Level::Normal, "AppFinished"),
@@ -221,13 +227,20 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                attempt::Act::MasterThere => self.app_event(id, app::Event::MasterThere, ctx),
+                attempt::Act::MasterThere => self.master_there(id, ctx),
                 attempt::Act::StopContainer(container) => {
                     self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
                 }
                 attempt::Act::Failed(failure) => self.attempt_failed(id, failure, ctx),
             }
         }
+    }
+
+    fn master_there(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        if let Some(app) = self.apps.get_mut(id) {
+            app.runs.registered(ctx.wall);
+        }
+        self.app_event(id, app::Event::MasterThere, ctx);
     }
 
     pub(crate) fn master_silent(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
@@ -242,12 +255,14 @@ impl Cluster {
         app.master_url = None;
         let why = describe(failure, self.settings.master_silence.as_secs());
         ctx.log_app(Level::Warning, "MasterFailed", id, format!("attempt {}: {why}", app.attempt));
+        app.runs.failed(why.clone(), !is_free(failure), ctx.wall);
         if app.state.is_ending() {
             return;
         }
         match next_attempt(app, failure, room.as_ref()) {
             Next::Again => {
                 app.attempt += 1;
+                app.runs.next(app.attempt);
                 app.run = attempt::State::Scheduled;
                 // the next one says itself what it knows to have ended: it may have lost its journal with its node
                 app.tallies.values_mut().for_each(crate::ask::Tally::forget_settled);

@@ -311,6 +311,7 @@ impl Cluster {
                 Key::Linger(app) => self.stop_masters(&app, ctx),
                 Key::Resize(container) => self.resize_overdue(&container, ctx),
                 Key::Drain(node) => self.drain_due(&node, ctx),
+                Key::Lifetime(app) => self.lifetime_over(&app, ctx),
             }
         }
     }

@@ -46,6 +46,7 @@ impl Cluster {
         launch.heap = size.heap;
         launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
         app.master_node = Some(node.clone());
+        app.runs.granted(&id, node, &size.resource, ctx.wall);
         let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
         let c = new_container(id.clone(), node, (None, app.attempt), size.resource, Arc::new(launch), ctx);
         let order = Box::new(c.order());
@@ -180,6 +181,7 @@ impl Cluster {
                 }
             }
             None => {
+                app.runs.exited(id, report.reason, report.ended);
                 let current = app.is_current_master(id);
                 self.container_event(id, Event::Acked, ctx);
                 if current {

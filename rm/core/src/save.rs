@@ -7,6 +7,7 @@ use headroom_types::{AppId, Bytes, ContainerId, NodeId, QueuePath, Resource, Uni
 use crate::event::{AfterDrain, NewApp, Outcome};
 use crate::history::Finished;
 use crate::queue::spec::Tree;
+use crate::runs::Run;
 
 /// What must survive a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +98,8 @@ pub struct SavedState {
     pub priority: Option<i32>,
     /// When its time is over, on the wall clock.
     pub until: Option<UnixMillis>,
+    /// The latest runs of its master, the current one last.
+    pub runs: Vec<Run>,
 }
 
 /// An application's stage as saved.

@@ -22,6 +22,8 @@ pub enum Key {
     Resize(ContainerId),
     /// What is left on a node that is being drained is stopped.
     Drain(NodeId),
+    /// An application has lived as long as it may.
+    Lifetime(AppId),
 }
 
 /// All deadlines.

@@ -151,6 +151,55 @@ pub struct State {
     /// When its time is over.
     #[serde(default)]
     pub until: Option<UnixMillis>,
+    /// The latest runs of its master, the current one last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Run>,
+}
+
+/// One run of an application's master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Counts up from 1.
+    pub number: u32,
+    /// Its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerId>,
+    /// Where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// Size of its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<UnixMillis>,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<UnixMillis>,
+    /// What it came to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_to: Option<CameTo>,
+    /// How its container ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ExitReason>,
+    /// Its end counts against the attempts its application may have.
+    #[serde(default)]
+    pub charged: bool,
+    /// How it failed, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CameTo {
+    /// It did what it should.
+    Succeeded,
+    /// It did not.
+    Failed,
+    /// Somebody ended it.
+    Killed,
 }
 
 /// The stage of an application.
@@ -304,7 +353,7 @@ impl State {
     /// For the disk.
     pub fn of(saved: &SavedState) -> Self {
         let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, .. } = saved.clone();
-        let SavedState { master_heap, ended, queue, priority, until, .. } = saved.clone();
+        let SavedState { master_heap, ended, queue, priority, until, runs, .. } = saved.clone();
         let stage = Stage::of(stage);
         State {
             stage,
@@ -320,6 +369,7 @@ impl State {
             queue,
             priority,
             until,
+            runs: runs.into_iter().map(Run::of).collect(),
         }
     }
     /// For the core.
@@ -338,7 +388,29 @@ impl State {
             queue: self.queue,
             priority: self.priority,
             until: self.until,
+            runs: self.runs.into_iter().map(Run::saved).collect(),
         }
+    }
+}
+
+impl Run {
+    fn of(run: headroom_rm_core::Run) -> Self {
+        let headroom_rm_core::Run { number, container, node, resource, started, ended, outcome, reason, charged, why } = run;
+        let came_to = outcome.map(|outcome| match outcome {
+            Outcome::Succeeded => CameTo::Succeeded,
+            Outcome::Failed => CameTo::Failed,
+            Outcome::Killed => CameTo::Killed,
+        });
+        Run { number, container, node, resource, started, ended, came_to, reason, charged, why }
+    }
+    fn saved(self) -> headroom_rm_core::Run {
+        let Run { number, container, node, resource, started, ended, came_to, reason, charged, why } = self;
+        let outcome = came_to.map(|came_to| match came_to {
+            CameTo::Succeeded => Outcome::Succeeded,
+            CameTo::Failed => Outcome::Failed,
+            CameTo::Killed => Outcome::Killed,
+        });
+        headroom_rm_core::Run { number, container, node, resource, started, ended, outcome, reason, charged, why }
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
-use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, Save, SavedStage, SavedState};
+use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, Run, Save, SavedStage, SavedState};
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis};
 
@@ -68,6 +68,22 @@ fn state(stage: SavedStage) -> SavedState {
         queue: Some("root.etl.nightly".parse().expect("queue")),
         priority: Some(7),
         until: Some(UnixMillis(99)),
+        runs: vec![run(1, Some(Outcome::Failed)), run(2, None)],
+    }
+}
+
+fn run(number: u32, outcome: Option<Outcome>) -> Run {
+    Run {
+        number,
+        container: Some("job.7.e1.c4".parse().expect("id")),
+        node: Some("n1".parse().expect("id")),
+        resource: Some(Resource::new(Bytes::from_mib(256), Cpus::from_cores(1))),
+        started: Some(UnixMillis(5)),
+        ended: outcome.map(|_| UnixMillis(9)),
+        outcome,
+        reason: outcome.map(|_| ExitReason::HeapOom),
+        charged: outcome.is_some(),
+        why: "out of memory".into(),
     }
 }
 

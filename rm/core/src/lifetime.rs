@@ -1,0 +1,79 @@
+//! How long an application may live, counted from its submission, and its end when that is over.
+//!
+//! The time it was given and the longest life its leaf allows count both; the earlier end holds. It is kept as a moment on the wall
+//! clock, so it holds across restarts. The leaf's word is asked for when the application is submitted, changed or moved: a tree
+//! that is changed later does not shorten a life that has begun, and a move can only shorten one.
+
+use std::time::Duration;
+
+use headroom_types::{AppId, QueuePath, StopCause, Tick, UnixMillis};
+
+use crate::app::{self, App};
+use crate::cluster::{Cluster, Ctx};
+use crate::container;
+use crate::event::{Level, Lifetime, Outcome};
+use crate::timer::Key;
+
+impl Cluster {
+    /// An application was given another time to live, or another leaf. `None` keeps the time it was given. The caller saves it.
+    pub(crate) fn set_lifetime(&mut self, id: &AppId, given: Option<Lifetime>) {
+        let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
+        let given = match given {
+            Some(Lifetime::AtMost(time)) => Some(end_of(app, time)),
+            Some(Lifetime::Unbounded) => None,
+            None => app.until,
+        };
+        let longest = self.longest_life(app).map(|longest| end_of(app, longest));
+        let until = given.into_iter().chain(longest).min();
+        if let Some(app) = self.apps.get_mut(id) {
+            app.until = until;
+        }
+        self.watch_lifetime(id);
+    }
+
+    /// Its end is noticed.
+    pub(crate) fn watch_lifetime(&mut self, id: &AppId) {
+        let key = Key::Lifetime(id.clone());
+        match self.apps.get(id).and_then(|app| app.until) {
+            Some(until) => self.timers.set(key, Tick(until.0.saturating_sub(self.settings.unix_at_zero.0))),
+            None => self.timers.cancel(&key),
+        }
+    }
+
+    /// Its time is over.
+    pub(crate) fn lifetime_over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
+        let lived = ctx.wall.since(app.submitted);
+        let of_queue = self.longest_life(app).is_some_and(|longest| app.until == Some(end_of(app, longest)));
+        let whose =
+            if of_queue { format!("queue {} allows no more", self.leaf_of(app).short()) } else { "it was given no more".into() };
+        let why = format!("its time was over after {} s: {whose}", lived.as_secs());
+        ctx.log_app(Level::Warning, "LifetimeOver", id, why.clone());
+        let containers = app.containers.clone();
+        for container in containers {
+            self.container_event(&container, container::Event::Stop(StopCause::Timeout), ctx);
+        }
+        if let Some(app) = self.apps.get_mut(id) {
+            app.diagnostics = why;
+        }
+        self.app_event(id, app::Event::End(Outcome::Killed), ctx);
+        self.maybe_over(id, ctx);
+    }
+
+    fn leaf_of<'a>(&self, app: &'a App) -> &'a QueuePath {
+        &app.spec.queue
+    }
+
+    fn longest_life(&self, app: &App) -> Option<Duration> {
+        let mut spec = self.settings.queues.root();
+        for word in self.leaf_of(app).as_str().split('.').skip(1) {
+            spec = spec.children.iter().find(|(name, _)| name.as_str() == word)?.1;
+        }
+        spec.max_lifetime_ms.map(Duration::from_millis)
+    }
+}
+
+fn end_of(app: &App, life: Duration) -> UnixMillis {
+    let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+    UnixMillis(app.submitted.0.saturating_add(life))
+}

@@ -1,0 +1,181 @@
+//! How long an application may live, and what is kept of the runs of its master: stories.
+
+use std::time::Duration;
+
+use headroom_rm_core::testkit::{Scenario, id, size};
+use headroom_rm_core::{AfterDrain, Answer, Call, Launch, Master, NewApp, Outcome, Run};
+use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+fn submit(s: &mut Scenario, lifetime: Option<Duration>) -> AppId {
+    let spec = NewApp {
+        name: id("job"),
+        queue: id("default"),
+        priority: 0,
+        user: "u".into(),
+        lifetime,
+        master: Master::Unmanaged,
+        key: None,
+    };
+    let what = Call::Submit(Box::new(spec));
+    let Ok(Answer::Submitted { app, .. }) = s.call(what) else { panic!("submitted") };
+    s.master(&app).expect("registers");
+    app
+}
+/// Time passes, nodes speak, and so does the master while it is wanted.
+fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
+    for _ in 0..seconds {
+        s.alive_for(secs(1));
+        let _ = s.sync(app, 0, vec![]); // it may have to stop
+    }
+}
+fn runs(s: &Scenario, app: &AppId) -> Vec<Run> {
+    s.cluster.app(app).expect("app").runs.iter().cloned().collect()
+}
+
+#[test]
+fn an_application_ends_with_its_time() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let app = submit(&mut s, Some(secs(60)));
+    s.ask(&app, "work", 1, size(1, 1)).expect("asks");
+    s.settle();
+    let work = s.alive(&app)[0].clone();
+    assert_eq!(s.cluster.app(&app).and_then(|a| a.until), Some(UnixMillis(1_060_000)));
+    live(&mut s, &app, 59);
+    assert_eq!(s.state(&app), "running");
+    live(&mut s, &app, 1);
+    s.settle();
+    assert_eq!(s.state(&app), "killed");
+    assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "its time was over after 60 s: it was given no more");
+    assert_eq!(s.cluster.history().get(&work).map(|f| f.reason), Some(ExitReason::Timeout));
+    assert_eq!(s.logged("LifetimeOver"), 1);
+    s.check();
+}
+
+#[test]
+fn it_survives_a_restart_even_when_it_ends_in_between() {
+    for away in [10, 100] {
+        let mut s = Scenario::new();
+        s.node("n1", size(8, 8));
+        let app = submit(&mut s, Some(secs(60)));
+        live(&mut s, &app, 5);
+        s.now = s.now.plus(secs(away));
+        s.restart().register("n1").after(secs(0));
+        assert_eq!(s.state(&app), if away == 10 { "running" } else { "killed" });
+        if away == 10 {
+            s.master(&app).expect("registers");
+            live(&mut s, &app, 45);
+            assert_eq!(s.state(&app), "killed");
+        }
+        s.check();
+    }
+}
+
+#[test]
+fn a_managed_master_that_waits_for_room_is_not_waited_for_longer() {
+    let mut s = Scenario::new();
+    let launch = std::sync::Arc::new(Launch::default());
+    let master = Master::Managed { resource: size(1, 1), launch, max_attempts: 2 };
+    let app = Box::new(NewApp {
+        name: id("job"),
+        queue: id("default"),
+        priority: 0,
+        user: "u".into(),
+        lifetime: Some(secs(5)),
+        master,
+        key: None,
+    });
+    let Ok(Answer::Submitted { app, .. }) = s.call(Call::Submit(app)) else { panic!("submitted") };
+    s.after(secs(5));
+    assert_eq!(s.state(&app), "killed");
+    assert_eq!(runs(&s, &app).last().map(|r| (r.outcome, r.charged)), Some((Some(Outcome::Killed), false)));
+    s.check();
+}
+
+#[test]
+fn every_run_of_a_master_leaves_a_line() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.managed("job", size(1, 1), 2);
+    s.settle();
+    s.master(&app).expect("registers");
+    let first = s.alive(&app)[0].clone();
+    s.exit(&first, ExitReason::HeapOom).settle();
+    s.after(secs(2));
+    let second = s.alive(&app)[0].clone();
+    s.exit(&second, ExitReason::Preempted).settle();
+    let third = s.alive(&app)[0].clone();
+    s.restart().register("n1");
+    s.master(&app).expect("registers");
+    s.finish(&app, Outcome::Succeeded).expect("finishes");
+    s.exit(&third, OK);
+    let runs = runs(&s, &app);
+    let lines: Vec<_> = runs.iter().map(|r| (r.number, r.container.clone(), r.reason, r.outcome, r.charged)).collect();
+    let expected = [
+        (1, Some(first), Some(ExitReason::HeapOom), Some(Outcome::Failed), true),
+        (2, Some(second), Some(ExitReason::Preempted), Some(Outcome::Failed), false),
+        (3, Some(third), Some(OK), Some(Outcome::Succeeded), false),
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(runs[1].resource.as_ref().map(|r| r.memory), Some(Bytes::from_gib(2)), "it had run out of memory");
+    assert!(runs.iter().all(|r| r.node == Some(id("n1")) && r.started.is_some() && r.ended.is_some()));
+    assert_eq!(runs[0].why, "out of memory: the heap is full");
+    s.restart();
+    assert_eq!(s.cluster.app(&app).expect("app").runs.iter().cloned().collect::<Vec<_>>(), runs, "and survives");
+    s.check();
+}
+
+#[test]
+fn no_fault_of_the_platform_is_charged() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.managed("job", size(1, 1), 1);
+    s.settle();
+    s.master(&app).expect("registers");
+    // its container is taken back
+    let first = s.alive(&app)[0].clone();
+    s.exit(&first, ExitReason::Preempted).settle();
+    s.master(&app).expect("registers");
+    // its node is drained
+    s.node("n2", size(4, 4));
+    s.call(Call::Drain { node: id("n1"), within: Some(secs(0)), reason: "disks".into(), then: AfterDrain::Stay })
+        .expect("drains");
+    s.settle().settle();
+    s.master(&app).expect("registers");
+    // its node is lost
+    s.call(Call::Undrain { node: id("n1") }).expect("takes work again");
+    s.nodes.get_mut(&id::<headroom_types::NodeId>("n2")).expect("node").connected = false;
+    live(&mut s, &app, 31);
+    s.settle();
+    s.master(&app).expect("registers");
+    // the resource manager is gone for a while, and its node does not come back
+    s.restart().alive_for(secs(11));
+    s.node("n3", size(4, 4)).settle();
+    s.master(&app).expect("registers");
+    let record = s.cluster.app(&app).expect("app");
+    assert_eq!((record.attempt, record.charged, record.uncharged), (5, 0, 4));
+    let why: Vec<Option<ExitReason>> = runs(&s, &app).iter().map(|r| r.reason).collect();
+    let (taken, lost) = (Some(ExitReason::Preempted), Some(ExitReason::NodeLost));
+    assert_eq!(why, [taken, taken, lost, None, None]);
+    s.check();
+}
+
+#[test]
+fn runs_are_bounded() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.managed("job", size(1, 1), 40);
+    for _ in 0..30 {
+        s.settle();
+        let master = s.alive(&app)[0].clone();
+        s.exit(&master, ExitReason::Exit { code: 1 });
+    }
+    let runs = runs(&s, &app);
+    assert_eq!((runs.len(), runs[0].number, runs[19].number), (20, 12, 31));
+    s.check();
+}
