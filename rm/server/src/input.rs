@@ -15,8 +15,8 @@ use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::Desired;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::outgoing;
 use crate::view::View;
+use crate::{facts, outgoing};
 
 /// Inputs that may wait for the loop.
 pub(crate) const QUEUE: usize = 4096;
@@ -66,6 +66,8 @@ pub(crate) enum Input {
 pub(crate) enum Query {
     /// Publish a new view.
     Refresh,
+    /// More than the view has.
+    Facts(facts::Question),
     /// Why requests wait.
     Why(AppId, oneshot::Sender<Option<Vec<Why>>>),
     /// The requests themselves.
@@ -154,6 +156,11 @@ impl Handle {
             Ok(view.clone())
         };
         tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// How many inputs wait for the loop.
+    pub(crate) fn waiting(&self) -> usize {
+        self.inputs.max_capacity() - self.inputs.capacity()
     }
 
     /// Tells the loop to end. False when it has.

@@ -78,6 +78,11 @@ impl Jobs {
         Some(Snapshot { totals: rows.totals.clone(), tasks: rows.tasks.values().cloned().collect() })
     }
 
+    /// How many tasks are done, and how many there are; `None` when its master told nothing in this life.
+    pub(crate) fn part_done(&self, app: &AppId) -> Option<(u32, u32)> {
+        self.apps().get(app).map(|rows| (rows.totals.done, rows.totals.tasks))
+    }
+
     /// The application is over and its rows are in the store.
     pub(crate) fn forget(&self, app: &AppId) {
         self.apps().remove(app);

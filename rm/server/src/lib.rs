@@ -11,6 +11,7 @@
 mod clock;
 mod dispatch;
 mod eventlog;
+mod facts;
 mod http;
 mod incoming;
 mod input;

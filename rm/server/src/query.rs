@@ -7,12 +7,13 @@ use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{Code, Problem};
 
 use crate::input::Query;
-use crate::outgoing;
+use crate::{facts, outgoing};
 
 /// Answers one question. Whoever asked may have gone.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
     match query {
         Query::Refresh => {}
+        Query::Facts(question) => facts::answer(cluster, now, question),
         Query::Why(app, reply) => {
             let _ = reply.send(why(cluster, &app, now));
         }

@@ -10,6 +10,7 @@ pub(crate) mod nodes;
 pub(crate) mod origin;
 pub(crate) mod parse;
 pub(crate) mod stream;
+pub(crate) mod yarn;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -81,6 +82,7 @@ pub(crate) fn router(web: Web, listen: SocketAddr) -> Router {
         .route("/readyz", get(ready))
         .layer(DefaultBodyLimit::max(BODY))
         .merge(large)
+        .merge(yarn::router())
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
         .layer(axum::middleware::from_fn_with_state(listen, origin::guard))

@@ -1,0 +1,111 @@
+//! Why an application waits.
+
+use axum::Json;
+use axum::extract::State;
+use headroom_rm_core::Why;
+use headroom_types::UnixMillis;
+use headroom_wire::yarn::ids::YarnApp;
+use headroom_wire::yarn::time;
+use serde::Serialize;
+
+use super::super::Web;
+use super::error::Fault;
+use super::{At, app};
+use crate::facts::AppFacts;
+use crate::input::{Input, Query};
+
+/// `{"appActivities":…}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    #[serde(rename = "appActivities")]
+    activities: Activities,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Activities {
+    application_id: YarnApp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnostic: Option<&'static str>,
+    timestamp: u64,
+    date_time: String,
+    allocations: Vec<Allocation>,
+}
+
+/// One look at everything that waits: the latest.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Allocation {
+    queue_name: String,
+    app_priority: String,
+    timestamp: u64,
+    date_time: String,
+    allocation_state: &'static str,
+    diagnostic: String,
+    request_allocation: Vec<Request>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    request_priority: i32,
+    allocation_request_id: i64,
+    allocation_state: &'static str,
+    diagnostic: String,
+    children: Vec<Child>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Child {
+    name: String,
+    node_id: String,
+    allocation_state: &'static str,
+    diagnostic: String,
+}
+
+/// `GET /ws/v1/cluster/scheduler/app-activities/{app}`.
+pub(crate) async fn of_app(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Answer>, Fault> {
+    let app = app(&web, id).await?;
+    let of = app.id.clone();
+    let why = web.handle.ask(|reply| Input::Query(Query::Why(of, reply))).await?.unwrap_or_default();
+    Ok(Json(Answer { activities: convert(&app, why, web.clock.unix_now()) }))
+}
+
+/// Nothing that waits means nothing to explain.
+fn convert(app: &AppFacts, why: Vec<Why>, now: UnixMillis) -> Activities {
+    let allocation = || Allocation {
+        queue_name: app.queue.to_string(),
+        app_priority: app.priority.to_string(),
+        timestamp: now.0,
+        date_time: time::write(now),
+        allocation_state: "SKIPPED",
+        diagnostic: why.first().map(|w| w.sentence.clone()).unwrap_or_default(),
+        request_allocation: why.iter().zip(0..).map(|(why, place)| request(app, why, place)).collect(),
+    };
+    let waits = !why.is_empty();
+    Activities {
+        application_id: YarnApp::of(&app.id),
+        diagnostic: (!waits).then_some("nothing of it waits"),
+        timestamp: now.0,
+        date_time: time::write(now),
+        allocations: waits.then(allocation).into_iter().collect(),
+    }
+}
+
+fn request(app: &AppFacts, why: &Why, place: i64) -> Request {
+    let child = |node: &headroom_rm_core::WhyNode| Child {
+        name: node.node.to_string(),
+        node_id: node.node.to_string(),
+        allocation_state: "SKIPPED",
+        diagnostic: node.verdict.clone(),
+    };
+    let asked = app.waiting.iter().find(|w| w.request.as_ref() == Some(&why.request));
+    Request {
+        request_priority: asked.map_or(app.priority, |w| w.priority),
+        allocation_request_id: place,
+        allocation_state: "SKIPPED",
+        diagnostic: format!("{}: {}", why.request, why.sentence),
+        children: why.nodes.iter().map(child).collect(),
+    }
+}

@@ -1,0 +1,98 @@
+//! Runs of an application's master.
+
+use axum::Json;
+use axum::extract::State;
+use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use serde::Serialize;
+
+use super::super::Web;
+use super::error::Fault;
+use super::nodes::{Address, address};
+use super::{At, app, apps, state};
+use crate::facts::{AppFacts, Life};
+
+/// `{"appAttempts":{"appAttempt":[…]}}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Attempts {
+    #[serde(rename = "appAttempts")]
+    all: List,
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    #[serde(rename = "appAttempt")]
+    attempt: Vec<Attempt>,
+}
+
+/// `{"appAttempt":…}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct One {
+    #[serde(rename = "appAttempt")]
+    attempt: Attempt,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Attempt {
+    id: u32,
+    start_time: u64,
+    finished_time: u64,
+    container_id: String,
+    node_http_address: String,
+    node_id: String,
+    logs_link: String,
+    blacklisted_nodes: &'static str,
+    nodes_blacklisted_by_system: &'static str,
+    app_attempt_id: YarnAttempt,
+    app_attempt_state: &'static str,
+    export_ports: &'static str,
+}
+
+/// `GET /ws/v1/cluster/apps/{app}/appattempts`.
+pub(crate) async fn list(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Attempts>, Fault> {
+    let app = app(&web, id).await?;
+    let attempt = (1..=app.attempt).map(|number| convert(&app, number)).collect();
+    Ok(Json(Attempts { all: List { attempt } }))
+}
+
+/// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
+pub(crate) async fn one(State(web): State<Web>, At((id, attempt)): At<(YarnApp, YarnAttempt)>) -> Result<Json<One>, Fault> {
+    let app = run_of(&web, id, attempt).await?;
+    Ok(Json(One { attempt: convert(&app, attempt.attempt) }))
+}
+
+/// The application of a run that it has had.
+pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Result<AppFacts, Fault> {
+    let app = app(web, id).await?;
+    if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
+        return Err(Fault::none(format!("{attempt} is no attempt of {id}, which has had {}", app.attempt)));
+    }
+    Ok(app)
+}
+
+/// A run whose container has left the history is shown without it. One without a container began with the application, when it
+/// is the first, and is not known to have begun otherwise.
+fn convert(app: &AppFacts, number: u32) -> Attempt {
+    let master = app.masters.get(&number);
+    let Address { id: node_id, http } = master.map(|c| address(&c.node, c.node_url.as_deref())).unwrap_or_default();
+    let submitted = if number == 1 { app.submitted.0 } else { 0 };
+    let finished = match master.map(|c| &c.life) {
+        Some(Life::Over { ended, .. }) => ended.0,
+        Some(Life::Coming | Life::Running) => 0,
+        None => app.ended.filter(|_| number == app.attempt).map_or(0, |ended| ended.0),
+    };
+    Attempt {
+        id: number,
+        start_time: master.map_or(submitted, |c| c.granted.0),
+        finished_time: finished,
+        container_id: master.map(|c| YarnContainer::of(&c.id, c.attempt).to_string()).unwrap_or_default(),
+        node_http_address: http,
+        node_id,
+        logs_link: master.map(apps::logs).unwrap_or_default(),
+        blacklisted_nodes: "",
+        nodes_blacklisted_by_system: "",
+        app_attempt_id: YarnAttempt { app: YarnApp::of(&app.id), attempt: number },
+        app_attempt_state: state::attempt(app, number),
+        export_ports: "",
+    }
+}

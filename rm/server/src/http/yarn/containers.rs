@@ -1,0 +1,147 @@
+//! Containers of a run: those that live, and those that are over for as long as they are kept.
+
+use axum::Json;
+use axum::extract::State;
+use headroom_rm_core::Call;
+use headroom_wire::yarn::end::{End, LIVE};
+use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use serde::Serialize;
+
+use super::super::Web;
+use super::attempts::run_of;
+use super::error::Fault;
+use super::filter::word;
+use super::nodes::{Address, address};
+use super::resource::{Entries, cores, mib};
+use super::{At, apps, id, state};
+use crate::facts::{ContainerFacts, Life, Question};
+use crate::input::{Input, Query};
+
+/// `{"containers":{"container":[…]}}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Containers {
+    containers: List,
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    container: Vec<Container>,
+}
+
+/// `{"container":…}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct One {
+    container: Container,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    container_id: YarnContainer,
+    #[serde(rename = "allocatedMB")]
+    allocated_mb: u64,
+    #[serde(rename = "allocatedVCores")]
+    allocated_v_cores: u64,
+    assigned_node_id: String,
+    priority: i32,
+    started_time: u64,
+    finished_time: u64,
+    elapsed_time: u64,
+    log_url: String,
+    container_exit_status: i32,
+    container_state: &'static str,
+    diagnostics_info: String,
+    node_http_address: String,
+    node_id: String,
+    allocated_resources: Entries,
+}
+
+/// `GET …/appattempts/{attempt}/containers`.
+pub(crate) async fn list(
+    State(web): State<Web>,
+    At((app, attempt)): At<(YarnApp, YarnAttempt)>,
+) -> Result<Json<Containers>, Fault> {
+    let now = web.clock.unix_now().0;
+    let of_run = of_run(&web, app, attempt).await?;
+    Ok(Json(Containers { containers: List { container: of_run.iter().map(|c| convert(c, now)).collect() } }))
+}
+
+/// `GET …/appattempts/{attempt}/containers/{container}`.
+pub(crate) async fn one(
+    State(web): State<Web>,
+    At((app, attempt, container)): At<(YarnApp, YarnAttempt, YarnContainer)>,
+) -> Result<Json<One>, Fault> {
+    let of_run = of_run(&web, app, attempt).await?;
+    let found = of_run.iter().find(|c| container.names(&c.id));
+    let found = found.ok_or_else(|| Fault::none(format!("{attempt} has no container {container}, or has it no longer")))?;
+    Ok(Json(One { container: convert(found, web.clock.unix_now().0) }))
+}
+
+async fn of_run(web: &Web, app: YarnApp, attempt: YarnAttempt) -> Result<Vec<ContainerFacts>, Fault> {
+    let id = run_of(web, app, attempt).await?.id;
+    let mut all = web.handle.ask(|reply| Input::Query(Query::Facts(Question::Containers(id, reply)))).await?;
+    all.retain(|c| c.attempt == attempt.attempt);
+    Ok(all)
+}
+
+fn convert(c: &ContainerFacts, now: u64) -> Container {
+    let name = YarnContainer::of(&c.id, c.attempt);
+    let Address { id: node, http } = address(&c.node, c.node_url.as_deref());
+    let (status, diagnostics, finished) = match &c.life {
+        Life::Coming | Life::Running => (LIVE, String::new(), 0),
+        Life::Over { ended, reason, exit_code, peak } => {
+            let end = End { reason: *reason, exit_code: *exit_code, limit: c.size.memory, peak: *peak };
+            (end.status(), end.diagnostics(&name.to_string()), ended.0)
+        }
+    };
+    let sizes = [("memory-mb", mib(c.size.memory)), ("vcores", cores(c.size.cpus))];
+    let extra = c.size.extra.iter().map(|(name, n)| (name.as_str(), *n));
+    Container {
+        container_id: name,
+        allocated_mb: mib(c.size.memory),
+        allocated_v_cores: cores(c.size.cpus),
+        assigned_node_id: node.clone(),
+        priority: 0,
+        started_time: c.granted.0,
+        finished_time: finished,
+        elapsed_time: (if finished == 0 { now } else { finished }).saturating_sub(c.granted.0),
+        log_url: apps::logs(c),
+        container_exit_status: status,
+        container_state: state::container(&c.life),
+        diagnostics_info: diagnostics,
+        node_http_address: http,
+        node_id: node,
+        allocated_resources: Entries::of(sizes.into_iter().chain(extra)),
+    }
+}
+
+/// What can be sent to a container.
+#[derive(Clone, Copy, Debug)]
+enum Command {
+    /// A list of the program's threads. Nobody here can write to a container's program, so it is refused.
+    ThreadDump,
+    /// SIGTERM, and SIGKILL when it takes too long.
+    Graceful,
+    /// The same: the time between the two is the application's to choose, at launch.
+    Forceful,
+}
+
+const COMMANDS: [(&str, Command); 3] = [
+    ("OUTPUT_THREAD_DUMP", Command::ThreadDump),
+    ("GRACEFUL_SHUTDOWN", Command::Graceful),
+    ("FORCEFUL_SHUTDOWN", Command::Forceful),
+];
+
+/// `POST /ws/v1/cluster/containers/{container}/signal/{command}`.
+pub(crate) async fn signal(State(web): State<Web>, At((container, command)): At<(YarnContainer, String)>) -> Result<(), Fault> {
+    match word("command", &COMMANDS, &command)? {
+        Command::ThreadDump => Err(Fault::bad(
+            "OUTPUT_THREAD_DUMP is not sent: only stops reach a container; GRACEFUL_SHUTDOWN and FORCEFUL_SHUTDOWN are",
+        )),
+        Command::Graceful | Command::Forceful => {
+            let container = container.within(id(&web, container.app).await?);
+            web.handle.call(Call::Stop { container }).await?;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Every error of this interface in YARN's shape.
+
+use axum::Json;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::yarn::error::{Kind, RemoteError};
+
+/// A call that was not done.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    kind: Kind,
+    what: String,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Self {
+        Fault { kind, what: what.into() }
+    }
+    /// The call cannot be right.
+    pub(crate) fn bad(what: impl Into<String>) -> Self {
+        Fault::new(Kind::BadRequest, what)
+    }
+    /// There is no such thing.
+    pub(crate) fn none(what: impl Into<String>) -> Self {
+        Fault::new(Kind::NotFound, what)
+    }
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        let kind = match problem.code {
+            Code::HR0400 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0422 => Kind::BadRequest,
+            Code::HR0404 => Kind::NotFound,
+            Code::HR0409 => Kind::Forbidden,
+            Code::HR0429 | Code::HR0503 => Kind::Unavailable,
+            Code::HR0500 => Kind::Internal,
+        };
+        let hints = problem.hints.iter().map(|hint| format!("; {hint}"));
+        Fault::new(kind, problem.detail.clone() + &hints.collect::<String>())
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(RemoteError::new(self.kind, &self.what))).into_response()
+    }
+}
+
+/// Things that YARN has and this does not, by the word after `/ws/v1/cluster`.
+const NOT_HERE: [(&str, &str); 8] = [
+    ("reservation", "time reservations are not offered; a queue with a guarantee is"),
+    ("delegation-token", "there are no tokens"),
+    ("scheduler-conf", "queues are changed by PUT /v1/queues"),
+    ("get-node-labels", "labels of nodes are set in the configuration of their agents, and shown in /ws/v1/cluster/nodes"),
+    ("add-node-labels", "labels of nodes are set in the configuration of their agents"),
+    ("remove-node-labels", "labels of nodes are set in the configuration of their agents"),
+    ("replace-node-to-labels", "labels of nodes are set in the configuration of their agents"),
+    ("federation", "there is one cluster"),
+];
+
+/// Nothing at this address, or something that is left out on purpose.
+pub(crate) async fn no_route(uri: Uri) -> Fault {
+    let path = uri.path();
+    let first = path.strip_prefix("/ws/v1/cluster/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    match NOT_HERE.iter().find(|(word, _)| *word == first) {
+        Some((_, instead)) => Fault::new(Kind::NotImplemented, format!("{path} is not answered: {instead}")),
+        None => Fault::none(format!("there is nothing at {path}")),
+    }
+}
+
+/// There is something, but not for this method.
+pub(crate) async fn no_method(method: Method, uri: Uri) -> Fault {
+    Fault::new(Kind::NotAllowed, format!("{} does not take {method}", uri.path()))
+}
+
+/// Nobody here writes XML.
+pub(crate) fn not_acceptable() -> Fault {
+    Fault::new(Kind::NotAcceptable, "only application/json is written here; leave Accept out, or name that")
+}

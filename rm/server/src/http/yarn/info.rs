@@ -1,0 +1,80 @@
+//! What this resource manager is.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use headroom_wire::yarn::ids::CLUSTER;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::super::Web;
+use super::FOLLOWS;
+use super::error::Fault;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClusterInfo {
+    #[serde(rename = "clusterInfo")]
+    info: Info,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Info {
+    id: u64,
+    started_on: u64,
+    state: &'static str,
+    ha_state: &'static str,
+    rm_state_store_name: &'static str,
+    resource_manager_version: &'static str,
+    resource_manager_build_version: String,
+    resource_manager_version_built_on: &'static str,
+    hadoop_version: &'static str,
+    hadoop_build_version: String,
+    hadoop_version_built_on: &'static str,
+    ha_zoo_keeper_connection_state: &'static str,
+}
+
+/// `GET /ws/v1/cluster`, `GET /ws/v1/cluster/info`.
+pub(crate) async fn info(State(web): State<Web>) -> Json<ClusterInfo> {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    Json(ClusterInfo {
+        info: Info {
+            id: CLUSTER,
+            started_on: web.clock.unix_at_zero().0,
+            state: "STARTED",
+            ha_state: "ACTIVE",
+            rm_state_store_name: "headroom-rm-store",
+            resource_manager_version: VERSION,
+            resource_manager_build_version: format!("headroom {VERSION}, epoch {}", web.epoch),
+            resource_manager_version_built_on: "",
+            hadoop_version: FOLLOWS,
+            hadoop_build_version: format!("none; headroom {VERSION} answers as YARN {FOLLOWS} does"),
+            hadoop_version_built_on: "",
+            ha_zoo_keeper_connection_state: "ZooKeeper is not used",
+        },
+    })
+}
+
+/// `GET /cluster`: clients look here whether this is the resource manager that is active.
+pub(crate) async fn front() -> impl IntoResponse {
+    let page = concat!(
+        "<!doctype html><title>Headroom</title><p>Headroom ",
+        env!("CARGO_PKG_VERSION"),
+        ": the resource manager is active. Its interface begins at <a href=\"/v1/status\">/v1/status</a>; for programs written ",
+        "for YARN at <a href=\"/ws/v1/cluster/info\">/ws/v1/cluster/info</a>.\n"
+    );
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page)
+}
+
+/// `GET /jmx`: the few beans that have an equal here.
+pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, Fault> {
+    let view = web.handle.view().await?.status(web.clock.now(), 0);
+    Ok(Json(json!({"beans": [
+        {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": web.clock.now().0},
+        {"name": "Hadoop:service=ResourceManager,name=ClusterMetrics", "NumActiveNMs": view.nodes_ready},
+        {"name": "Hadoop:service=ResourceManager,name=QueueMetrics,q0=root", "AllocatedMB": view.allocated.whole_mib(),
+         "AllocatedContainers": view.containers, "PendingContainers": view.pending},
+    ]})))
+}

@@ -1,0 +1,56 @@
+//! The state of an application, which can be changed in one way.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headroom_rm_core::Call;
+use headroom_wire::yarn::ids::YarnApp;
+use serde::{Deserialize, Serialize};
+
+use super::super::Web;
+use super::error::Fault;
+use super::state::AppState;
+use super::{Asked, At, Here, Sent, app};
+
+/// `{"state":…}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    state: AppState,
+}
+
+/// The state that is wanted.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Wanted {
+    state: String,
+}
+
+/// `GET /ws/v1/cluster/apps/{app}/state`.
+pub(crate) async fn state(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Shown>, Fault> {
+    Ok(Json(Shown { state: AppState::of(app(&web, id).await?.state) }))
+}
+
+/// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when it is over, 202 while it is being ended.
+pub(crate) async fn kill(
+    State(web): State<Web>,
+    At(id): At<YarnApp>,
+    asked: Asked,
+    Here(here): Here,
+    Sent(wanted): Sent<Wanted>,
+) -> Result<Response, Fault> {
+    if wanted.state != "KILLED" {
+        return Err(Fault::bad(format!("an application can be brought to KILLED only, and {:?} is asked for", wanted.state)));
+    }
+    let mut found = app(&web, id).await?;
+    if !found.state.is_over() {
+        let reason = asked.user().map(|user| format!("killed by {user}"));
+        web.handle.call(Call::Kill { app: found.id, reason }).await?;
+        found = app(&web, id).await?;
+    }
+    let shown = Json(Shown { state: AppState::of(found.state) });
+    if found.state.is_over() {
+        return Ok(shown.into_response());
+    }
+    let place = format!("{here}/ws/v1/cluster/apps/{id}/state");
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], shown).into_response())
+}

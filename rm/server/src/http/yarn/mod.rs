@@ -1,0 +1,204 @@
+//! `/ws/v1/cluster`: what programs written for YARN's resource manager read and call, in its shapes.
+//!
+//! A second face of the same cluster: everything shown comes from the facts and the view, everything done is a call of the core.
+//! JSON only. Who calls is not checked, as on a YARN cluster without security; `user.name` names whoever submits or kills.
+
+pub(crate) mod activities;
+pub(crate) mod apps;
+pub(crate) mod attempts;
+pub(crate) mod change;
+pub(crate) mod containers;
+pub(crate) mod error;
+pub(crate) mod filter;
+pub(crate) mod info;
+pub(crate) mod kill;
+pub(crate) mod metrics;
+pub(crate) mod nodes;
+pub(crate) mod resource;
+pub(crate) mod scheduler;
+pub(crate) mod state;
+pub(crate) mod submit;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use headroom_types::AppId;
+use headroom_wire::yarn::ids::YarnApp;
+use serde::de::DeserializeOwned;
+
+use super::Web;
+use crate::facts::{AppFacts, Of, Question};
+use crate::input::{Input, Query as Ask};
+use error::Fault;
+
+/// The release of YARN whose interface is followed.
+pub(crate) const FOLLOWS: &str = "3.4.1";
+
+/// Every address of this interface.
+pub(crate) fn router() -> Router<Web> {
+    Router::new()
+        .route("/ws/v1/cluster", get(info::info))
+        .route("/ws/v1/cluster/", get(info::info))
+        .route("/ws/v1/cluster/info", get(info::info))
+        .route("/ws/v1/cluster/metrics", get(metrics::metrics))
+        .route("/ws/v1/cluster/scheduler", get(scheduler::scheduler))
+        .route("/ws/v1/cluster/scheduler/app-activities/{app}", get(activities::of_app))
+        .route("/ws/v1/cluster/nodes", get(nodes::list))
+        .route("/ws/v1/cluster/nodes/{node}", get(nodes::one))
+        .route("/ws/v1/cluster/apps", get(apps::list).post(submit::submit))
+        .route("/ws/v1/cluster/apps/new-application", post(submit::new_application))
+        .route("/ws/v1/cluster/apps/{app}", get(apps::one))
+        .route("/ws/v1/cluster/apps/{app}/state", get(kill::state).put(kill::kill))
+        .route("/ws/v1/cluster/apps/{app}/queue", get(change::queue).put(change::move_to))
+        .route("/ws/v1/cluster/apps/{app}/priority", get(change::priority).put(change::prioritise))
+        .route("/ws/v1/cluster/apps/{app}/timeouts", get(change::timeouts))
+        .route("/ws/v1/cluster/apps/{app}/timeouts/{kind}", get(change::timeout))
+        .route("/ws/v1/cluster/apps/{app}/timeout", axum::routing::put(change::expire))
+        .route("/ws/v1/cluster/apps/{app}/appattempts", get(attempts::list))
+        .route("/ws/v1/cluster/apps/{app}/appattempts/{attempt}", get(attempts::one))
+        .route("/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", get(containers::list))
+        .route("/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", get(containers::one))
+        .route("/ws/v1/cluster/appstatistics", get(apps::statistics))
+        .route("/ws/v1/cluster/containers/{container}/signal/{command}", post(containers::signal))
+        .route("/ws/{*rest}", any(error::no_route))
+        .route("/cluster", get(info::front))
+        .route("/jmx", get(info::jmx))
+        .method_not_allowed_fallback(error::no_method)
+        .layer(axum::middleware::from_fn(json_only))
+}
+
+/// A caller that takes nothing but XML is told so before anything is done.
+async fn json_only(request: Request, next: Next) -> Response {
+    if takes_json(request.headers()) { next.run(request).await } else { error::not_acceptable().into_response() }
+}
+
+fn takes_json(headers: &HeaderMap) -> bool {
+    let mut accepted =
+        headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).peekable();
+    let fits = |range: &str| {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        matches!(kind, "*/*" | "application/*" | "application/json" | "text/html" | "")
+    };
+    accepted.peek().is_none() || accepted.any(fits)
+}
+
+/// Words of the address, as ids or text.
+#[derive(Debug)]
+pub(crate) struct At<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        let read = Path::<T>::from_request_parts(parts, state).await;
+        read.map(|Path(t)| At(t)).map_err(|e| Fault::bad(format!("the address: {}", e.body_text())))
+    }
+}
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct Sent<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+        let bytes = Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(|e| Fault::bad(format!("the body did not arrive: {}", e.body_text())))?;
+        serde_json::from_slice(&bytes).map(Sent).map_err(|e| Fault::bad(format!("the body is not what the call takes: {e}")))
+    }
+}
+
+/// What stands after the question mark. A name may stand there more than once.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asked {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        let read = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        read.map(|Query(pairs)| Asked(pairs)).map_err(|e| Fault::bad(format!("the parameters: {}", e.body_text())))
+    }
+}
+
+impl Asked {
+    /// The value of one parameter, unless it is empty.
+    pub(crate) fn one(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+    /// Values of a parameter that takes several: repeated, or joined by commas.
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        let given = self.0.iter().filter(|(key, _)| key == name).flat_map(|(_, value)| value.split(','));
+        given.map(str::trim).filter(|value| !value.is_empty()).collect()
+    }
+    /// Who calls, as they say.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.one("user.name").or_else(|| self.one("doAs"))
+    }
+}
+
+/// Where the caller found us, for links.
+#[derive(Debug)]
+pub(crate) struct Here(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Here {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        let host = parts.headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or("localhost");
+        Ok(Here(format!("http://{host}")))
+    }
+}
+
+/// Applications with what this interface shows of them.
+pub(crate) async fn facts(web: &Web, of: Of) -> Result<Vec<AppFacts>, Fault> {
+    let wall = web.clock.unix_now();
+    Ok(web.handle.ask(|reply| Input::Query(Ask::Facts(Question::Apps { of, wall, reply }))).await?)
+}
+
+/// One application.
+pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<AppFacts, Fault> {
+    facts(web, Of::Number(app.0)).await?.pop().ok_or_else(|| Fault::none(format!("there is no application {app}")))
+}
+
+/// Our id of an application.
+pub(crate) async fn id(web: &Web, of: YarnApp) -> Result<AppId, Fault> {
+    Ok(app(web, of).await?.id)
+}
+
+/// The core gave another kind of answer than the call asks for.
+pub(crate) fn unexpected() -> Fault {
+    let super::error::Failure(problem) = super::unexpected();
+    problem.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_who_cannot_read_json_are_turned_away() {
+        let takes = |accept: &[&str]| {
+            let headers = accept.iter().map(|v| (header::ACCEPT, v.parse().expect("a header")));
+            takes_json(&headers.collect::<HeaderMap>())
+        };
+        assert!(takes(&[]) && takes(&["*/*"]) && takes(&["application/json;q=0.5, application/xml"]));
+        assert!(takes(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]), "a browser");
+        assert!(takes(&["application/xml", "application/json"]));
+        assert!(!takes(&["application/xml"]) && !takes(&["text/xml, application/xml;q=0.9"]));
+    }
+
+    #[test]
+    fn a_parameter_may_stand_there_twice_or_with_commas() {
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        let asked = Asked(vec![pair("states", "NEW, RUNNING"), pair("states", "FAILED"), pair("user", "")]);
+        assert_eq!(asked.all("states"), ["NEW", "RUNNING", "FAILED"]);
+        assert_eq!((asked.one("user"), asked.one("limit")), (None, None));
+    }
+}

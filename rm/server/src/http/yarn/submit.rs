@@ -1,0 +1,379 @@
+//! A new application, as far as one of YARN's can be one of ours: a command that is run as a managed master.
+//!
+//! What has no equal here is refused by name. Nothing is left out silently that the program would miss.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headroom_rm_core::{Answer, Call};
+use headroom_types::{Bytes, Cpus, Name, Resource};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::apps::{Master, SubmitApp};
+use headroom_wire::yarn::ids::YarnApp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::Web;
+use super::apps::{NAME_VARIABLE, TAGS_VARIABLE, TYPE, TYPE_VARIABLE};
+use super::error::Fault;
+use super::nodes;
+use super::resource::Bare;
+use super::state::NodeState;
+use super::{Asked, Here, Sent, unexpected};
+use crate::incoming;
+
+/// The answer of `new-application`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct NewApplication {
+    application_id: YarnApp,
+    maximum_resource_capability: Bare,
+}
+
+/// A submission. Keys that are not named here are not looked at, as YARN does.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Submission {
+    application_id: YarnApp,
+    #[serde(default)]
+    application_name: Option<String>,
+    #[serde(default)]
+    application_type: Option<String>,
+    #[serde(default)]
+    application_tags: Option<Tags>,
+    #[serde(default)]
+    queue: Option<String>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    am_container_spec: ContainerSpec,
+    #[serde(default, rename = "unmanaged-AM")]
+    unmanaged: bool,
+    #[serde(default)]
+    max_app_attempts: Option<u32>,
+    #[serde(default)]
+    resource: Option<Size>,
+    #[serde(default)]
+    attempt_failures_validity_interval: Option<i64>,
+    #[serde(default)]
+    reservation_id: Option<String>,
+    #[serde(default)]
+    application_timeouts: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct ContainerSpec {
+    #[serde(default)]
+    local_resources: Value,
+    #[serde(default)]
+    environment: Option<Environment>,
+    #[serde(default)]
+    commands: Option<Commands>,
+    #[serde(default)]
+    service_data: Value,
+    #[serde(default)]
+    credentials: Value,
+    #[serde(default)]
+    application_acls: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Environment {
+    #[serde(default)]
+    entry: OneOrMore<Pair>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pair {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Commands {
+    command: OneOrMore<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tags {
+    #[serde(default)]
+    tag: OneOrMore<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Size {
+    memory: u64,
+    #[serde(default = "one", rename = "vCores")]
+    v_cores: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// YARN's own clients write a list of one as the one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore<T> {
+    More(Vec<T>),
+    One(T),
+}
+
+impl<T> Default for OneOrMore<T> {
+    fn default() -> Self {
+        OneOrMore::More(Vec::new())
+    }
+}
+
+impl<T> OneOrMore<T> {
+    fn all(self) -> Vec<T> {
+        match self {
+            OneOrMore::More(all) => all,
+            OneOrMore::One(one) => vec![one],
+        }
+    }
+}
+
+/// A master without a size gets this much.
+const USUAL_MIB: u64 = 1024;
+
+/// `POST /ws/v1/cluster/apps/new-application`.
+pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewApplication>, Fault> {
+    let Answer::Reserved { number } = web.handle.call(Call::Reserve).await? else { return Err(unexpected()) };
+    let nodes = nodes::facts(&web).await?;
+    let active = nodes.iter().filter(|node| NodeState::of(node).is_active());
+    let largest = active.map(|node| &node.offers).max_by_key(|offers| offers.memory).cloned().unwrap_or_default();
+    Ok(Json(NewApplication { application_id: YarnApp(number), maximum_resource_capability: Bare::of(&largest) }))
+}
+
+/// `POST /ws/v1/cluster/apps`: accepted and durable when it is answered. The same id again means the same application.
+pub(crate) async fn submit(
+    State(web): State<Web>,
+    asked: Asked,
+    Here(here): Here,
+    Sent(submission): Sent<Submission>,
+) -> Result<Response, Fault> {
+    let id = submission.application_id;
+    let Call::Submit(app) = incoming::submit(convert(submission, asked.user())?)? else { return Err(unexpected()) };
+    let Answer::Submitted { app, .. } = web.handle.call(Call::SubmitAs { number: id.0, app }).await? else {
+        return Err(unexpected());
+    };
+    let place = format!("{here}/ws/v1/cluster/apps/{}", YarnApp::of(&app));
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)]).into_response())
+}
+
+fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Fault> {
+    refuse_what_has_no_equal(&submission)?;
+    let Submission { application_id, application_name, queue, max_app_attempts, resource, priority, .. } = submission;
+    let given = application_name.unwrap_or_default();
+    let name = name_of(&given)?;
+    let kind = submission.application_type.filter(|kind| !kind.is_empty()).unwrap_or_else(|| TYPE.to_owned());
+    let tags = submission.application_tags.map(|tags| tags.tag.all().join(",")).unwrap_or_default();
+    let spec = submission.am_container_spec;
+    let master = if submission.unmanaged {
+        Master::Unmanaged
+    } else {
+        let (exports, mut env) = split(spec.environment.map(|env| env.entry.all()).unwrap_or_default());
+        let told = [(NAME_VARIABLE, given), (TYPE_VARIABLE, kind), (TAGS_VARIABLE, tags)];
+        env.extend(told.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key.to_owned(), value)));
+        let command = exports + &command(spec.commands)?;
+        let Size { memory, v_cores } = resource.unwrap_or(Size { memory: USUAL_MIB, v_cores: 1 });
+        let resource = Resource::new(Bytes::from_mib(1).mul_ratio(memory, 1), Cpus::from_milli(v_cores.saturating_mul(1000)));
+        Master::Managed { resource, launch: Box::new(launch(command, env)), max_attempts: max_app_attempts.unwrap_or(2) }
+    };
+    let queue = queue.filter(|q| !q.is_empty()).map(|q| q.parse()).transpose().map_err(|e| Fault::bad(format!("queue: {e}")))?;
+    Ok(SubmitApp {
+        name,
+        queue,
+        priority,
+        user: user.map(str::to_owned),
+        lifetime_ms: None,
+        master,
+        idempotency_key: Some(application_id.to_string()),
+    })
+}
+
+fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
+    LaunchSpec {
+        command: ["/bin/sh".to_owned(), "-c".to_owned(), command].to_vec(),
+        env,
+        files: BTreeMap::new(),
+        heap: None,
+        heap_exit_codes: Vec::new(),
+        stop_grace_ms: None,
+        max_processes: None,
+        task_groups: false,
+    }
+}
+
+/// YARN runs what it is given in one shell.
+fn command(commands: Option<Commands>) -> Result<String, Fault> {
+    let all = commands.map(|c| c.command.all()).unwrap_or_default();
+    let command = expanded(&all.join(" && "));
+    if command.trim().is_empty() {
+        return Err(Fault::bad("am-container-spec.commands.command is empty; name what the shell should run"));
+    }
+    Ok(command)
+}
+
+/// YARN's placeholders, for a shell: `{{NAME}}` is a variable, `<CPS>` separates paths, `<LOG_DIR>` is where output is kept.
+fn expanded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let Some((name, behind)) = after.split_once("}}") else { break };
+        out.push_str(before);
+        // Without braces, which mean something else to the node agent.
+        out.push('$');
+        out.push_str(name);
+        rest = behind;
+    }
+    out.push_str(rest);
+    out.replace("<CPS>", ":").replace("<LOG_DIR>", "$HEADROOM_CONTAINER_DIR")
+}
+
+/// Variables whose values name others are set by the shell, as YARN does with all of them; the rest is handed over as it is.
+fn split(environment: Vec<Pair>) -> (String, BTreeMap<String, String>) {
+    let all = environment.into_iter().map(|Pair { key, value }| (key, expanded(&value)));
+    let (of_shell, plain): (Vec<_>, Vec<_>) = all.partition(|(_, value)| value.contains('$'));
+    let export = |(key, value): &(String, String)| format!("export {key}=\"{}\"; ", value.replace('"', "\\\""));
+    (of_shell.iter().map(export).collect(), plain.into_iter().collect())
+}
+
+/// Names here are words; what is no part of a word becomes `-`. The name as given is kept beside it.
+fn name_of(given: &str) -> Result<Name, Fault> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let word: String = given.chars().map(plain).skip_while(|c| !c.is_ascii_alphanumeric()).take(63).collect();
+    let word = word.trim_end_matches('-');
+    let word = if word.is_empty() { "application" } else { word };
+    word.parse().map_err(|e| Fault::bad(format!("application-name: {e}")))
+}
+
+fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), Fault> {
+    let Submission { am_container_spec: spec, application_timeouts, reservation_id, .. } = submission;
+    let values = [
+        (
+            "am-container-spec.local-resources",
+            &spec.local_resources,
+            "nothing is fetched for a container; put the files where its nodes have them",
+        ),
+        ("am-container-spec.service-data", &spec.service_data, "there are no services beside containers"),
+        (
+            "am-container-spec.credentials",
+            &spec.credentials,
+            "tokens and secrets are not carried; put what the program needs into its environment",
+        ),
+        ("am-container-spec.application-acls", &spec.application_acls, "there are no lists of who may see an application"),
+        ("application-timeouts", application_timeouts, "send PUT /ws/v1/cluster/apps/{app}/timeout after this"),
+    ];
+    if let Some((key, _, instead)) = values.iter().find(|(_, value, _)| holds_something(value)) {
+        return Err(Fault::bad(format!("{key} cannot be given here: {instead}")));
+    }
+    if reservation_id.as_ref().is_some_and(|id| !id.is_empty()) {
+        return Err(Fault::bad("reservation-id cannot be given here: there are no time reservations"));
+    }
+    if submission.attempt_failures_validity_interval.is_some_and(|ms| ms > 0) {
+        return Err(Fault::bad(
+            "attempt-failures-validity-interval cannot be given here: every failure of a master counts for good",
+        ));
+    }
+    Ok(())
+}
+
+/// YARN's clients send empty shells of what they do not use.
+fn holds_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(fields) => fields.values().any(holds_something),
+        Value::Array(all) => all.iter().any(holds_something),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(body: Value) -> Result<SubmitApp, Fault> {
+        convert(serde_json::from_value(body).expect("reads"), Some("ann"))
+    }
+
+    fn with(key: &str, value: Value) -> Value {
+        let mut body = json!({
+            "application-id": "application_1700000000000_0007", "application-name": "My app (1)", "queue": "etl.nightly",
+            "am-container-spec": {
+                "commands": {"command": "{{JAVA_HOME}}/bin/java -cp a<CPS>b X 1><LOG_DIR>/stdout"},
+                "environment": {"entry": [{"key": "PLAIN", "value": "1"}, {"key": "CLASSPATH", "value": "{{PWD}}/\"x\""}]},
+                "local-resources": {"entry": []}, "credentials": {"tokens": {}, "secrets": {"entry": []}},
+            },
+            "resource": {"memory": 512, "vCores": 2}, "application-type": "SPARK", "application-tags": {"tag": ["a", "b"]},
+        });
+        if let Some((outer, inner)) = key.split_once('/') {
+            body[outer][inner] = value;
+        } else {
+            body[key] = value;
+        }
+        body
+    }
+
+    #[test]
+    fn a_command_becomes_a_managed_master() {
+        let app = read(with("max-app-attempts", json!(3))).expect("maps");
+        assert_eq!((app.name.as_str(), app.user.as_deref()), ("My-app--1", Some("ann")));
+        assert_eq!(app.idempotency_key.as_deref(), Some("application_1700000000000_0007"));
+        assert_eq!(app.queue, Some("root.etl.nightly".parse().expect("queue")));
+        let Master::Managed { resource, launch, max_attempts } = app.master else { panic!("managed") };
+        assert_eq!((resource, max_attempts), (Resource::new(Bytes::from_mib(512), Cpus::from_cores(2)), 3));
+        assert_eq!(launch.command[..2], ["/bin/sh", "-c"]);
+        assert_eq!(
+            launch.command[2],
+            r#"export CLASSPATH="$PWD/\"x\""; $JAVA_HOME/bin/java -cp a:b X 1>$HEADROOM_CONTAINER_DIR/stdout"#
+        );
+        let said = |key: &str| launch.env.get(key).map(String::as_str);
+        assert_eq!((said("PLAIN"), said(NAME_VARIABLE)), (Some("1"), Some("My app (1)")));
+        assert_eq!((said(TYPE_VARIABLE), said(TAGS_VARIABLE)), (Some("SPARK"), Some("a,b")));
+    }
+
+    #[test]
+    fn what_has_no_equal_is_refused_by_its_name() {
+        let files = json!({"entry": [{"key": "a.jar", "value": {"resource": "hdfs://nn/a.jar", "type": "FILE", "size": 1}}]});
+        let refused = [
+            ("am-container-spec/local-resources", files),
+            ("am-container-spec/credentials", json!({"tokens": {"entry": [{"key": "t", "value": "AAAA"}]}})),
+            ("am-container-spec/service-data", json!({"entry": [{"key": "shuffle", "value": "AAAA"}]})),
+            ("reservation-id", json!("reservation_1_1")),
+            ("attempt-failures-validity-interval", json!(3600)),
+            ("application-timeouts", json!({"timeout": [{"type": "LIFETIME", "expiryTime": "x"}]})),
+        ];
+        for (key, value) in refused {
+            let word = key.rsplit('/').next().unwrap_or(key);
+            let text = format!("{:?}", read(with(key, value)).expect_err(key));
+            assert!(text.contains(word), "{text}");
+        }
+        assert!(read(with("am-container-spec/commands", json!({"command": " "}))).is_err());
+    }
+
+    #[test]
+    fn shells_of_what_is_not_used_and_lists_of_one_are_taken() {
+        let one = json!({"entry": {"key": "A", "value": "1"}});
+        let app = read(with("am-container-spec/environment", one)).expect("maps");
+        let Master::Managed { launch, .. } = app.master else { panic!("managed") };
+        assert_eq!(launch.env.get("A").map(String::as_str), Some("1"));
+        assert!(read(with("reservation-id", json!(""))).is_ok());
+        assert!(read(with("unmanaged-AM", json!(true))).expect("maps").master == Master::Unmanaged);
+    }
+
+    #[test]
+    fn every_name_becomes_a_word() {
+        for (given, word) in [("a b", "a-b"), ("--x--", "x"), ("", "application"), ("日本", "application"), ("ok_1", "ok_1")] {
+            assert_eq!(name_of(given).expect("a name").as_str(), word, "{given:?}");
+        }
+    }
+}

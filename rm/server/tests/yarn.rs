@@ -1,0 +1,270 @@
+//! What the interface for YARN's clients does: submit, kill, look back, refuse.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+mod yarn_calls;
+
+use fakes::*;
+use headroom_resourcemanager::Running;
+use headroom_types::{AppId, ExitReason};
+use headroom_wire::v1::apps::AppState;
+use reqwest::Method;
+use serde_json::{Value, json};
+use yarn_calls::*;
+
+fn submission(id: &str) -> Value {
+    json!({
+        "application-id": id, "application-name": "word count", "application-type": "SCRIPT", "queue": "default",
+        "am-container-spec": {"commands": {"command": "exec sleep 5"}, "environment": {"entry": [{"key": "A", "value": "1"}]}},
+        "resource": {"memory": 128, "vCores": 1}, "max-app-attempts": 1, "application-tags": {"tag": ["nightly"]},
+    })
+}
+
+async fn cluster(dir: &tempfile::TempDir) -> (Running, headroom_client::Client, Yarn, FakeNode) {
+    let (running, client) = resource_manager(dir.path()).await;
+    let yarn = Yarn::new(&running.url);
+    let node = FakeNode::join(&client, "n1", 1024).await;
+    (running, client, yarn, node)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_is_submitted_run_and_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, mut node) = cluster(&dir).await;
+    let new = yarn.post("apps/new-application", None).await.json();
+    assert_eq!(new["maximum-resource-capability"], json!({"memory": 1024, "vCores": 64}));
+    let id = new["application-id"].as_str().expect("an id").to_owned();
+    let between = client.submit(&unmanaged("between")).await.expect("submits");
+
+    let path = format!("apps/{id}");
+    assert_eq!(yarn.get(&path).await.status, 404, "reserved is not submitted");
+    for _ in 0..2 {
+        let submitted = yarn.post("apps?user.name=ann", Some(submission(&id))).await;
+        assert_eq!((submitted.status, submitted.text.as_str()), (202, ""), "the same id again is the same application");
+        assert!(submitted.location.expect("a place").ends_with(&format!("/ws/v1/cluster/{path}")));
+    }
+    let app = yarn.get(&path).await.json()["app"].clone();
+    let said =
+        ["user", "name", "applicationType", "applicationTags", "state", "finalStatus"].map(|key| app[key].as_str().expect(key));
+    assert_eq!(said, ["ann", "word count", "SCRIPT", "nightly", "ACCEPTED", "UNDEFINED"]);
+    let container = node.until_orders(1).await.remove(0);
+    let launch = &node.orders[&container].launch;
+    assert_eq!(launch.command, ["/bin/sh", "-c", "exec sleep 5"]);
+    assert_eq!(launch.env.get("A").map(String::as_str), Some("1"));
+    assert!(container.app.seq() < between.app.seq(), "it has the number that was reserved");
+    node.run_all().await;
+
+    let state = format!("{path}/state");
+    assert_eq!(yarn.put(&state, json!({"state": "FINISHED"})).await.exception(), "BadRequestException");
+    let asked = yarn.put(&format!("{state}?user.name=bob"), json!({"state": "KILLED"})).await;
+    assert_eq!((asked.status, asked.json()), (202, json!({"state": "RUNNING"})), "its container is still there");
+    assert!(asked.location.expect("a place").ends_with(&state));
+    node.until("a stop", |n| n.exits.contains_key(&container).then_some(())).await;
+    node.report().await.expect("reports");
+    app_state(&client, &container.app, AppState::Killed).await;
+    let again = yarn.put(&state, json!({"state": "KILLED"})).await;
+    assert_eq!((again.status, again.json()), (200, json!({"state": "KILLED"})));
+    let app = yarn.get(&path).await.json()["app"].clone();
+    assert_eq!((app["finalStatus"].as_str(), app["diagnostics"].as_str()), (Some("KILLED"), Some("killed by bob")));
+    assert!(app["finishedTime"].as_u64() > Some(0) && app["trackingUI"] == "History");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_was_not_given_is_no_place_to_submit_to() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, _node) = cluster(&dir).await;
+    let other = client.submit(&unmanaged("other")).await.expect("submits").app;
+    for id in [format!("application_1700000000000_{:04}", other.seq()), "application_1700000000000_0042".to_owned()] {
+        assert_eq!(yarn.post("apps", Some(submission(&id))).await.exception(), "ForbiddenException", "{id}");
+    }
+    let foreign = submission("application_1600000000000_0001");
+    assert_eq!(yarn.post("apps", Some(foreign)).await.exception(), "BadRequestException");
+    let new = yarn.post("apps/new-application", None).await.json();
+    let mut files = submission(new["application-id"].as_str().expect("an id"));
+    files["am-container-spec"]["local-resources"] =
+        json!({"entry": [{"key": "a", "value": {"resource": "hdfs://nn/a", "type": "FILE"}}]});
+    let refused = yarn.post("apps", Some(files)).await;
+    assert!(refused.exception() == "BadRequestException" && refused.text.contains("local-resources"), "{}", refused.text);
+    let mut large = submission(new["application-id"].as_str().expect("an id"));
+    large["resource"]["memory"] = json!(4096);
+    assert_eq!(yarn.post("apps", Some(large)).await.exception(), "BadRequestException", "no node is so large");
+    assert_eq!(client.apps().await.expect("lists").len(), 1, "nothing came of any of them");
+}
+
+/// What a memory kill looks like to those who search for it, now and after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_kept_and_ids_stay() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client, yarn, mut node) = cluster(&dir).await;
+    let mut master = FakeMaster::submit(&client, "job").await;
+    master.sync(vec![master.ask("main", mib(256), 2)]).await.expect("asks");
+    let containers = node.until_orders(2).await;
+    node.run_all().await;
+    let path = "apps/application_1700000000000_0001/appattempts/appattempt_1700000000000_0001_000001/containers";
+    let live = yarn.get(path).await.json();
+    let fields = |all: &Value, key: &str| -> Vec<Value> {
+        all["containers"]["container"].as_array().expect("a list").iter().map(|c| c[key].clone()).collect()
+    };
+    assert_eq!(fields(&live, "containerExitStatus"), [json!(-1000), json!(-1000)]);
+    assert_eq!(fields(&live, "containerState"), ["RUNNING", "RUNNING"]);
+    node.end(&containers[0], ExitReason::OverheadOom);
+    node.end(&containers[1], ExitReason::Signal { signal: 15 });
+    node.report().await.expect("reports");
+    master.until("both verdicts", |m| (m.ended.len() == 2).then_some(())).await;
+    master.sync(Vec::new()).await.expect("acknowledges");
+    let over = yarn.get(path).await.json();
+    assert_eq!(fields(&over, "containerExitStatus"), [json!(-104), json!(143)]);
+    assert_eq!(fields(&over, "containerState"), ["COMPLETE", "COMPLETE"]);
+    assert_eq!(fields(&over, "containerId"), fields(&live, "containerId"));
+    let text = fields(&over, "diagnosticsInfo")[0].as_str().expect("a text").to_owned();
+    assert!(text.contains("256.0 MB of 256.0 MB physical memory used"), "{text}");
+    let kill = yarn.put("apps/application_1700000000000_0001/state", json!({"state": "KILLED"})).await;
+    assert_eq!((kill.status, kill.json()), (200, json!({"state": "KILLED"})), "it had nothing left to end");
+    let app = yarn.get("apps/application_1700000000000_0001").await.json();
+    running.shutdown().await.expect("ends");
+
+    let (_running, _client, yarn, _node) = cluster(&dir).await;
+    let after = yarn.get(path).await.json();
+    assert_eq!(fields(&after, "containerId"), fields(&live, "containerId"));
+    assert_eq!(fields(&after, "diagnosticsInfo"), fields(&over, "diagnosticsInfo"));
+    let again = yarn.get("apps/application_1700000000000_0001").await.json();
+    for key in ["id", "state", "finishedTime", "elapsedTime", "memorySeconds", "vcoreSeconds", "diagnostics"] {
+        assert_eq!(again["app"][key], app["app"][key], "{key}");
+    }
+}
+
+/// Memory × time of all its containers, those that are over and those that live.
+#[tokio::test(flavor = "multi_thread")]
+async fn use_over_time_is_counted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, mut node) = cluster(&dir).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    master.sync(vec![master.ask("main", mib(512), 2)]).await.expect("asks");
+    node.until_orders(2).await;
+    node.run_all().await;
+    let path = "apps/application_1700000000000_0001";
+    until("1024 MB to have been had for a second", || async {
+        let app = yarn.get(path).await.json()["app"].clone();
+        let (seconds, elapsed) = (app["memorySeconds"].as_u64()?, app["elapsedTime"].as_u64()?);
+        assert!(seconds <= elapsed * 1024 / 1000 + 1, "{seconds} MB-seconds in {elapsed} ms");
+        let entry = &app["resourceSecondsMap"]["entry"][0];
+        assert_eq!((entry["key"].as_str(), entry["value"].as_str()), (Some("memory-mb"), Some(seconds.to_string().as_str())));
+        (seconds >= 1024).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applications_are_found_by_what_they_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, _node) = cluster(&dir).await;
+    let mut ids: Vec<AppId> = Vec::new();
+    for name in ["a", "b", "c"] {
+        ids.push(client.submit(&unmanaged(name)).await.expect("submits").app);
+    }
+    client.kill(&ids[1], None).await.expect("kills");
+    let found = async |query: &str| -> Vec<String> {
+        let answer = yarn.get(&format!("apps?{query}")).await;
+        assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+        answer.json()["apps"]["app"]
+            .as_array()
+            .expect("a list, however short")
+            .iter()
+            .map(|a| a["name"].as_str().expect("a name").to_owned())
+            .collect()
+    };
+    assert_eq!(found("").await, ["a", "b", "c"]);
+    assert_eq!(found("states=ACCEPTED,running").await, ["a", "c"]);
+    assert_eq!(found("state=KILLED&user.name=x").await, ["b"]);
+    assert_eq!(found("finalStatus=KILLED").await, ["b"]);
+    assert_eq!(found("limit=2").await, ["b", "c"], "the latest");
+    assert_eq!(found("name=c&user=test&queue=default").await, ["c"]);
+    assert_eq!(found("queue=root.default&applicationTypes=HEADROOM").await, ["a", "b", "c"]);
+    for none in
+        ["user=nobody", "queue=other", "name=d", "applicationTypes=SPARK", "applicationTags=x", "startedTimeEnd=5", "states=NEW"]
+    {
+        assert_eq!(found(none).await, [""; 0], "{none}");
+    }
+    assert_eq!(found("finishedTimeBegin=1").await, ["b"], "what goes on has no end");
+    assert_eq!(yarn.get("apps?states=ASLEEP").await.exception(), "BadRequestException");
+    let short = yarn.get("apps?deSelects=resourceRequests,timeouts").await.json();
+    assert!(short["apps"]["app"][0].get("timeouts").is_none() && short["apps"]["app"][0].get("resourceInfo").is_some());
+
+    let items = yarn.get("appstatistics?states=accepted,KILLED").await.json()["appStatInfo"]["statItem"].clone();
+    assert_eq!(items, json!([{"state": "ACCEPTED", "type": "*", "count": 2}, {"state": "KILLED", "type": "*", "count": 1}]));
+    assert_eq!(yarn.get("appstatistics?applicationTypes=A,B").await.exception(), "BadRequestException");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_found_by_name_and_state() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, _client, yarn, _node) = cluster(&dir).await;
+    for name in ["n1:9", "n1:1234", "n1"] {
+        assert_eq!(yarn.get(&format!("nodes/{name}")).await.json()["node"]["id"], "n1:9", "{name}");
+    }
+    assert_eq!(yarn.get("nodes/n2:9").await.exception(), "NotFoundException");
+    let count =
+        async |query: &str| yarn.get(&format!("nodes{query}")).await.json()["nodes"]["node"].as_array().expect("a list").len();
+    assert_eq!((count("").await, count("?states=RUNNING,LOST").await, count("?states=lost").await), (1, 1, 0));
+    assert_eq!(yarn.get("nodes?states=TIRED").await.exception(), "BadRequestException");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_have_the_shape_that_clients_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, _node) = cluster(&dir).await;
+    client.submit(&unmanaged("job")).await.expect("submits");
+    let app = "apps/application_1700000000000_0001";
+    let get = Method::GET;
+    let rows = [
+        (get.clone(), "nothing/here".to_owned(), 404, "NotFoundException"),
+        (get.clone(), "/ws/v2".to_owned(), 404, "NotFoundException"),
+        (get.clone(), "apps/application_1700000000000_0009".to_owned(), 404, "NotFoundException"),
+        (get.clone(), "apps/word-count.7".to_owned(), 400, "BadRequestException"),
+        (get.clone(), format!("{app}/appattempts/appattempt_1700000000000_0001_000002"), 404, "NotFoundException"),
+        (get.clone(), format!("{app}/appattempts/appattempt_1700000000000_0002_000001"), 404, "NotFoundException"),
+        (get.clone(), format!("{app}/timeouts/NAPTIME"), 400, "BadRequestException"),
+        (get.clone(), "reservation/list".to_owned(), 501, "UnsupportedOperationException"),
+        (Method::POST, "delegation-token".to_owned(), 501, "UnsupportedOperationException"),
+        (get, "scheduler-conf".to_owned(), 501, "UnsupportedOperationException"),
+        (Method::DELETE, app.to_owned(), 405, "WebApplicationException"),
+        (
+            Method::POST,
+            "containers/container_e01_1700000000000_0001_01_000001/signal/WAVE".to_owned(),
+            400,
+            "BadRequestException",
+        ),
+        (
+            Method::POST,
+            "containers/container_e01_1700000000000_0001_01_000009/signal/GRACEFUL_SHUTDOWN".to_owned(),
+            404,
+            "NotFoundException",
+        ),
+    ];
+    for (method, path, status, exception) in rows {
+        let answer = yarn.call(method, &path, None, None).await;
+        assert_eq!((answer.status, answer.exception().as_str()), (status, exception), "{path}");
+    }
+    let xml = yarn.call(Method::GET, "info", None, Some("application/xml")).await;
+    assert_eq!((xml.status, xml.exception().as_str()), (406, "WebApplicationException"));
+    assert_eq!(yarn.call(Method::GET, "info", None, Some("text/html, */*;q=0.1")).await.status, 200);
+    let front = yarn.get("/cluster").await;
+    assert!(front.status == 200 && front.text.contains("active"), "{}", front.text);
+    assert!(yarn.get("/jmx").await.json()["beans"].as_array().is_some_and(|beans| !beans.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_told_to_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, mut node) = cluster(&dir).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    master.sync(vec![master.ask("main", mib(256), 1)]).await.expect("asks");
+    let container = node.until_orders(1).await.remove(0);
+    node.run_all().await;
+    let signal = |command: &str| format!("containers/container_e01_1700000000000_0001_01_000001/signal/{command}");
+    assert_eq!(yarn.post(&signal("OUTPUT_THREAD_DUMP"), None).await.exception(), "BadRequestException");
+    let answer = yarn.post(&signal("GRACEFUL_SHUTDOWN"), None).await;
+    assert_eq!((answer.status, answer.text.as_str()), (200, ""));
+    node.until("a stop", |n| n.exits.contains_key(&container).then_some(())).await;
+}

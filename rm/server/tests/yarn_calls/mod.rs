@@ -1,0 +1,70 @@
+//! Calls as a program written for YARN makes them.
+
+#![allow(dead_code)] // each test file takes what it needs
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::fakes::soon;
+
+/// The interface of one resource manager.
+#[derive(Clone, Debug)]
+pub(crate) struct Yarn {
+    http: reqwest::Client,
+    url: String,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) location: Option<String>,
+    pub(crate) text: String,
+}
+
+impl Answered {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {:?}", self.text))
+    }
+    /// The kind of an error, which must have YARN's shape.
+    pub(crate) fn exception(&self) -> String {
+        let body = self.json();
+        let of = |key: &str| body["RemoteException"][key].as_str().unwrap_or_else(|| panic!("no {key} in {body}")).to_owned();
+        assert!(of("javaClassName").ends_with(&format!(".{}", of("exception"))), "{body}");
+        assert!(of("message").starts_with("java.lang.Exception: "), "{body}");
+        of("exception")
+    }
+}
+
+impl Yarn {
+    pub(crate) fn new(url: &str) -> Self {
+        Yarn { http: reqwest::Client::new(), url: url.to_owned() }
+    }
+    pub(crate) async fn get(&self, path: &str) -> Answered {
+        self.call(Method::GET, path, None, None).await
+    }
+    pub(crate) async fn post(&self, path: &str, body: Option<Value>) -> Answered {
+        self.call(Method::POST, path, body, None).await
+    }
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Answered {
+        self.call(Method::PUT, path, Some(body), None).await
+    }
+    /// A path is below `/ws/v1/cluster`, unless it begins with a slash.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<Value>, accept: Option<&str>) -> Answered {
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/ws/v1/cluster/{path}") };
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        if let Some(accept) = accept {
+            request = request.header("accept", accept);
+        }
+        soon(&path, async {
+            let response = request.send().await.expect("answers");
+            let location = response.headers().get("location").and_then(|v| v.to_str().ok()).map(str::to_owned);
+            let status = response.status().as_u16();
+            Answered { status, location, text: response.text().await.expect("a body") }
+        })
+        .await
+    }
+}
