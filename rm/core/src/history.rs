@@ -29,6 +29,8 @@ pub struct Finished {
     pub exit_code: Option<i32>,
     /// The most memory it had at once, where the kernel keeps that. Bytes.
     pub peak: Option<Bytes>,
+    /// More than the reason says, where more is known: the diagnosed cause, or why there is no report. For people.
+    pub why: String,
 }
 
 /// The latest of them.

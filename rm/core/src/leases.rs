@@ -328,7 +328,17 @@ fn finished(c: &Container, report: &ExitReport) -> Finished {
         reason: report.reason,
         exit_code: report.evidence.exit_code,
         peak: report.evidence.own.peak,
+        why: because(report),
     }
+}
+
+/// Longest sentence kept with an ended container. Characters.
+const LONGEST_WHY: usize = 300;
+
+fn because(report: &ExitReport) -> String {
+    let diagnosed = report.diagnosis.first().map(|d| &d.cause);
+    let missing = report.evidence.missing.first().filter(|_| report.started.is_none());
+    diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
 }
 
 pub(crate) fn container_line(level: Level, reason: &'static str, id: &ContainerId, node: &NodeId, message: String) -> LogLine {

@@ -208,7 +208,8 @@ fn a_node_that_is_lost_while_it_is_drained_is_empty() {
     s.nodes.get_mut(&id::<NodeId>("n1")).expect("node").connected = false;
     live(&mut s, &[&app], 31);
     assert_eq!(standing(&s, "n1"), "decommissioned");
-    assert_eq!(s.cluster.history().get(&work[0]).map(|f| f.reason), Some(ExitReason::NodeLost));
+    let over = s.cluster.history().get(&work[0]).map(|f| (f.reason, f.why.as_str()));
+    assert_eq!(over, Some((ExitReason::NodeLost, "n1 was silent for 30 s")));
     s.check();
 }
 

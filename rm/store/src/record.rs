@@ -251,6 +251,9 @@ pub struct Ended {
     /// The most memory it had at once. Bytes.
     #[serde(default)]
     pub peak: Option<Bytes>,
+    /// More than the reason says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 fn first() -> u32 {
@@ -444,13 +447,14 @@ impl Stage {
 impl Ended {
     /// For the disk.
     pub fn of(finished: &Finished) -> Self {
-        let Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak } = finished.clone();
-        Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak }
+        let Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
+            finished.clone();
+        Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
     }
     /// For the core.
     pub fn finished(self) -> Finished {
-        let Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak } = self;
-        Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak }
+        let Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } = self;
+        Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
     }
 }
 

@@ -99,6 +99,7 @@ fn finished(container: &str, ended: u64) -> Finished {
         reason: ExitReason::Exit { code: 3 },
         exit_code: Some(3),
         peak: Some(Bytes::from_mib(30)),
+        why: "child processes".into(),
     }
 }
 
