@@ -312,7 +312,7 @@ impl App {
 
     /// Containers of one request that are still to come.
     pub fn missing(&self, request: &RequestId) -> u32 {
-        let Some(asked) = self.requests.get(request) else { return 0 };
+        let Some(asked) = self.requests.get(request).filter(|asked| asked.expired.is_none()) else { return 0 };
         asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, Tally::granted))
     }
 

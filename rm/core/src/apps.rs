@@ -11,6 +11,7 @@ use crate::container;
 use crate::event::{Answer, Level, Lifetime, Master, NewApp, Outcome, Refusal};
 use crate::queue::Waiter;
 use crate::save::Save;
+use crate::sched::constraint::ANYWHERE;
 use crate::timer::Key;
 
 /// Attempts that may be lost through no fault of theirs before an application is given up all the same.
@@ -37,7 +38,7 @@ impl Cluster {
             return Err(Refusal::TooMany { what: "applications that have not ended".into(), most: MAX_LIVE_APPS });
         }
         if let Master::Managed { resource, .. } = &spec.master
-            && let Some((sentence, largest)) = self.never(resource, &[])
+            && let Some((sentence, largest)) = self.never(resource, &ANYWHERE)
         {
             return Err(Refusal::NeverFits { sentence, largest });
         }

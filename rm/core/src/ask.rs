@@ -111,10 +111,22 @@ pub struct Request {
     pub ask: Ask,
     /// Its place among the requests of all applications; first come, first served.
     pub arrival: u64,
+    /// Since when it wants something: from when it was first taken in, or raised after it had all.
+    pub wanting: Tick,
     /// Since when it has waited for its next container.
     pub waiting: Tick,
     /// How far from its preference its next container may go by now.
     pub reach: Reach,
+    /// When its deadline passed with something missing; it is given nothing more after that.
+    pub expired: Option<Tick>,
+}
+
+impl Request {
+    /// A request that begins to wait.
+    pub fn new(ask: Ask, arrival: u64, now: Tick) -> Self {
+        let reach = Reach::first(&ask.place);
+        Request { ask, arrival, wanting: now, waiting: now, reach, expired: None }
+    }
 }
 
 /// What one request was given.

@@ -312,6 +312,8 @@ impl Cluster {
                 Key::Resize(container) => self.resize_overdue(&container, ctx),
                 Key::Drain(node) => self.drain_due(&node, ctx),
                 Key::Lifetime(app) => self.lifetime_over(&app, ctx),
+                Key::Reach(app, request) => self.reach_farther(&app, &request, ctx),
+                Key::Deadline(app, request) => self.deadline_over(&app, &request, ctx),
             }
         }
     }

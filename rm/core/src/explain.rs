@@ -2,17 +2,23 @@
 //!
 //! Reads the cluster, changes nothing. The short sentence comes from the indexes; only [`Cluster::why`] looks at every node.
 
+mod never;
+pub(crate) mod place;
+
 use std::time::Duration;
 
 use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
 use crate::app::App;
+use crate::ask::Relax;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::Verdict;
 use crate::node;
 use crate::queue::Waiter;
 use crate::sched::Held;
+use crate::sched::constraint::misfit;
 use crate::sched::fit::{self, Need};
+use crate::sched::locality::Reach;
 
 /// Most nodes named for one request.
 const MAX_NODES: usize = 50;
@@ -59,8 +65,12 @@ impl Cluster {
 
     /// Why one request waits, in one sentence. `None` when it does not.
     pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
+        if let Some(at) = app.requests.get(request)?.expired {
+            let ago = now.since(at).as_secs();
+            return Some(format!("its time was over {ago} s ago, and what was missing of it then does not come any more"));
+        }
         let need = Need::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
-        Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need)))
+        Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need, now)))
     }
 
     /// Why a managed master waits for its container. `None` when it does not.
@@ -69,35 +79,13 @@ impl Cluster {
             return None;
         }
         let need = Need::of(app, None)?;
-        Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need)))
+        Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need, now)))
     }
 
     /// What becomes of a request that was taken in.
     pub(crate) fn verdict(&self, app: &AppId, request: &RequestId, now: Tick) -> Verdict {
         let sentence = self.apps.get(app).and_then(|app| self.sentence(app, request, now));
         sentence.map_or(Verdict::Fits, |sentence| Verdict::Waits { sentence })
-    }
-
-    /// That no node could ever give this, when that is certain: with no node known, or after a restart, nothing is.
-    pub(crate) fn never(&self, size: &Resource, only: &[NodeId]) -> Option<(String, Resource)> {
-        if self.recovery.is_some() || self.offers.is_empty() {
-            return None;
-        }
-        if only.is_empty() {
-            if self.offers_down().any(|(_, offers)| size.fits(offers)) {
-                return None;
-            }
-            let (node, largest) = self.largest()?;
-            return Some((format!("needs {size} on one node; the largest node is {node} with {largest}"), largest.clone()));
-        }
-        let offers = |node: &NodeId| self.nodes.get(node).and_then(|_| self.ledger.node(node)).map(|a| &a.offers);
-        if only.iter().any(|node| offers(node).is_none_or(|offers| size.fits(offers))) {
-            return None;
-        }
-        let (largest, node) = only.iter().filter_map(|n| Some((offers(n)?, n))).max_by_key(|(o, n)| (o.memory, *n))?;
-        let sentence =
-            format!("needs {size} on one of the {} nodes it names; the largest of them is {node} with {largest}", only.len());
-        Some((sentence, largest.clone()))
     }
 
     /// After a restart: for whom an application has to wait. `None` when it has not.
@@ -125,48 +113,6 @@ impl Cluster {
         }
     }
 
-    fn place_sentence(&self, need: Need<'_>) -> String {
-        if !need.place.nodes.is_empty() {
-            return self.only_sentence(need);
-        }
-        let Some((most, room)) = self.index.most_memory() else { return self.nobody_sentence() };
-        let size = need.size;
-        if self.offers_down().all(|(_, offers)| !size.fits(offers))
-            && let Some((node, largest)) = self.largest()
-        {
-            return format!("needs {size} on one node, and the largest node that is left, {node}, has only {largest} in all");
-        }
-        if room.memory < size.memory {
-            return format!("needs {} on one node; best is {most} with {} free", size.memory, room.memory);
-        }
-        if self.index.best_fit(size).is_some() {
-            return "there is room; it is about to be placed".into();
-        }
-        let (node, room) = self.index.most_cpus(size.memory).unwrap_or((most, room));
-        format!("needs {size} on one node; best is {node} with {room} free")
-    }
-
-    fn only_sentence(&self, need: Need<'_>) -> String {
-        let rooms = need.place.nodes.iter().filter_map(|n| Some((self.index.room(self.index.ix(n)?)?, n)));
-        match rooms.max_by_key(|(room, n)| (room.memory, *n)) {
-            Some((room, node)) => format!(
-                "needs {} on one of the {} nodes it names; best of them is {node} with {room} free",
-                need.size,
-                need.place.nodes.len()
-            ),
-            None => format!("none of the {} nodes it names takes work now", need.place.nodes.len()),
-        }
-    }
-
-    fn nobody_sentence(&self) -> String {
-        let Some(node) = self.nodes.values().find(|n| n.state.is_member()) else {
-            return "no node has registered".into();
-        };
-        let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
-        let members = self.nodes.values().filter(|n| n.state.is_member()).count();
-        format!("none of {members} nodes takes work now; {} is {}{reason}", node.id, self.standing(node))
-    }
-
     fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<Why> {
         let asked = app.requests.get(request)?;
         let need = Need::of(app, Some(request))?;
@@ -177,36 +123,49 @@ impl Cluster {
             waiting: now.since(asked.waiting),
             ahead: self.queue.ahead(&Waiter { app: app.id.clone(), request: Some(request.clone()) }),
             sentence: self.sentence(app, request, now)?,
-            nodes: self.why_nodes(need),
+            nodes: self.why_nodes(need, now),
         })
     }
 
-    fn why_nodes(&self, need: Need<'_>) -> Vec<WhyNode> {
+    fn why_nodes(&self, need: Need<'_>, now: Tick) -> Vec<WhyNode> {
         let members = self.nodes.values().filter(|n| n.state.is_member());
-        let mut rows: Vec<WhyNode> = members.filter_map(|n| self.why_node(n, need)).collect();
+        let mut rows: Vec<WhyNode> = members.filter_map(|n| self.why_node(n, need, now)).collect();
         rows.sort_by(|a, b| (b.free.memory, b.free.cpus, &a.node).cmp(&(a.free.memory, a.free.cpus, &b.node)));
         rows.truncate(MAX_NODES);
         rows
     }
 
-    fn why_node(&self, node: &node::Node, need: Need<'_>) -> Option<WhyNode> {
+    fn why_node(&self, node: &node::Node, need: Need<'_>, now: Tick) -> Option<WhyNode> {
         let account = self.ledger.node(&node.id)?;
+        let slot = self.index.slot(self.index.ix(&node.id)?)?;
         let (free, offers) = (account.free(), account.offers.clone());
-        let verdict = if !need.place.nodes.is_empty() && !need.place.nodes.contains(&node.id) {
-            "not among the nodes it names".into()
-        } else if !node.state.takes_work() {
+        let verdict = if let Some(misfit) = misfit(need.place, slot) {
+            misfit.to_string()
+        } else if !self.is_open(node) {
             let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
-            format!("{}{reason}", node.state.as_str())
+            format!("{}{reason}", self.standing(node))
         } else if !need.size.fits(&offers) {
             format!("too small: offers {offers} in all")
         } else if account.overdrawn {
             format!("has granted {} and offers only {offers} now", account.allocated)
+        } else if let Some(barred) = place::barred(&self.index, need, slot) {
+            barred
         } else if !need.size.fits(&free) {
             shortfall(need.size, &free)
         } else {
-            "has the room".into()
+            self.patience(need, now)
         };
         Some(WhyNode { node: node.id.clone(), free, offers, verdict })
+    }
+
+    /// Of a node with the room: why it is not taken yet.
+    fn patience(&self, need: Need<'_>, now: Tick) -> String {
+        match need.of.filter(|_| need.reach != Reach::Anywhere && need.place.relax != Relax::Never) {
+            Some((app, request)) => {
+                format!("has the room; waits {} s more for a place it prefers", self.wait_left(&app.id, request, now))
+            }
+            None => "has the room".into(),
+        }
     }
 
     /// True when a pass would find a place for it now; the invariants say that nobody is left so.

@@ -14,7 +14,6 @@ use crate::container::{self, Act, Container, Event, State};
 use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Seen, UpdateKind, Want};
 use crate::history::Finished;
 use crate::save::Save;
-use crate::sched::locality::Reach;
 use crate::size;
 use crate::timer::Key;
 
@@ -23,9 +22,7 @@ impl Cluster {
     pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut Ctx<'_>) {
         let id = self.next_container_id(app_id);
         let Some(app) = self.apps.get_mut(app_id) else { return };
-        let Some(asked) = app.requests.get_mut(request) else { return };
-        asked.waiting = ctx.now;
-        asked.reach = Reach::first(&asked.ask.place);
+        let Some(asked) = app.requests.get(request) else { return };
         let (resource, launch) = (asked.ask.resource.clone(), asked.ask.launch.clone());
         let c = new_container(id, node, (Some(request.clone()), app.attempt), resource, launch, ctx);
         app.tallies.entry(request.clone()).or_default().took();
@@ -34,6 +31,7 @@ impl Cluster {
         ctx.tell(node, &c.id, Want::Run(order));
         self.enter(c, ctx);
         self.update(app_id, told, ctx);
+        self.begin_wait(app_id, request, ctx.now);
         self.requeue(app_id, request);
     }
 

@@ -32,6 +32,7 @@ mod leases;
 mod lifetime;
 mod masters;
 mod nodes;
+mod patience;
 mod queues;
 mod resize;
 

@@ -8,8 +8,6 @@ use crate::attempt;
 use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
 use crate::container;
 use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
-use crate::queue::Waiter;
-use crate::sched::locality::Reach;
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -80,16 +78,33 @@ impl Cluster {
         Ok(Reply::Verdicts(id, verdicts))
     }
 
-    pub(crate) fn ask(&mut self, id: &AppId, ask: Ask, _how: How, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&mut self, id: &AppId, ask: Ask, how: How, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
         let app = self.live(id)?;
         if !app.run.is_registered() {
             return Err(Refusal::MasterNotRegistered(id.clone()));
         }
         let request = ask.request.clone();
+        match how {
+            How::Really => {}
+            How::DryRun => return self.would(id, ask, ctx).map(Reply::Ready),
+        }
         match self.take_ask(id, ask, Told::AtLeast, ctx)? {
             Some(Verdict::Never { sentence, largest }) => Err(Refusal::NeverFits { sentence, largest }),
             Some(Verdict::Fits | Verdict::Waits { .. }) | None => Ok(Reply::Verdict(id.clone(), request)),
         }
+    }
+
+    /// What would become of a request: it is taken in and placed in a copy of the cluster, which is then dropped.
+    fn would(&self, id: &AppId, ask: Ask, ctx: &Ctx<'_>) -> Result<Answer, Refusal> {
+        let (mut trial, mut out) = (self.clone(), Vec::new());
+        let mut ctx = Ctx { now: ctx.now, wall: ctx.wall, out: &mut out };
+        let request = ask.request.clone();
+        let never = trial.take_ask(id, ask, Told::AtLeast, &mut ctx)?;
+        let verdict = never.unwrap_or_else(|| {
+            trial.schedule(&mut ctx);
+            trial.verdict(id, &request, ctx.now)
+        });
+        Ok(Answer::Asked { verdict })
     }
 
     pub(crate) fn withdraw(&mut self, id: &AppId, request: &RequestId) -> Result<Answer, Refusal> {
@@ -122,7 +137,7 @@ impl Cluster {
 
     /// Takes a request in. `Never` means that it was not.
     fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
-        if let Some((sentence, largest)) = self.never(&ask.resource, &ask.place.nodes) {
+        if let Some((sentence, largest)) = self.never(&ask.resource, &ask.place) {
             ctx.log_app(Level::Warning, "RequestRefused", id, format!("{}: {sentence}", ask.request));
             return Ok(Some(Verdict::Never { sentence, largest }));
         }
@@ -136,23 +151,25 @@ impl Cluster {
         let idle = app.missing(&request) == 0;
         match app.requests.get_mut(&request) {
             Some(known) => {
-                if idle || known.ask.place != ask.place {
-                    known.reach = Reach::first(&ask.place);
-                }
+                let (placed, deadline) = (known.ask.place != ask.place, known.ask.deadline != ask.deadline);
                 known.ask = ask;
                 if idle {
-                    known.waiting = ctx.now;
+                    self.begin_want(id, &request, ctx.now);
+                } else if placed {
+                    self.begin_wait(id, &request, ctx.now);
+                }
+                if deadline {
+                    self.arm_deadline(id, &request);
                 }
             }
             None => {
                 self.arrivals += 1;
-                let reach = Reach::first(&ask.place);
-                app.requests.insert(request.clone(), Request { ask, arrival, waiting: ctx.now, reach });
+                app.requests.insert(request.clone(), Request::new(ask, arrival, ctx.now));
+                self.begin_want(id, &request, ctx.now);
             }
         }
         self.place_changed(id, &request);
-        self.queue.remove(&Waiter { app: id.clone(), request: Some(request.clone()) });
-        self.requeue(id, &request);
+        self.try_again(id, &request);
         Ok(None)
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, NodeId, Tick};
+use headroom_types::{AppId, ContainerId, NodeId, RequestId, Tick};
 
 /// Whose deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +24,10 @@ pub enum Key {
     Drain(NodeId),
     /// An application has lived as long as it may.
     Lifetime(AppId),
+    /// A request's preference gives way by one step.
+    Reach(AppId, RequestId),
+    /// What is missing of a request is worth nothing any more.
+    Deadline(AppId, RequestId),
 }
 
 /// All deadlines.

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use headroom_types::{Name, NodeId};
+use headroom_types::{Name, NodeId, Resource};
 
-use super::index::Slot;
+use super::index::{FreeIndex, NodeIx, Slot};
 use crate::ask::{Match, Placement, Relax};
 use crate::event::{Exclusive, Traits};
+use crate::explain::place::either;
 
 /// A placement without any wish.
 pub(crate) static ANYWHERE: Placement = Placement {
@@ -71,6 +72,43 @@ pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
     all
 }
 
+/// True when a placement allows some nodes only.
+pub(crate) fn has_rules(place: &Placement) -> bool {
+    let insists = place.relax == Relax::Never && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
+    insists || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
+}
+
+/// The smallest group of members that holds all that a placement allows and a size could ever fit on.
+pub(crate) fn candidates<'a>(
+    index: &'a FreeIndex,
+    place: &'a Placement,
+    size: &Resource,
+) -> Box<dyn Iterator<Item = &'a Slot> + 'a> {
+    let member = |ix: NodeIx| index.slot(ix).filter(|slot| slot.offers.is_some());
+    if !place.nodes.is_empty() {
+        return Box::new(place.nodes.iter().filter_map(|node| index.ix(node)).filter_map(member));
+    }
+    let mut sets: Vec<Vec<&BTreeSet<NodeIx>>> = Vec::new();
+    let of_racks = |racks: &[Name]| racks.iter().filter_map(|rack| index.racks.get(rack)).map(|group| &group.members).collect();
+    if !place.racks.is_empty() {
+        sets.push(of_racks(&place.racks));
+    }
+    sets.extend(place.labels.iter().map(|label| index.labels.get(label).map(|group| &group.members).into_iter().collect()));
+    let extras = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
+    sets.extend(extras.map(|(name, _)| index.extras.get(name).map(|extra| &extra.members).into_iter().collect()));
+    for (name, wanted) in &place.attributes {
+        if let Match::OneOf(values) = wanted {
+            let known = index.attributes.get(name);
+            sets.push(values.iter().filter_map(|value| known?.get(value)).collect());
+        }
+    }
+    let smallest = sets.into_iter().min_by_key(|sets| sets.iter().map(|set| set.len()).sum::<usize>());
+    match smallest {
+        Some(sets) => Box::new(sets.into_iter().flatten().copied().filter_map(member)),
+        None => Box::new(index.members().iter().copied().filter_map(member)),
+    }
+}
+
 fn of_traits<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
     let rack = of_rack(place, traits).or_else(|| of_labels(place, traits).next());
     rack.or_else(|| of_exclusive(place, traits)).or_else(|| of_attributes(place, traits).next())
@@ -128,7 +166,7 @@ impl fmt::Display for Misfit<'_> {
             Misfit::NotPreferred => write!(f, "not where it insists on going"),
             Misfit::Label(label) => write!(f, "has not label {label}"),
             Misfit::Exclusive(labels) if labels.is_empty() => write!(f, "kept for asks with a label, and has none"),
-            Misfit::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels)),
+            Misfit::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels.iter())),
             Misfit::Attribute { name, wanted, has } => {
                 match has {
                     Some(has) => write!(f, "attribute {name} is {has}")?,
@@ -137,23 +175,12 @@ impl fmt::Display for Misfit<'_> {
                 match wanted {
                     Match::Exists => Ok(()),
                     Match::Absent => write!(f, ", wanted none"),
-                    Match::OneOf(values) => write!(f, ", wanted {}", either(values)),
-                    Match::NoneOf(values) => write!(f, ", wanted anything but {}", either(values)),
+                    Match::OneOf(values) => write!(f, ", wanted {}", either(values.iter())),
+                    Match::NoneOf(values) => write!(f, ", wanted anything but {}", either(values.iter())),
                 }
             }
         }
     }
-}
-
-/// `a`, `a or b`, `a, b or 3 more`.
-fn either<T: fmt::Display>(values: &BTreeSet<T>) -> String {
-    const NAMED: usize = 3;
-    let mut words: Vec<String> = values.iter().take(NAMED).map(ToString::to_string).collect();
-    if values.len() > NAMED {
-        words.push(format!("{} more", values.len() - NAMED));
-    }
-    let Some(last) = words.pop() else { return "nothing".into() };
-    if words.is_empty() { last } else { format!("{} or {last}", words.join(", ")) }
 }
 
 #[cfg(test)]

@@ -230,7 +230,7 @@ impl FreeIndex {
     }
     /// The open node that fits `size` and has the least memory left over.
     pub fn best_fit(&self, size: &Resource) -> Option<NodeIx> {
-        if size.extra.is_empty() {
+        if size.extra.values().all(|pieces| *pieces == 0) {
             return self.open.first_fit(size.memory, size.cpus, |_| true).map(|e| e.node);
         }
         let open = |ix: NodeIx| self.slot(ix).is_some_and(|s| s.traits.exclusive == Exclusive::No && fits(s, size));

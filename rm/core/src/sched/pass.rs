@@ -73,6 +73,12 @@ impl Cluster {
         }
     }
 
+    /// Puts a request to its place in the queue again, so that the next pass tries it whatever was found out before.
+    pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
+        self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) });
+        self.requeue(app_id, request);
+    }
+
     /// Puts a managed master into the queue.
     pub(crate) fn enqueue_master(&mut self, app_id: &AppId) {
         let Some(app) = self.apps.get(app_id) else { return };

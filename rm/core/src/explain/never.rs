@@ -1,0 +1,97 @@
+//! That something will never be: what no node is, what no node offers, and which comes closest.
+
+use headroom_types::{NodeId, Resource};
+
+use super::place::{either, rules};
+use crate::ask::{Match, Placement, Relax};
+use crate::cluster::Cluster;
+use crate::sched::constraint::{ANYWHERE, candidates, has_rules, misfit, misfits};
+use crate::sched::index::Slot;
+
+impl Cluster {
+    /// That no node could ever give this, when that is certain: with no node known, or after a restart, nothing is. The sentence,
+    /// and the largest that a node of the kind offers.
+    pub(crate) fn never(&self, size: &Resource, place: &Placement) -> Option<(String, Resource)> {
+        if self.recovery.is_some() || self.offers.is_empty() {
+            return None;
+        }
+        if !has_rules(place) && size.extra.is_empty() {
+            // nearly always the first will do
+            let open = |node: &NodeId| self.slot_of(node).is_some_and(|slot| misfit(place, slot).is_none());
+            if self.offers_down().any(|(node, offers)| size.fits(offers) && open(node)) {
+                return None;
+            }
+        }
+        let named = place.nodes.iter().chain(place.prefer_nodes.iter().filter(|_| place.relax == Relax::Never));
+        if named.into_iter().any(|node| self.slot_of(node).is_none_or(|slot| slot.offers.is_none())) {
+            return None; // it may still come
+        }
+        let could = |slot: &&Slot| misfit(place, slot).is_none();
+        let group = || candidates(&self.index, place, size);
+        if group().filter(could).any(|slot| slot.offers.as_ref().is_some_and(|offers| size.fits(offers))) {
+            return None;
+        }
+        let largest = |slots: &mut dyn Iterator<Item = &Slot>| -> Option<(NodeId, Resource)> {
+            let sized = slots.filter_map(|slot| Some((slot.offers.clone()?, &slot.node)));
+            sized.max_by_key(|(offers, node)| (offers.memory, offers.cpus, *node)).map(|(offers, node)| (node.clone(), offers))
+        };
+        let kind = largest(&mut group().filter(could));
+        let sentence = self.nobody_has(place, size).or_else(|| match &kind {
+            Some((node, offers)) => Some(too_small(size, place, node, offers)),
+            None => self.closest(place),
+        })?;
+        let most = kind.map(|(_, offers)| offers).or_else(|| self.largest().map(|(_, largest)| largest.clone()));
+        Some((sentence, most.unwrap_or_default()))
+    }
+
+    /// The first thing asked for that no node has at all.
+    fn nobody_has(&self, place: &Placement, size: &Resource) -> Option<String> {
+        let index = &self.index;
+        if let Some(label) = place.labels.iter().find(|label| !index.labels.contains_key(*label)) {
+            return Some(format!("no node has label {label}"));
+        }
+        if !place.racks.is_empty() && !place.racks.iter().any(|rack| index.racks.contains_key(rack)) {
+            return Some(format!("no node is in rack {}", either(place.racks.iter())));
+        }
+        if let Some(name) = size.extra.iter().find(|(name, n)| **n > 0 && !index.extras.contains_key(*name)).map(|(name, _)| name)
+        {
+            return Some(format!("no node has {name}"));
+        }
+        place.attributes.iter().find_map(|(name, wanted)| match wanted {
+            Match::OneOf(values) => {
+                let known = index.attributes.get(name);
+                let nobody = !values.iter().any(|value| known.is_some_and(|known| known.contains_key(value)));
+                nobody.then(|| format!("no node has {name} {}", either(values.iter())))
+            }
+            Match::Exists | Match::Absent | Match::NoneOf(_) => None,
+        })
+    }
+
+    /// No node is all that is asked for: the one with the fewest things against it.
+    fn closest(&self, place: &Placement) -> Option<String> {
+        let memory = |slot: &Slot| std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory));
+        let rows = candidates(&self.index, &ANYWHERE, &Resource::default()).map(|slot| (misfits(place, slot), slot));
+        let (against, slot) = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)))?;
+        let reasons: Vec<String> = against.iter().map(ToString::to_string).collect();
+        let kind = if has_rules(place) { rules(place) } else { "open to all".into() };
+        Some(format!("no node is {kind}; closest is {}: {}", slot.node, reasons.join(", ")))
+    }
+
+    fn slot_of(&self, node: &NodeId) -> Option<&Slot> {
+        self.index.slot(self.index.ix(node)?)
+    }
+}
+
+fn too_small(size: &Resource, place: &Placement, node: &NodeId, offers: &Resource) -> String {
+    if !has_rules(place) {
+        return format!("needs {size} on one node; the largest node is {node} with {offers}");
+    }
+    let only_named = Placement { nodes: place.nodes.clone(), ..Placement::default() };
+    if rules(&only_named) == rules(place) {
+        return format!(
+            "needs {size} on one of the {} nodes it names; the largest of them is {node} with {offers}",
+            place.nodes.len()
+        );
+    }
+    format!("needs {size} on a node {}; the largest of those is {node} with {offers}", rules(place))
+}

@@ -1,0 +1,181 @@
+//! Why there is no place for something now, in one sentence with names and figures.
+
+use std::fmt;
+
+use headroom_types::{AppId, RequestId, Tick};
+
+use crate::ask::{Match, Placement, Relax};
+use crate::cluster::Cluster;
+use crate::sched::constraint::{candidates, has_rules, misfit};
+use crate::sched::fit::{self, Need};
+use crate::sched::index::{FreeIndex, Slot};
+use crate::sched::locality::{Barred, Reach};
+use crate::timer::Key;
+
+impl Cluster {
+    /// Why there is no place for it now.
+    pub(crate) fn place_sentence(&self, need: Need<'_>, now: Tick) -> String {
+        if let Some(sentence) = self.patience_sentence(need, now).or_else(|| self.apart_sentence(need)) {
+            return sentence;
+        }
+        if has_rules(need.place) { self.kind_sentence(need) } else { self.open_sentence(need) }
+    }
+
+    /// There is room, but not where it would rather go, and it still waits for that.
+    fn patience_sentence(&self, need: Need<'_>, now: Tick) -> Option<String> {
+        let whom = match (need.place.relax, need.reach) {
+            (Relax::After(_), Reach::Nodes) => either(need.prefer.iter()),
+            (Relax::After(_), Reach::Racks) => format!("a rack it prefers, such as {}", self.near(need)?),
+            (Relax::AtOnce | Relax::Never, _) | (Relax::After(_), Reach::Anywhere) => return None,
+        };
+        let (app, request) = need.of?;
+        let elsewhere = self.index.id(fit::choose(&self.index, Need { reach: Reach::Anywhere, ..need })?)?;
+        let left = self.wait_left(&app.id, request, now);
+        Some(format!("waits {left} s more for {whom}; {elsewhere} has the room"))
+    }
+
+    fn near(&self, need: Need<'_>) -> Option<String> {
+        let of_node = |ix| self.index.slot(ix)?.traits.rack.as_ref();
+        let of_nodes = need.prefer.iter().filter_map(|node| of_node(self.index.ix(node)?));
+        need.place.prefer_racks.iter().chain(of_nodes).next().map(ToString::to_string)
+    }
+
+    /// Seconds until a preference gives way by one step, rounded up.
+    pub(super) fn wait_left(&self, app: &AppId, request: &RequestId, now: Tick) -> f64 {
+        let due = self.timers.of(&Key::Reach(app.clone(), request.clone()));
+        due.map_or(0.0, |due| due.since(now).as_secs_f64().ceil())
+    }
+
+    /// There is room, but only beside containers that it keeps away from, or that keep away from it.
+    fn apart_sentence(&self, need: Need<'_>) -> Option<String> {
+        let (app, request) = need.of?;
+        let barred = Barred::apart(&self.index, app, request, need.place);
+        if barred.nodes.is_empty() && barred.racks.is_empty() {
+            return None;
+        }
+        let beside = self.index.id(fit::choose(&self.index, Need { of: None, ..need })?)?;
+        Some(format!(
+            "{beside} has the room, and containers beside which it must not go: it keeps away from them or they from it"
+        ))
+    }
+
+    /// Why no node of the kind it asks for has the room.
+    fn kind_sentence(&self, need: Need<'_>) -> String {
+        let (place, size) = (need.place, need.size);
+        let kind: Vec<&Slot> = candidates(&self.index, place, size).filter(|slot| misfit(place, slot).is_none()).collect();
+        let named = has_rules(place) && rules(place) == rules(&Placement { nodes: place.nodes.clone(), ..Placement::default() });
+        let count = if named { place.nodes.len() } else { kind.len() };
+        let those = if named { "it names".into() } else { rules(place) };
+        let open = kind.iter().filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));
+        let Some((room, node)) = open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node)) else {
+            return if count == 0 {
+                format!("no node is {those} now")
+            } else {
+                format!("none of the {count} nodes {those} takes work now")
+            };
+        };
+        if size.fits(room) {
+            return "there is room; it is about to be placed".into();
+        }
+        let largest = kind.iter().filter_map(|slot| Some((slot.offers.as_ref()?, &slot.node)));
+        let largest = largest.max_by_key(|(offers, node)| (size.fits(offers), offers.memory, *node));
+        if let Some((offers, node)) = largest.filter(|(offers, _)| !size.fits(offers)) {
+            return format!("needs {size} on a node {those}, and the largest that is left, {node}, has only {offers} in all");
+        }
+        if named {
+            return format!(
+                "needs {} on one of the {count} nodes it names; best of them is {node} with {room} free",
+                size.memory
+            );
+        }
+        format!("needs {size} on a node {those}; best is {node} with {room} free")
+    }
+
+    /// Why no open node has the room.
+    fn open_sentence(&self, need: Need<'_>) -> String {
+        let Some((most, room)) = self.index.most_memory() else { return self.nobody_sentence() };
+        let size = need.size;
+        if self.offers_down().all(|(_, offers)| !size.fits(offers))
+            && let Some((node, largest)) = self.largest()
+        {
+            return format!("needs {size} on one node, and the largest node that is left, {node}, has only {largest} in all");
+        }
+        if room.memory < size.memory {
+            return format!("needs {} on one node; best is {most} with {} free", size.memory, room.memory);
+        }
+        if self.index.best_fit(size).is_some() {
+            return "there is room; it is about to be placed".into();
+        }
+        let (node, room) = self.most_pieces(need).or_else(|| self.index.most_cpus(size.memory)).unwrap_or((most, room));
+        format!("needs {size} on one node; best is {node} with {room} free")
+    }
+
+    /// Among the nodes with the rarest countable resource of a need: the one with most of it free.
+    fn most_pieces(&self, need: Need<'_>) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
+        let known = need.size.extra.keys().filter_map(|name| Some((name, self.index.extras.get(name)?)));
+        let (name, extra) = known.min_by_key(|(_, extra)| extra.members.len())?;
+        let rooms =
+            extra.members.iter().filter_map(|ix| self.index.slot(*ix)).filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)));
+        rooms.max_by_key(|(node, room)| (room.extra.get(name).copied(), room.memory, *node))
+    }
+
+    fn nobody_sentence(&self) -> String {
+        let Some(node) = self.nodes.values().find(|n| n.state.is_member()) else {
+            return "no node has registered".into();
+        };
+        let members = self.nodes.values().filter(|n| n.state.is_member()).count();
+        if let Some(kept) = self.index.rooms().map(|(node, _)| node).next() {
+            return format!("none of {members} nodes takes this work now; {kept} is kept for asks with its label");
+        }
+        let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
+        format!("none of {members} nodes takes work now; {} is {}{reason}", node.id, self.standing(node))
+    }
+}
+
+/// What a node must be, so that it reads well after "a node" or "no node is".
+pub(super) fn rules(place: &Placement) -> String {
+    let mut all = Vec::new();
+    if !place.nodes.is_empty() {
+        all.push(format!("among the {} it names", place.nodes.len()));
+    }
+    if !place.racks.is_empty() {
+        all.push(format!("in rack {}", either(place.racks.iter())));
+    }
+    all.extend(place.labels.iter().map(|label| format!("with label {label}")));
+    all.extend(place.attributes.iter().map(|(name, wanted)| match wanted {
+        Match::Exists => format!("with attribute {name}"),
+        Match::Absent => format!("without attribute {name}"),
+        Match::OneOf(values) => format!("with {name} {}", either(values.iter())),
+        Match::NoneOf(values) => format!("with {name} other than {}", either(values.iter())),
+    }));
+    if place.relax == Relax::Never && !place.prefer_nodes.is_empty() {
+        all.push(format!("such as it insists on: {}", either(place.prefer_nodes.iter())));
+    } else if place.relax == Relax::Never && !place.prefer_racks.is_empty() {
+        all.push(format!("in a rack it insists on: {}", either(place.prefer_racks.iter())));
+    }
+    all.join(" and ")
+}
+
+/// `a`, `a or b`, `a, b, c or 2 more`.
+pub(crate) fn either<T: fmt::Display>(values: impl Iterator<Item = T>) -> String {
+    const NAMED: usize = 3;
+    let mut words: Vec<String> = values.map(|v| v.to_string()).collect();
+    if words.len() > NAMED {
+        let more = words.len() - NAMED;
+        words.truncate(NAMED);
+        words.push(format!("{more} more"));
+    }
+    let Some(last) = words.pop() else { return "nothing".into() };
+    if words.is_empty() { last } else { format!("{} or {last}", words.join(", ")) }
+}
+
+/// For whom a node is barred that it must not share.
+pub(super) fn barred(index: &FreeIndex, need: Need<'_>, slot: &Slot) -> Option<String> {
+    let (app, request) = need.of?;
+    let barred = Barred::apart(index, app, request, need.place);
+    let ix = index.ix(&slot.node)?;
+    match &slot.traits.rack {
+        Some(rack) if barred.racks.contains(rack) => Some(format!("in rack {rack}, which has containers it keeps apart from")),
+        Some(_) | None => barred.nodes.contains(&ix).then(|| "has containers it keeps apart from".into()),
+    }
+}

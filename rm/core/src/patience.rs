@@ -1,0 +1,77 @@
+//! How long requests wait: a preference that gives way in time, and a deadline after which nothing more comes.
+//!
+//! Owned by the cluster. Both are timers, so that they take effect when nothing else happens; neither is begun anew by an ask that
+//! is told twice.
+
+use headroom_types::{AppId, RequestId, Tick};
+
+use crate::cluster::{Cluster, Ctx};
+use crate::event::{Level, UpdateKind};
+use crate::sched::locality::Reach;
+use crate::timer::Key;
+
+impl Cluster {
+    /// A request begins to wait for its next container.
+    pub(crate) fn begin_wait(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
+        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let Some(asked) = app.requests.get_mut(request) else { return };
+        asked.waiting = now;
+        asked.reach = Reach::first(&asked.ask.place);
+        self.arm_reach(app_id, request, now);
+    }
+
+    /// A request is taken in for the first time, or wants more after it had all.
+    pub(crate) fn begin_want(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
+        if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
+            asked.wanting = now;
+        }
+        self.begin_wait(app_id, request, now);
+        self.arm_deadline(app_id, request);
+    }
+
+    /// The deadline counts from when the request began to want something.
+    pub(crate) fn arm_deadline(&mut self, app_id: &AppId, request: &RequestId) {
+        let Some(asked) = self.apps.get(app_id).and_then(|app| app.requests.get(request)) else { return };
+        let key = Key::Deadline(app_id.clone(), request.clone());
+        match asked.ask.deadline.filter(|_| asked.expired.is_none()) {
+            Some(after) => self.timers.set(key, asked.wanting.plus(after)),
+            None => self.timers.cancel(&key),
+        }
+    }
+
+    fn arm_reach(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
+        let Some(app) = self.apps.get(app_id) else { return };
+        let Some(asked) = app.requests.get(request) else { return };
+        let next = asked.reach.next(&asked.ask.place).filter(|_| app.missing(request) > 0);
+        if let Some((_, wait)) = next {
+            self.timers.set(Key::Reach(app_id.clone(), request.clone()), now.plus(wait));
+        }
+    }
+
+    /// A preference has waited long enough where it was: it is tried again one step farther.
+    pub(crate) fn reach_farther(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let missing = app.missing(request);
+        let Some(asked) = app.requests.get_mut(request).filter(|_| missing > 0) else { return };
+        let Some((farther, _)) = asked.reach.next(&asked.ask.place) else { return };
+        asked.reach = farther;
+        self.arm_reach(app_id, request, ctx.now);
+        self.try_again(app_id, request);
+    }
+
+    /// What is missing of a request now will not come any more.
+    pub(crate) fn deadline_over(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut Ctx<'_>) {
+        let Some(app) = self.apps.get(app_id) else { return };
+        let missing = app.missing(request);
+        let Some(asked) = app.requests.get(request).filter(|asked| missing > 0 && asked.ask.deadline.is_some()) else { return };
+        let why = self.sentence(app, request, ctx.now).unwrap_or_default();
+        let waited = ctx.now.since(asked.wanting).as_secs_f64();
+        let message = format!("{request}: {missing} of {} did not come within {waited} s: {why}", asked.ask.count);
+        if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
+            asked.expired = Some(ctx.now);
+        }
+        self.requeue(app_id, request);
+        ctx.log_app(Level::Warning, "RequestExpired", app_id, message);
+        self.update(app_id, UpdateKind::Expired { request: request.clone(), why }, ctx);
+    }
+}

@@ -1,0 +1,365 @@
+//! Stories about where containers go, how long they wait for it, and what is said meanwhile. Each step is followed by the
+//! invariants; each story must end with `check`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use headroom_rm_core::ask::{Apart, Ask, Level, Match, Placement, Relax};
+use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
+use headroom_rm_core::{Answer, Call, Exclusive, How, Refusal, Traits, UpdateKind, Verdict};
+use headroom_types::{AppId, ExitReason, Name, NodeId, Resource};
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A node in a rack with labels.
+fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
+    let traits = Traits { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..Traits::default() };
+    add(s, name, size(gib, 8), traits);
+}
+
+fn add(s: &mut Scenario, name: &str, offers: Resource, traits: Traits) {
+    s.nodes.insert(id(name), FakeNode { offers, traits, ..FakeNode::default() });
+    s.register(name);
+}
+
+fn with(request: &str, count: u32, gib: u64, change: impl FnOnce(&mut Placement)) -> Ask {
+    let mut ask = ask(request, count, size(gib, 1));
+    change(&mut ask.place);
+    ask
+}
+
+fn gpus(n: u64, gib: u64) -> Resource {
+    let mut size = size(gib, 1);
+    size.extra.insert(id("gpu"), n);
+    size
+}
+
+fn send(s: &mut Scenario, app: &AppId, ask: Ask) -> Verdict {
+    match s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::Really }) {
+        Ok(Answer::Asked { verdict }) => verdict,
+        other => panic!("not asked: {other:?}"),
+    }
+}
+
+fn never(s: &mut Scenario, app: &AppId, ask: Ask) -> String {
+    match s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::Really }) {
+        Err(Refusal::NeverFits { sentence, .. }) => sentence,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Where the live containers of a request are, in order.
+fn places(s: &Scenario, request: &str) -> Vec<String> {
+    let mine = s.cluster.containers().filter(|c| c.request == Some(id(request)) && c.state.is_alive());
+    let mut nodes: Vec<String> = mine.map(|c| c.node.to_string()).collect();
+    nodes.sort();
+    nodes
+}
+
+fn waits(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Waits { sentence } => sentence,
+        other @ (Verdict::Fits | Verdict::Never { .. }) => panic!("does not wait: {other:?}"),
+    }
+}
+
+fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
+    let told = s.updates.get(app).into_iter().flatten();
+    let why = told.filter_map(|(_, u)| {
+        if let UpdateKind::Expired { request, why } = &u.what { Some(format!("{request}: {why}")) } else { None }
+    });
+    why.collect()
+}
+
+#[test]
+fn labels_racks_and_attributes_are_kept() {
+    let mut s = Scenario::new();
+    node(&mut s, "plain", 4, Some("r1"), &[]);
+    node(&mut s, "ssd-1", 8, Some("r1"), &["ssd"]);
+    node(&mut s, "ssd-2", 16, Some("r2"), &["ssd", "fast"]);
+    let traits = Traits { attributes: [(id("zone"), "b".to_owned())].into(), ..Traits::default() };
+    add(&mut s, "zoned", size(32, 8), traits);
+    let app = s.app("job");
+    assert_eq!(send(&mut s, &app, with("a", 1, 1, |p| p.labels = [id("ssd")].into())), Verdict::Fits);
+    assert_eq!(send(&mut s, &app, with("b", 1, 1, |p| p.labels = [id("ssd"), id("fast")].into())), Verdict::Fits);
+    assert_eq!(send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])), Verdict::Fits);
+    let zone = Match::OneOf(BTreeSet::from(["a".into(), "b".into()]));
+    assert_eq!(send(&mut s, &app, with("d", 1, 1, |p| p.attributes = [(id("zone"), zone)].into())), Verdict::Fits);
+    assert_eq!(send(&mut s, &app, with("e", 1, 1, |p| p.attributes = [(id("zone"), Match::Absent)].into())), Verdict::Fits);
+    let of = |r: &str| places(&s, r).join(" ");
+    assert_eq!(
+        (of("a"), of("b"), of("c"), of("d"), of("e")),
+        ("ssd-1".into(), "ssd-2".into(), "ssd-2".into(), "zoned".into(), "plain".into())
+    );
+    s.check();
+}
+
+#[test]
+fn a_kept_node_takes_only_who_names_its_label() {
+    let mut s = Scenario::new();
+    let traits = Traits { labels: [id::<Name>("gpu")].into(), exclusive: Exclusive::Yes, ..Traits::default() };
+    add(&mut s, "kept", size(16, 8), traits);
+    s.node("open", size(4, 8));
+    let app = s.app("job");
+    s.ask(&app, "many", 5, size(1, 1)).expect("asks");
+    assert_eq!(places(&s, "many"), ["open"; 4], "the kept node is not for everybody");
+    assert_eq!(send(&mut s, &app, with("one", 1, 1, |p| p.labels = [id("gpu")].into())), Verdict::Fits);
+    assert_eq!(places(&s, "one"), ["kept"]);
+    s.check();
+}
+
+#[test]
+fn countable_resources_are_found_and_given_back() {
+    let mut s = Scenario::new();
+    for n in 0..6 {
+        s.node(&format!("plain-{n}"), size(4, 8));
+    }
+    add(&mut s, "g1", gpus(2, 16), Traits::default());
+    add(&mut s, "g2", gpus(4, 32), Traits::default());
+    let app = s.app("job");
+    s.ask(&app, "two", 2, gpus(2, 1)).expect("asks");
+    assert_eq!(places(&s, "two"), ["g1", "g2"]);
+    let sentence = s.ask_waits(&app, "three", 1, gpus(3, 1));
+    assert!(sentence.contains("3 gpu") && sentence.contains("g2"), "{sentence}");
+    s.settle();
+    let on_g2 = s.cluster.containers().find(|c| c.node == id("g2")).expect("it is there").id.clone();
+    s.exit(&on_g2, OK);
+    assert_eq!(places(&s, "three"), ["g2"]);
+    s.check();
+}
+
+#[test]
+fn apart_means_one_on_each_node_and_holds_both_ways() {
+    let mut s = Scenario::new();
+    for name in ["n1", "n2", "n3"] {
+        node(&mut s, name, 16, None, &[]);
+    }
+    let app = s.app("job");
+    let own = |p: &mut Placement| p.apart = Some(Apart { from: vec![], level: Level::Node });
+    let verdict = send(&mut s, &app, with("zk", 5, 1, own));
+    assert_eq!(places(&s, "zk"), ["n1", "n2", "n3"]);
+    assert!(waits(verdict).contains("keeps away from them"), "it says what stands in the way");
+    let from = |p: &mut Placement| p.apart = Some(Apart { from: vec![id("db")], level: Level::Node });
+    send(&mut s, &app, with("noisy", 1, 1, from));
+    let noisy = places(&s, "noisy");
+    send(&mut s, &app, with("db", 9, 1, |p| p.spread = Some(Level::Node)));
+    assert!(!places(&s, "db").contains(&noisy[0]), "whoever keeps away is kept away from: {:?}", places(&s, "db"));
+    // the noisy one is worth nothing any more: nobody keeps away from where it was
+    let before = places(&s, "db").len();
+    let full = (0..2).fold(ask("db", 40, size(1, 0)), |ask, _| ask);
+    assert!(waits(send(&mut s, &app, full)).contains("must not go"));
+    s.call(Call::Withdraw { app: app.clone(), request: id("noisy") }).expect("withdraws");
+    assert!(places(&s, "db").len() > before && places(&s, "db").contains(&noisy[0]));
+    s.check();
+}
+
+#[test]
+fn a_free_place_is_used_once_the_other_has_ended() {
+    let mut s = Scenario::new();
+    node(&mut s, "n1", 16, Some("r1"), &[]);
+    node(&mut s, "n2", 16, Some("r1"), &[]);
+    node(&mut s, "n3", 16, Some("r2"), &[]);
+    let app = s.app("job");
+    send(&mut s, &app, with("zk", 3, 1, |p| p.apart = Some(Apart { from: vec![], level: Level::Rack })));
+    assert_eq!(places(&s, "zk").len(), 2, "one in each rack");
+    s.settle();
+    let first = s.cluster.containers().find(|c| c.node != id("n3")).expect("one in r1").id.clone();
+    s.exit(&first, OK);
+    assert_eq!(places(&s, "zk").len(), 2, "the third came into the rack that was left");
+    s.check();
+}
+
+#[test]
+fn spread_goes_where_fewest_are() {
+    let mut s = Scenario::new();
+    node(&mut s, "a1", 4, Some("a"), &[]);
+    node(&mut s, "a2", 16, Some("a"), &[]);
+    node(&mut s, "b1", 32, Some("b"), &[]);
+    let app = s.app("job");
+    send(&mut s, &app, with("nodes", 4, 1, |p| p.spread = Some(Level::Node)));
+    assert_eq!(places(&s, "nodes"), ["a1", "a1", "a2", "b1"], "one each, and then the tightest");
+    send(&mut s, &app, with("racks", 4, 1, |p| p.spread = Some(Level::Rack)));
+    let in_b = places(&s, "racks").iter().filter(|n| *n == "b1").count();
+    assert_eq!(in_b, 2, "two in each rack: {:?}", places(&s, "racks"));
+    s.check();
+}
+
+#[test]
+fn avoided_places_come_last() {
+    let mut s = Scenario::new();
+    node(&mut s, "n1", 2, Some("r1"), &[]);
+    node(&mut s, "n2", 4, Some("r2"), &[]);
+    let app = s.app("job");
+    send(&mut s, &app, with("a", 5, 1, |p| p.avoid_racks = vec![id("r1")]));
+    assert_eq!(places(&s, "a"), ["n1", "n2", "n2", "n2", "n2"]);
+    s.check();
+}
+
+#[test]
+fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
+    let mut s = Scenario::new();
+    node(&mut s, "near", 2, Some("r1"), &[]);
+    node(&mut s, "rack", 1, Some("r1"), &[]);
+    node(&mut s, "far", 8, Some("r2"), &[]);
+    let app = s.app("job");
+    s.call(Call::Ask { app: app.clone(), ask: Box::new(with("fill", 1, 2, |p| p.nodes = vec![id("near")])), how: How::Really })
+        .expect("asks");
+    let wish = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("near")], Relax::After(secs(2)));
+    let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
+    assert!(sentence.contains("2 s more for near"), "{sentence}");
+    s.alive_for(Duration::from_millis(1900));
+    // to say it again does not begin the wait anew
+    let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
+    assert!(sentence.contains("1 s more for near"), "{sentence}");
+    s.after(Duration::from_millis(100));
+    assert_eq!(places(&s, "w"), ["rack"], "nothing happened but time");
+    s.alive_for(secs(2));
+    assert_eq!(places(&s, "w"), ["rack"], "the second container has a wait of its own");
+    s.alive_for(secs(2));
+    assert_eq!(places(&s, "w"), ["far", "rack"]);
+    s.check();
+}
+
+#[test]
+fn a_preference_that_never_gives_way_waits() {
+    let mut s = Scenario::new();
+    node(&mut s, "near", 2, Some("r1"), &[]);
+    node(&mut s, "far", 8, Some("r2"), &[]);
+    let app = s.app("job");
+    let wish = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("near")], Relax::Never);
+    send(&mut s, &app, with("w", 3, 1, wish));
+    s.alive_for(secs(20));
+    assert_eq!(places(&s, "w"), ["near", "near"]);
+    let sentence = never(&mut s, &app, with("big", 1, 4, wish));
+    assert!(sentence.contains("near"), "{sentence}");
+    s.check();
+}
+
+#[test]
+fn a_loop_that_stood_still_makes_nobody_hasty() {
+    let mut s = Scenario::new();
+    node(&mut s, "near", 1, None, &[]);
+    node(&mut s, "far", 8, None, &[]);
+    let app = s.app("job");
+    let wish = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("near")], Relax::After(secs(1)));
+    send(&mut s, &app, with("w", 2, 1, wish));
+    s.now = s.now.plus(secs(60));
+    s.step(headroom_rm_core::Event::Stalled(secs(60)));
+    s.step(headroom_rm_core::Event::Time);
+    assert_eq!(places(&s, "w"), ["near"]);
+    s.after(secs(2));
+    assert_eq!(places(&s, "w"), ["far", "near"]);
+    s.check();
+}
+
+#[test]
+fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
+    let mut s = Scenario::new();
+    node(&mut s, "g1", 4, Some("r1"), &["gpu"]);
+    node(&mut s, "n2", 16, Some("r2"), &[]);
+    let app = s.app("job");
+    let label = |l: &'static str| move |p: &mut Placement| p.labels = [id(l)].into();
+    assert_eq!(never(&mut s, &app, with("a", 1, 1, label("fpga"))), "no node has label fpga");
+    assert_eq!(
+        never(&mut s, &app, with("b", 1, 8, label("gpu"))),
+        "needs 8 GiB, 1 cpus on a node with label gpu; the largest of those is g1 with 4 GiB, 8 cpus"
+    );
+    assert_eq!(never(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r9")])), "no node is in rack r9");
+    let both = |p: &mut Placement| (p.racks, p.labels) = (vec![id("r2")], [id("gpu")].into());
+    assert_eq!(
+        never(&mut s, &app, with("d", 1, 1, both)),
+        "no node is in rack r2 and with label gpu; closest is n2: has not label gpu"
+    );
+    let zone = |p: &mut Placement| p.attributes = [(id("zone"), Match::Exists)].into();
+    assert_eq!(
+        never(&mut s, &app, with("e", 1, 1, zone)),
+        "no node is with attribute zone; closest is n2: has no attribute zone"
+    );
+    let gpu = s.ask(&app, "f", 1, gpus(1, 1));
+    assert!(matches!(gpu, Err(Refusal::NeverFits { sentence, .. }) if sentence == "no node has gpu"));
+    // a node that nobody knows may still come
+    let sentence = waits(send(&mut s, &app, with("g", 1, 1, |p| p.nodes = vec![id("tomorrow")])));
+    assert_eq!(sentence, "none of the 1 nodes it names takes work now");
+    s.check();
+}
+
+#[test]
+fn a_dry_run_answers_and_changes_nothing() {
+    let mut s = Scenario::new();
+    node(&mut s, "n1", 4, None, &["ssd"]);
+    let app = s.app("job");
+    s.ask(&app, "work", 1, size(1, 1)).expect("asks");
+    let mut dry = |ask: Ask| {
+        let before = format!("{:?}", s.cluster);
+        let answer = s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::DryRun });
+        assert_eq!(format!("{:?}", s.cluster), before, "a dry run changes nothing");
+        answer
+    };
+    let verdict = |answer| match answer {
+        Ok(Answer::Asked { verdict }) => verdict,
+        other => panic!("not answered: {other:?}"),
+    };
+    assert_eq!(verdict(dry(ask("new", 3, size(1, 1)))), Verdict::Fits);
+    assert_eq!(waits(verdict(dry(ask("new", 4, size(1, 1))))), "needs 1 GiB on one node; best is n1 with 0 B free");
+    assert_eq!(waits(verdict(dry(ask("work", 2, size(4, 1))))), "needs 4 GiB on one node; best is n1 with 3 GiB free");
+    assert!(matches!(verdict(dry(ask("new", 1, size(5, 1)))), Verdict::Never { .. }));
+    assert!(
+        matches!(verdict(dry(with("new", 1, 1, |p| p.labels = [id("gpu")].into()))), Verdict::Never { sentence, .. } if sentence == "no node has label gpu")
+    );
+    assert_eq!((s.alive(&app).len(), s.cluster.app(&app).expect("app").requests.len()), (1, 1));
+    s.check();
+}
+
+#[test]
+fn a_deadline_drops_what_is_missing_and_is_not_begun_anew() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 8));
+    let app = s.app("job");
+    let mut hurry = ask("hurry", 3, size(2, 1));
+    hurry.deadline = Some(secs(10));
+    assert!(waits(send(&mut s, &app, hurry.clone())).contains("2 GiB"));
+    for _ in 0..3 {
+        s.alive_for(secs(3));
+        send(&mut s, &app, hurry.clone());
+    }
+    assert!(expired(&s, &app).is_empty());
+    s.alive_for(secs(1));
+    assert_eq!(expired(&s, &app), ["hurry: needs 2 GiB on one node; best is n1 with 0 B free"]);
+    assert_eq!(s.logged("RequestExpired"), 1);
+    // room comes too late, and neither saying it again nor raising it brings it back
+    s.settle();
+    let first = s.alive(&app)[0].clone();
+    s.exit(&first, OK);
+    let sentence = waits(send(&mut s, &app, hurry.clone()));
+    assert!(sentence.contains("its time was over"), "{sentence}");
+    hurry.count = 9;
+    send(&mut s, &app, hurry);
+    s.alive_for(secs(30));
+    assert_eq!((s.alive(&app).len(), expired(&s, &app).len()), (1, 1));
+    assert_eq!(s.cluster.app(&app).expect("app").pending(), 0);
+    s.check();
+}
+
+#[test]
+fn a_deadline_that_was_kept_expires_nothing() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 8));
+    let app = s.app("job");
+    let mut quick = ask("quick", 2, size(1, 1));
+    quick.deadline = Some(secs(5));
+    assert_eq!(send(&mut s, &app, quick.clone()), Verdict::Fits);
+    s.alive_for(secs(20));
+    // it wants more now, and has its whole time for that
+    quick.count = 5;
+    assert!(waits(send(&mut s, &app, quick.clone())).contains("1 GiB"));
+    s.alive_for(secs(4));
+    assert!(expired(&s, &app).is_empty());
+    s.alive_for(secs(2));
+    assert_eq!(expired(&s, &app).len(), 1);
+    assert_eq!(s.nodes[&id::<NodeId>("n1")].has.len(), 4);
+    s.check();
+}
