@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 pub mod anchor;
+pub mod backup;
+pub mod check;
 pub mod disk;
 pub mod engine;
 pub mod error;

@@ -7,6 +7,7 @@ use headroom_rm_core::Restored;
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
+use crate::backup::refuse_unfinished;
 use crate::disk::{DiskStore, Documents};
 use crate::engine::{Engine, place, present};
 use crate::journal::Journal;
@@ -35,6 +36,7 @@ pub struct Opened {
 pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
     let lock = lock::take(dir, lock::PATIENCE)?;
+    refuse_unfinished(dir)?;
     let database = place(dir, backend);
     let mut notes = Vec::new();
     match present(dir)? {

@@ -114,11 +114,26 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
     Ok(found)
 }
 
-/// Every document, one after another.
-pub fn documents(engine: &Engine, mut see: impl FnMut(String, Vec<u8>) -> Result<(), ScanError>) -> Result<(), ScanError> {
+/// Every document, one after another, as long as `see` lets it go on.
+pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> GoOn) -> Result<(), ScanError> {
     let after = after_documents();
     let keys = (Bound::Included(DOCUMENTS.as_bytes()), Bound::Excluded(after.as_slice()));
-    records(engine, keys, |key, value, _| see(key, value))
+    let mut going = GoOn::Yes;
+    records(engine, keys, |key, value, _| {
+        if going == GoOn::Yes {
+            going = see(&key, &value);
+        }
+        Ok(())
+    })
+}
+
+/// Whether more is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoOn {
+    /// All there is.
+    Yes,
+    /// Nothing.
+    No,
 }
 
 fn after_documents() -> Vec<u8> {

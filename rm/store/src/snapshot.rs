@@ -1,12 +1,14 @@
 //! A copy of the records as text, one JSON object a line, to start from when the database is lost.
 //!
-//! Written beside the database while it is open: to a temporary file, synced, renamed. Three are kept. Documents are left out:
-//! they may be large, and a cluster goes on without them.
+//! Snapshots are written beside the database while it is open: to a temporary file, synced, renamed. Three are kept. Documents
+//! are left out of them: they may be large, and a cluster goes on without them. A backup is the same text with documents, in a
+//! file of the operator's choice.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
@@ -27,17 +29,14 @@ pub struct Snapshot {
     pub records: Vec<(String, Vec<u8>)>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Header {
+/// The first line of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
     headroom_snapshot: u32,
-    commit: u64,
-    records: usize,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line {
-    key: String,
-    value: serde_json::Value,
+    /// Commits that it covers.
+    pub commit: u64,
+    /// How many records follow.
+    pub records: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -46,27 +45,34 @@ struct Footer {
     crc32: u32,
 }
 
-/// Writes one, and removes those that are too many. Values must be JSON, as all records are.
+/// Writes one, and removes those that are too many.
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, StoreError> {
     let path = dir.join(format!("{PREFIX}{:020}{SUFFIX}", snapshot.commit));
     let temporary = dir.join(format!("{PREFIX}new"));
-    let text = render(snapshot)?;
-    let written = File::create(&temporary).and_then(|file| {
-        let mut out = BufWriter::new(&file);
-        out.write_all(text.as_bytes())?;
-        out.flush()?;
-        file.sync_all()
-    });
-    let named = written.and_then(|()| fs::rename(&temporary, &path)).and_then(|()| File::open(dir)?.sync_all());
-    if let Err(source) = named {
-        // On a full disk the half that was written takes room that others need. It is found again at the next snapshot.
-        let _ = fs::remove_file(&temporary);
-        return Err(StoreError::file(&temporary, source));
-    }
+    whole(&temporary, &path, |file| {
+        let mut text = Writer::begin(BufWriter::new(file), snapshot.commit, snapshot.records.len())?;
+        snapshot.records.iter().try_for_each(|(key, value)| text.record(key, value))?;
+        text.finish()
+    })?;
     for old in list(dir)?.into_iter().rev().skip(KEEP) {
         fs::remove_file(&old).map_err(|source| StoreError::file(&old, source))?;
     }
     Ok(path)
+}
+
+/// Makes a file that is there as a whole or not at all: `fill` writes it under the name `temporary`, then it is synced and renamed.
+pub(crate) fn whole(temporary: &Path, path: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> Result<(), StoreError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // What is submitted may hold secrets.
+    let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(temporary);
+    let written = file.and_then(|file| fill(&file).and_then(|()| file.sync_all()));
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = written.and_then(|()| fs::rename(temporary, path)).and_then(|()| File::open(dir)?.sync_all());
+    named.map_err(|source| {
+        // On a full disk the half that was written takes room that others need. What cannot be removed is written over next time.
+        let _ = fs::remove_file(temporary);
+        StoreError::file(temporary, source)
+    })
 }
 
 /// All snapshots in a directory, the oldest first.
@@ -86,49 +92,121 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 /// Reads one. The text says what is wrong with it.
 pub fn read(path: &Path) -> Result<Snapshot, String> {
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    let body = text.strip_suffix('\n').ok_or("it is cut off")?;
-    let (body, footer) = body.rsplit_once('\n').ok_or("it is cut off")?;
-    let footer: Footer = serde_json::from_str(footer).map_err(|_| "its last line is not a checksum")?;
-    if footer.crc32 != crc32fast::hash(body.as_bytes()) {
-        return Err("it does not match its checksum".into());
-    }
-    let mut lines = body.lines();
-    let header: Header = serde_json::from_str(lines.next().unwrap_or_default()).map_err(|e| format!("its first line: {e}"))?;
-    if header.headroom_snapshot != FORMAT {
-        return Err(format!("it has format {}, and this version knows {FORMAT}", header.headroom_snapshot));
-    }
-    let records: Result<Vec<_>, String> = lines.map(line).collect();
-    let records = records?;
-    if records.len() != header.records {
-        return Err(format!("it has {} records instead of {}", records.len(), header.records));
-    }
+    let mut records = Vec::new();
+    let header = walk(path, |key, value| {
+        records.push((key, value));
+        Ok(())
+    })?;
     Ok(Snapshot { commit: header.commit, records })
 }
 
-fn line(text: &str) -> Result<(String, Vec<u8>), String> {
-    let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    let value = serde_json::to_vec(&line.value).map_err(|e| e.to_string())?;
-    Ok((line.key, value))
+/// Shows every record of a text. Only when this returns without an error, what was shown is what was written.
+pub fn walk(path: &Path, mut see: impl FnMut(String, Vec<u8>) -> Result<(), String>) -> Result<Header, String> {
+    let mut lines = BufReader::new(File::open(path).map_err(|e| e.to_string())?);
+    let (mut header, mut found, mut hasher) = (None::<Header>, 0, crc32fast::Hasher::new());
+    // The last line is not like the others, and which is the last is known when no other follows.
+    let mut held: Option<Vec<u8>> = None;
+    loop {
+        let mut line = Vec::new();
+        if lines.read_until(b'\n', &mut line).map_err(|e| e.to_string())? == 0 {
+            break;
+        }
+        if line.pop() != Some(b'\n') {
+            return Err("it is cut off".into());
+        }
+        let Some(line) = held.replace(line) else { continue };
+        let text = std::str::from_utf8(&line).map_err(|_| "it is not text")?;
+        if header.is_none() {
+            header = Some(first(text)?);
+        } else {
+            hasher.update(b"\n");
+            let (key, value) = record(text)?;
+            found += 1;
+            see(key, value)?;
+        }
+        hasher.update(&line);
+    }
+    let footer: Footer = serde_json::from_slice(&held.unwrap_or_default()).map_err(|_| "its last line is not a checksum")?;
+    let header = header.ok_or("it is cut off")?;
+    if footer.crc32 != hasher.finalize() {
+        return Err("it does not match its checksum".into());
+    }
+    if found != header.records {
+        return Err(format!("it has {found} records instead of {}", header.records));
+    }
+    Ok(header)
 }
 
-fn render(snapshot: &Snapshot) -> Result<String, StoreError> {
-    let header = Header { headroom_snapshot: FORMAT, commit: snapshot.commit, records: snapshot.records.len() };
-    let encode = |key: &str| {
-        let key = key.to_owned();
-        move |source| StoreError::Encode { key, source }
-    };
-    let mut text = serde_json::to_string(&header).map_err(encode("header"))?;
-    for (key, value) in &snapshot.records {
-        let value = serde_json::from_slice(value).map_err(encode(key))?;
-        text.push('\n');
-        text.push_str(&serde_json::to_string(&Line { key: key.clone(), value }).map_err(encode(key))?);
+fn first(text: &str) -> Result<Header, String> {
+    let header: Header = serde_json::from_str(text).map_err(|e| format!("its first line: {e}"))?;
+    if header.headroom_snapshot != FORMAT {
+        return Err(format!("it has format {}, and this version knows {FORMAT}", header.headroom_snapshot));
     }
-    let footer = Footer { crc32: crc32fast::hash(text.as_bytes()) };
-    text.push('\n');
-    text.push_str(&serde_json::to_string(&footer).map_err(encode("footer"))?);
-    text.push('\n');
-    Ok(text)
+    Ok(header)
+}
+
+/// A record is `{"key":"node/n1","value":{…}}`, with the value as it lies in the database, to the byte; or with `"hex"` instead
+/// when it is no JSON.
+fn record(text: &str) -> Result<(String, Vec<u8>), String> {
+    #[derive(Deserialize)]
+    struct Line {
+        key: String,
+        #[serde(default)]
+        hex: Option<String>,
+    }
+    let Line { key, hex } = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    if let Some(hex) = hex {
+        return Ok((key, bytes_of(&hex).ok_or("a value is not hexadecimal")?));
+    }
+    let before = before(&key).map_err(|e| e.to_string())?;
+    let value = text.strip_prefix(&before).and_then(|rest| rest.strip_suffix('}'));
+    let value = value.ok_or_else(|| format!("record {key} is not laid out as it was written"))?;
+    Ok((key, value.as_bytes().to_vec()))
+}
+
+fn before(key: &str) -> Result<String, serde_json::Error> {
+    Ok(format!("{{\"key\":{},\"value\":", serde_json::to_string(key)?))
+}
+
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = hex.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect::<Option<_>>()?;
+    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+/// Writes the text, line by line.
+pub(crate) struct Writer<W> {
+    out: W,
+    hasher: crc32fast::Hasher,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins with the header.
+    pub(crate) fn begin(mut out: W, commit: u64, records: usize) -> io::Result<Self> {
+        let header = serde_json::to_string(&Header { headroom_snapshot: FORMAT, commit, records })?;
+        out.write_all(header.as_bytes())?;
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(header.as_bytes());
+        Ok(Writer { out, hasher })
+    }
+    /// One record.
+    pub(crate) fn record(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        let json = !value.contains(&b'\n') && serde_json::from_slice::<IgnoredAny>(value).is_ok();
+        let line = match std::str::from_utf8(value) {
+            Ok(text) if json => format!("\n{}{text}}}", before(key)?),
+            Ok(_) | Err(_) => {
+                let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("\n{{\"key\":{},\"hex\":\"{hex}\"}}", serde_json::to_string(key)?)
+            }
+        };
+        self.hasher.update(line.as_bytes());
+        self.out.write_all(line.as_bytes())
+    }
+    /// Ends with the checksum.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        let footer = serde_json::to_string(&Footer { crc32: self.hasher.finalize() })?;
+        self.out.write_all(format!("\n{footer}\n").as_bytes())?;
+        self.out.flush()
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +225,15 @@ mod tests {
         }
         let kept: Vec<u64> = list(dir.path()).expect("lists").iter().map(|p| read(p).expect("reads").commit).collect();
         assert_eq!(kept, [7, 11, 12]);
+    }
+
+    #[test]
+    fn a_value_is_the_same_to_the_byte() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let values: [&[u8]; 6] = [br#"{"z":1,"a":[1.50]}"#, b"", b"aaaa", b"{\n}", &[0xff, 0, 10], br#"" \u00e4""#];
+        let records: Vec<_> = (0..).zip(values).map(|(n, value)| (format!("job/{n}\"x"), value.to_vec())).collect();
+        let path = write(dir.path(), &Snapshot { commit: 3, records: records.clone() }).expect("writes");
+        assert_eq!(read(&path).expect("reads").records, records);
     }
 
     #[test]

@@ -1,0 +1,228 @@
+//! A whole state directory in one file, and back. For when no resource manager runs in it.
+//!
+//! Called by an operator through `rmctl`. Never changes the database it reads, and never writes over anything: what a restore
+//! replaces is moved aside.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use headroom_types::{Epoch, StoreBackend};
+use serde::Serialize;
+
+use crate::anchor::Anchor;
+use crate::engine::{place, present};
+use crate::lock;
+use crate::make::{Making, ahead, encode};
+use crate::record::{DOCUMENTS, META, Meta};
+use crate::replay::replay;
+use crate::scan::{self, GoOn};
+use crate::snapshot::{self, Header, Writer};
+use crate::suspect::{Suspect, beside, look_through};
+use crate::{Change, StoreError, anchor};
+
+/// In a directory where a restore has begun and not ended.
+pub const REPLACING: &str = "replacing";
+/// Bytes of values that are written at once.
+const BATCH: usize = 4 << 20;
+
+/// A backup that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// The file.
+    pub file: PathBuf,
+    /// Which database it is of.
+    pub backend: StoreBackend,
+    /// Commits that it covers.
+    pub commit: u64,
+    /// Records in it, documents among them.
+    pub records: usize,
+    /// Its size. Bytes.
+    pub bytes: u64,
+}
+
+/// Whether what is in a directory may be moved aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// Only an empty directory is filled.
+    No,
+    /// It is moved into a directory of its own beside the new database.
+    MoveAside,
+}
+
+/// A state directory that was filled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Filled {
+    /// Which.
+    pub dir: PathBuf,
+    /// The database in it now.
+    pub backend: StoreBackend,
+    /// Commits that the file covered.
+    pub commit: u64,
+    /// Records in it, documents among them.
+    pub records: usize,
+    /// The latest life it knows of; the next start is the one after.
+    pub epoch: Epoch,
+    /// The highest number of an application it knows of; the next one is the one after.
+    pub last_app: u32,
+    /// Where what was there before is now.
+    pub aside: Option<PathBuf>,
+}
+
+/// Writes the whole state of `dir` into the file `to`, which must not be there yet.
+pub fn backup(dir: &Path, to: &Path) -> Result<Kept, StoreError> {
+    let backend = present(dir)?.ok_or_else(|| StoreError::Nothing { dir: dir.to_owned() })?;
+    let _lock = lock::take(dir, Duration::ZERO)?;
+    refuse_unfinished(dir)?;
+    if to.exists() {
+        let advice = "name another file".to_owned();
+        return Err(StoreError::NotEmpty { place: to.to_owned(), holds: "is there already".into(), advice });
+    }
+    let whole = look_through(dir, backend)?;
+    replay(&whole.scan.records).map_err(|e| crate::open::corrupt(dir, &place(dir, backend), &e))?;
+    let (commit, records) = (whole.seal.commit, whole.scan.pieces.len());
+    snapshot::whole(&beside(to, "unfinished"), to, |file| write(file, &whole))?;
+    let bytes = fs::metadata(to).map_err(|source| StoreError::file(to, source))?.len();
+    Ok(Kept { file: to.to_owned(), backend, commit, records, bytes })
+}
+
+fn write(file: &File, whole: &Suspect) -> io::Result<()> {
+    let mut text = Writer::begin(BufWriter::new(file), whole.seal.commit, whole.scan.pieces.len())?;
+    for (key, value) in &whole.scan.records {
+        text.record(key, value)?;
+    }
+    if let Some(engine) = whole.engine() {
+        let mut failed = None;
+        let walked = scan::documents(engine, |key, value| {
+            failed = text.record(key, value).err();
+            if failed.is_none() { GoOn::Yes } else { GoOn::No }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        walked.map_err(io::Error::other)?;
+    }
+    text.finish()
+}
+
+/// Fills the state directory `dir` from a backup or a snapshot. Numbers jump ahead, so that none that was given since the file was
+/// written is given again.
+pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace) -> Result<Filled, StoreError> {
+    let (header, kept) = verify(from)?;
+    fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
+    let _lock = lock::take(dir, Duration::ZERO)?;
+    let old = occupied(dir)?;
+    if let (Some(first), Replace::No) = (old.first(), replace) {
+        let holds = format!("holds state ({} and {} more)", first.display(), old.len() - 1);
+        let advice = "name an empty directory, or say --replace to have it moved aside".to_owned();
+        return Err(StoreError::NotEmpty { place: dir.to_owned(), holds, advice });
+    }
+    let known = numbers_in(dir);
+    let meta = ahead(Meta { epoch: kept.epoch.max(known.epoch), last_app: kept.last_app.max(known.last_app) });
+    // A line that cannot be read is no reason to keep what is to be replaced.
+    let acknowledged = Anchor::read(dir).ok().flatten().unwrap_or(0);
+    let mut making = Making::begin(dir, backend, header.commit.max(acknowledged))?;
+    fill(&mut making, from, meta)?;
+    let aside = if old.is_empty() { None } else { Some(move_aside(dir, &old)?) };
+    making.finish()?;
+    if aside.is_some() {
+        let marker = dir.join(REPLACING);
+        let ended = fs::remove_file(&marker).and_then(|()| File::open(dir)?.sync_all());
+        ended.map_err(|source| StoreError::file(&marker, source))?;
+    }
+    let Meta { epoch, last_app } = meta;
+    Ok(Filled { dir: dir.to_owned(), backend, commit: header.commit, records: header.records, epoch, last_app, aside })
+}
+
+/// Reads all of the file before anything is changed.
+fn verify(from: &Path) -> Result<(Header, Meta), StoreError> {
+    let unusable = |what: String| {
+        let advice = "Use another backup, or a snapshot-….jsonl of the state directory".to_owned();
+        StoreError::Corrupt { file: from.to_owned(), what, advice }
+    };
+    let mut records = Vec::new();
+    let header = snapshot::walk(from, |key, value| {
+        if !key.starts_with(DOCUMENTS) {
+            records.push((key, value));
+        }
+        Ok(())
+    });
+    let header = header.map_err(unusable)?;
+    let (meta, _) = replay(&records).map_err(|e| unusable(e.to_string()))?;
+    Ok((header, meta))
+}
+
+fn fill(making: &mut Making, from: &Path, meta: Meta) -> Result<(), StoreError> {
+    let (mut changes, mut size, mut failed) = (Vec::new(), 0, None);
+    let walked = snapshot::walk(from, |key, value| {
+        let value = if key == META { encode(&meta).map_err(|e| e.to_string())? } else { value };
+        size += value.len();
+        changes.push(Change::Put { key, value });
+        if size > BATCH {
+            size = 0;
+            making.put(std::mem::take(&mut changes)).map_err(|error| {
+                let what = error.to_string();
+                failed = Some(error);
+                what
+            })?;
+        }
+        Ok(())
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    // It was whole a moment ago.
+    walked.map_err(|what| StoreError::File { file: from.to_owned(), source: io::Error::other(what) })?;
+    making.put(changes)
+}
+
+/// The highest numbers that what is in the directory knows of, as far as that can be read.
+fn numbers_in(dir: &Path) -> Meta {
+    let whole = present(dir).ok().flatten().and_then(|backend| look_through(dir, backend).ok());
+    let of_database = whole.and_then(|whole| Some(replay(&whole.scan.records).ok()?.0));
+    let snapshots = snapshot::list(dir).unwrap_or_default();
+    let of_snapshots = snapshots.iter().filter_map(|path| Some(replay(&snapshot::read(path).ok()?.records).ok()?.0));
+    of_snapshots.chain(of_database).fold(Meta::default(), |most, meta| Meta {
+        epoch: most.epoch.max(meta.epoch),
+        last_app: most.last_app.max(meta.last_app),
+    })
+}
+
+/// What belongs to a state in this directory.
+fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let databases = StoreBackend::ALL.map(|backend| place(dir, backend));
+    let single = databases.into_iter().chain([dir.join(anchor::NAME), dir.join(REPLACING)]);
+    let mut found: Vec<PathBuf> = single.filter(|path| path.exists()).collect();
+    found.extend(snapshot::list(dir)?);
+    Ok(found)
+}
+
+/// From the first move to the end of the restore a marker keeps a resource manager from starting with the half of it.
+fn move_aside(dir: &Path, old: &[PathBuf]) -> Result<PathBuf, StoreError> {
+    let marker = dir.join(REPLACING);
+    let marked = File::create(&marker).and_then(|_| File::open(dir)?.sync_all());
+    marked.map_err(|source| StoreError::file(&marker, source))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let names = (0..).map(|n| dir.join(if n == 0 { format!("replaced-{now}") } else { format!("replaced-{now}-{n}") }));
+    let aside = names.into_iter().find(|path| !path.exists()).unwrap_or_else(|| dir.join("replaced"));
+    fs::create_dir(&aside).map_err(|source| StoreError::file(&aside, source))?;
+    for path in old.iter().filter(|path| **path != marker) {
+        let Some(name) = path.file_name() else { continue };
+        fs::rename(path, aside.join(name)).map_err(|source| StoreError::file(path, source))?;
+    }
+    Ok(aside)
+}
+
+/// A restore that was cut short left the marker.
+pub(crate) fn refuse_unfinished(dir: &Path) -> Result<(), StoreError> {
+    if !dir.join(REPLACING).exists() {
+        return Ok(());
+    }
+    let advice = format!(
+        "Run it again: rmctl operator state restore --state {} --from FILE --replace; what was there before is in {}",
+        dir.display(),
+        dir.join("replaced-…").display()
+    );
+    Err(StoreError::Corrupt { file: dir.to_owned(), what: "a restore was cut short in it".into(), advice })
+}

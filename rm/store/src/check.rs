@@ -1,0 +1,185 @@
+//! What is in a state directory and what is wrong with it. For when no resource manager runs in it; changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use headroom_types::{Epoch, StoreBackend};
+use serde::Serialize;
+
+use crate::anchor::Anchor;
+use crate::backup::refuse_unfinished;
+use crate::engine::{place, present};
+use crate::record::DOCUMENTS;
+use crate::replay::replay;
+use crate::suspect::{Suspect, look_through};
+use crate::{StoreError, lock, snapshot};
+
+/// A state directory, looked through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Which.
+    pub dir: PathBuf,
+    /// Its database; `None` when there is none.
+    pub backend: Option<StoreBackend>,
+    /// The latest life, when it can be read.
+    pub epoch: Option<Epoch>,
+    /// The highest number given to an application.
+    pub last_app: Option<u32>,
+    /// The last commit in the database.
+    pub commit: Option<u64>,
+    /// The last commit that was acknowledged, as far as is written down.
+    pub acknowledged: Option<u64>,
+    /// How many there are of each kind of record.
+    pub records: BTreeMap<String, usize>,
+    /// Of all documents together. Bytes.
+    pub document_bytes: u64,
+    /// Copies of the records beside the database, the oldest first.
+    pub snapshots: Vec<Copy>,
+    /// What is wrong; nothing when a resource manager can start with it.
+    pub problems: Vec<Problem>,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Copy {
+    /// The file.
+    pub file: PathBuf,
+    /// Commits that it covers.
+    pub commit: Option<u64>,
+    /// How many records it has.
+    pub records: Option<usize>,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+/// One thing that is wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// Looks through `dir`. An error when it cannot be looked at: what is wrong with the state itself is in the report.
+pub fn check(dir: &Path) -> Result<Report, StoreError> {
+    let snapshots = if dir.is_dir() { snapshot::list(dir)? } else { Vec::new() };
+    let backend = match present(dir) {
+        Ok(None) if snapshots.is_empty() && !dir.join(crate::anchor::NAME).exists() => {
+            return Err(StoreError::Nothing { dir: dir.to_owned() });
+        }
+        found => found,
+    };
+    let _lock = lock::take(dir, Duration::ZERO)?;
+    let mut report = Report {
+        dir: dir.to_owned(),
+        backend: None,
+        epoch: None,
+        last_app: None,
+        commit: None,
+        acknowledged: None,
+        records: BTreeMap::new(),
+        document_bytes: 0,
+        snapshots: snapshots.into_iter().map(copy).collect(),
+        problems: Vec::new(),
+    };
+    match Anchor::read(dir) {
+        Ok(acknowledged) => report.acknowledged = acknowledged,
+        Err(error) => report.problems.push(problem(error)),
+    }
+    if let Err(error) = refuse_unfinished(dir) {
+        report.problems.push(problem(error));
+    }
+    match backend {
+        Ok(Some(backend)) => report.database(backend)?,
+        Ok(None) => report.nothing_but_snapshots(),
+        Err(error) => report.problems.push(problem(error)),
+    }
+    report.damaged_snapshots();
+    Ok(report)
+}
+
+impl Report {
+    fn database(&mut self, backend: StoreBackend) -> Result<(), StoreError> {
+        self.backend = Some(backend);
+        match look_through(&self.dir, backend) {
+            Ok(whole) => self.whole(&whole, backend),
+            // These say nothing about the state.
+            Err(error @ (StoreError::Full { .. } | StoreError::File { .. } | StoreError::Directory { .. })) => return Err(error),
+            Err(error) => self.add(problem(error)),
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, whole: &Suspect, backend: StoreBackend) {
+        self.commit = Some(whole.seal.commit);
+        self.document_bytes = whole.scan.document_bytes;
+        for key in whole.scan.pieces.keys() {
+            *self.records.entry(kind(key).to_owned()).or_default() += 1;
+        }
+        match replay(&whole.scan.records) {
+            Ok((meta, _)) => (self.epoch, self.last_app) = (Some(meta.epoch), Some(meta.last_app)),
+            Err(error) => self.add(problem(crate::open::corrupt(&self.dir, &place(&self.dir, backend), &error))),
+        }
+    }
+
+    fn nothing_but_snapshots(&mut self) {
+        let usable = self.snapshots.iter().rev().find(|s| s.wrong.is_none());
+        let advice = match usable {
+            Some(newest) => format!("The next start goes on from {}", newest.file.display()),
+            None => format!(
+                "Put it back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace",
+                self.dir.display()
+            ),
+        };
+        self.add(Problem { what: "there is no database".into(), advice });
+    }
+
+    fn damaged_snapshots(&mut self) {
+        let damaged = self.snapshots.iter().filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
+        let told: Vec<Problem> = damaged
+            .map(|(file, what)| Problem {
+                what: format!("{file} cannot be used: {what}"),
+                advice: "Remove it; the next start writes a new one".into(),
+            })
+            .collect();
+        self.problems.extend(told);
+    }
+
+    /// Once: a line that cannot be read is also what the look at the database stumbles over.
+    fn add(&mut self, problem: Problem) {
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+}
+
+fn copy(file: PathBuf) -> Copy {
+    match snapshot::walk(&file, |_, _| Ok(())) {
+        Ok(header) => Copy { file, commit: Some(header.commit), records: Some(header.records), wrong: None },
+        Err(wrong) => Copy { file, commit: None, records: None, wrong: Some(wrong) },
+    }
+}
+
+fn problem(error: StoreError) -> Problem {
+    if let StoreError::Corrupt { file, what, advice } = error {
+        return Problem { what: format!("{}: {what}", file.display()), advice };
+    }
+    Problem { what: error.to_string(), advice: "Nothing was changed".into() }
+}
+
+/// What people call the records of a key.
+fn kind(key: &str) -> &'static str {
+    match key.split_once('/').map_or(key, |(kind, _)| kind) {
+        "app" => "applications",
+        "state" => "states",
+        "done" => "ended containers",
+        "node" => "nodes",
+        "mark" => "marks of nodes",
+        "queues" => "trees of queues",
+        "meta" => "numbers",
+        _ if key.starts_with(DOCUMENTS) => "documents",
+        _ => "of an unknown kind",
+    }
+}
