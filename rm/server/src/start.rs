@@ -1,11 +1,12 @@
 //! Starting and ending the whole.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use headroom_types::Epoch;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,8 @@ use crate::options::Options;
 use crate::run::{Ended, Owner, Shared};
 use crate::view;
 
+/// Connections that may wait to be taken in; the kernel has its own limit below.
+const BACKLOG: u32 = 16_384;
 /// The loop has to be done with its last batch by then.
 const LAST_BATCH: Duration = Duration::from_secs(20);
 
@@ -39,8 +42,7 @@ pub struct Running {
 
 /// Starts a resource manager: takes the address, opens the state, answers.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
-    let listener = TcpListener::bind(options.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
+    let listener = bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr().context("the address that was taken")?;
     let url = format!("http://{address}");
     let (state, store) = (options.state.clone(), options.store);
@@ -74,6 +76,15 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), store = %options.store, "the resource manager answers");
     notify::ready();
     Ok(running)
+}
+
+/// All nodes of a site come at once when this life begins.
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // The former life's connections linger for a minute.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Running {

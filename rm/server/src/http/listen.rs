@@ -7,13 +7,16 @@ use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// Connections at once. A node has two, a master two, a screen one or two.
-const CONNECTIONS: usize = 30_000;
+const CONNECTIONS: u64 = 30_000;
+/// Descriptors kept for all that is no connection: the store, the log, calls to nodes.
+const OTHERS: u64 = 512;
 /// A request's headers have to be there by then; also the longest a connection may idle between two. Longer than clients keep
 /// theirs, so that they are the first to close.
 const HEADERS: Duration = Duration::from_secs(100);
@@ -24,7 +27,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `closing`, then lets what is under way come to its end.
 pub(crate) async fn serve(listener: TcpListener, router: Router, closing: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
     let graceful = GracefulShutdown::new();
     loop {
         let (place, stream) = tokio::select! {
@@ -51,6 +54,28 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, closing: Cancel
     }
 }
 
+/// As many descriptors as this process may have: ten thousand nodes take twice as many, and shells give out a thousand.
+fn descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let (Some(soft), hard) = (limit.current, limit.maximum) else { return u64::MAX };
+    if hard.is_some_and(|hard| hard <= soft) {
+        return soft;
+    }
+    let wanted = hard.unwrap_or(CONNECTIONS + OTHERS);
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: hard }) {
+        Ok(()) => wanted,
+        Err(error) => {
+            warn!(error = &error as &dyn std::error::Error, soft, "the limit of open files stays low, going on");
+            soft
+        }
+    }
+}
+
+/// Connections at once, with so many descriptors.
+fn places(descriptors: u64) -> u64 {
+    descriptors.saturating_sub(OTHERS).clamp(1, CONNECTIONS)
+}
+
 async fn take(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(tokio::sync::OwnedSemaphorePermit, TcpStream)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
@@ -64,5 +89,18 @@ async fn take(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(tokio:
             tokio::time::sleep(RECOVER).await;
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_never_take_the_last_descriptor() {
+        assert_eq!(places(u64::MAX), CONNECTIONS);
+        assert_eq!(places(20_000), 20_000 - OTHERS);
+        assert_eq!(places(100), 1, "even then somebody can look");
+        assert!(descriptors() >= 256);
     }
 }
