@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 
 use crate::ask::{Request, Tally};
 use crate::attempt;
@@ -199,6 +199,10 @@ pub struct App {
     pub updates: Updates,
     /// Where this record came from.
     pub origin: Origin,
+    /// Its leaf.
+    pub queue: QueuePath,
+    /// Higher goes first within its leaf.
+    pub priority: i32,
 }
 
 impl App {
@@ -210,6 +214,7 @@ impl App {
                 (attempt::State::Scheduled, Some(MasterSize { resource: resource.clone(), heap: launch.heap }))
             }
         };
+        let (queue, priority) = (spec.queue.clone(), spec.priority);
         App {
             id,
             spec,
@@ -233,6 +238,8 @@ impl App {
             spots: None,
             updates: Updates::default(),
             origin: Origin::New,
+            queue,
+            priority,
         }
     }
 
@@ -263,6 +270,8 @@ impl App {
         app.master_node = saved.master_node;
         app.ended = saved.ended;
         app.until = saved.until;
+        app.queue = saved.queue.unwrap_or(app.queue);
+        app.priority = saved.priority.unwrap_or(app.priority);
         app.origin = Origin::Restored;
         app
     }
@@ -285,8 +294,8 @@ impl App {
             master_size: self.master.as_ref().map(|m| m.resource.clone()),
             master_heap: self.master.as_ref().and_then(|m| m.heap),
             ended: self.ended,
-            queue: None,
-            priority: None,
+            queue: Some(&self.queue).filter(|queue| **queue != self.spec.queue).cloned(),
+            priority: Some(self.priority).filter(|priority| *priority != self.spec.priority),
             until: self.until,
             runs: self.runs.iter().cloned().collect(),
         }

@@ -9,7 +9,8 @@ use crate::attempt::{self, Failure};
 use crate::cluster::{Cluster, Ctx, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
 use crate::event::{Answer, Level, Lifetime, Master, NewApp, Outcome, Refusal};
-use crate::queue::Waiter;
+use crate::ledger::Part;
+use crate::queue::{QueueIx, Waiter};
 use crate::save::Save;
 use crate::sched::constraint::ANYWHERE;
 use crate::timer::Key;
@@ -37,8 +38,10 @@ impl Cluster {
         if self.apps.len().saturating_sub(self.ended.len()) >= MAX_LIVE_APPS {
             return Err(Refusal::TooMany { what: "applications that have not ended".into(), most: MAX_LIVE_APPS });
         }
+        let leaf = self.admit(&spec.queue)?;
         if let Master::Managed { resource, .. } = &spec.master
-            && let Some((sentence, largest)) = self.never(resource, &ANYWHERE)
+            && let Some((sentence, largest)) =
+                self.never(resource, &ANYWHERE).or_else(|| self.never_in_queue(leaf, Part::Master, resource))
         {
             return Err(Refusal::NeverFits { sentence, largest });
         }
@@ -50,6 +53,7 @@ impl Cluster {
         }
         ctx.save(Save::App { app: id.clone(), spec: spec.clone(), submitted: ctx.wall });
         let managed = app.is_managed();
+        self.open(&app, leaf);
         self.apps.insert(id.clone(), app);
         self.set_lifetime(&id, spec.lifetime.map(Lifetime::AtMost));
         self.save_app(&id, ctx);
@@ -73,15 +77,26 @@ impl Cluster {
         }
     }
 
+    fn open(&mut self, app: &App, leaf: QueueIx) {
+        self.queue.open(&app.id, leaf, app.priority);
+        self.ledger.open_app(&app.id, leaf, &app.spec.user);
+    }
+
     /// Puts an application from the store back.
     pub(crate) fn restore_app(&mut self, saved: RestoredApp, now: Tick) {
-        let app = App::restored(saved.id, saved.spec, saved.submitted, saved.state);
+        let mut app = App::restored(saved.id, saved.spec, saved.submitted, saved.state);
         let id = app.id.clone();
         self.last_app = self.last_app.max(id.seq());
         if let Some(key) = &app.spec.key {
             self.keys.insert(key.clone(), id.clone());
         }
         let (over, run) = (app.state.is_over(), app.run.clone());
+        if !over {
+            // a queue that is not there any more loses nobody
+            let leaf = self.queue.leaf(&app.queue).unwrap_or_else(|| self.queue.fallback());
+            app.queue = self.queue.slot(leaf).map_or(app.queue, |slot| slot.path.clone());
+            self.open(&app, leaf);
+        }
         self.apps.insert(id.clone(), app);
         if over {
             self.ended.push_back(id);
@@ -90,7 +105,10 @@ impl Cluster {
         self.watch_lifetime(&id);
         match run {
             attempt::State::Scheduled => self.enqueue_master(&id),
-            attempt::State::Recovering { .. } => self.expect_master(&id, now),
+            attempt::State::Recovering { .. } => {
+                self.queue.run(&id);
+                self.expect_master(&id, now);
+            }
             attempt::State::Launched { .. }
             | attempt::State::Awaited
             | attempt::State::Registered { .. }
@@ -132,7 +150,7 @@ impl Cluster {
     /// The end is decided: no more requests, no more containers but, for a moment, the master's.
     fn wind_down(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
         self.drop_requests(id);
-        self.queue.remove(&Waiter { app: id.clone(), request: None });
+        self.queue.remove(&Waiter { app: id.clone(), request: None }, &self.ledger);
         self.attempt_event(id, attempt::Event::Stop, ctx);
         self.timers.cancel(&Key::Master(id.clone()));
         self.timers.cancel(&Key::Lifetime(id.clone()));
@@ -186,6 +204,8 @@ impl Cluster {
         self.timers.cancel(&Key::Master(id.clone()));
         self.timers.cancel(&Key::Linger(id.clone()));
         ctx.out.push(crate::event::Effect::UpdatesEnd { app: id.clone() });
+        self.queue.close(id, &self.ledger);
+        self.ledger.close_app(id);
         self.ended.push_back(id.clone());
         if self.ended.len() > self.settings.keep_apps
             && let Some(oldest) = self.ended.pop_front()
@@ -214,7 +234,7 @@ impl Cluster {
         let Some(app) = self.apps.get_mut(id) else { return };
         app.spots = None; // nobody keeps away from anybody
         for request in std::mem::take(&mut app.requests).into_keys() {
-            self.queue.remove(&Waiter { app: id.clone(), request: Some(request) });
+            self.queue.remove(&Waiter { app: id.clone(), request: Some(request) }, &self.ledger);
         }
     }
 

@@ -16,8 +16,8 @@ use crate::event::{Answer, Call, CallId, Effect, Event, Granted, Level, LogLine,
 use crate::history::{Finished, History};
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::queue::Queue;
 use crate::queue::spec::Tree;
+use crate::queue::{Queues, Waiter};
 use crate::save::{NodeMark, Save, SavedState};
 use crate::sched::index::FreeIndex;
 use crate::timer::{Key, Timers};
@@ -134,7 +134,7 @@ pub struct Cluster {
     pub(crate) containers: BTreeMap<ContainerId, Container>,
     pub(crate) history: History,
     pub(crate) ledger: Ledger,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Queues,
     pub(crate) index: FreeIndex,
     /// What member nodes offer in all, by memory: answers whether something could ever fit.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
@@ -205,6 +205,7 @@ impl Cluster {
         }
         let until = now.plus(settings.recovery_wait);
         let waiting: BTreeSet<NodeId> = restored.nodes.into_iter().collect();
+        let (generation, tree) = restored.queues.unwrap_or_else(|| (0, settings.queues.clone()));
         let mut cluster = Cluster {
             settings,
             epoch: restored.epoch,
@@ -213,7 +214,7 @@ impl Cluster {
             containers: BTreeMap::new(),
             history,
             ledger: Ledger::default(),
-            queue: Queue::default(),
+            queue: Queues::new(tree, generation),
             index: FreeIndex::default(),
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
@@ -227,6 +228,7 @@ impl Cluster {
             arrivals: 0,
             room_changed: false,
         };
+        cluster.ledger.regroup(&cluster.queue.parents(), |_| None);
         cluster.restore_marks(restored.marks, now);
         let restarted = !restored.apps.is_empty() || !waiting.is_empty();
         for app in restored.apps {
@@ -367,7 +369,12 @@ impl Cluster {
     }
     /// The requests that wait, in the order they are served.
     pub fn waiting(&self) -> impl Iterator<Item = (&App, &RequestId)> {
-        self.queue.all().filter_map(|w| Some((self.apps.get(&w.app)?, w.request.as_ref()?)))
+        let all = self.queue.all(&self.ledger).into_iter();
+        let known = |waiter: Waiter| {
+            let app = self.apps.get(&waiter.app)?;
+            Some((app, app.requests.get_key_value(&waiter.request?)?.0))
+        };
+        all.filter_map(known)
     }
     /// Updates of an application after `cursor`. `None` when some of them are no longer kept.
     pub fn updates(&self, app: &AppId, cursor: u64) -> Option<Vec<Update>> {

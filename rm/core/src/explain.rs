@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::ask::Relax;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::Verdict;
+use crate::ledger::Part;
 use crate::node;
 use crate::queue::Waiter;
 use crate::sched::Held;
@@ -34,7 +35,7 @@ pub struct Why {
     pub missing: u32,
     /// How long it has waited.
     pub waiting: Duration,
-    /// Requests served before it.
+    /// Requests of its leaf served before it.
     pub ahead: usize,
     /// The whole reason.
     pub sentence: String,
@@ -70,7 +71,8 @@ impl Cluster {
             return Some(format!("its time was over {ago} s ago, and what was missing of it then does not come any more"));
         }
         let need = Need::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
-        Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need, now)))
+        let limited = || self.limit_sentence(app, Part::Work, need.size);
+        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.place_sentence(need, now) + &self.fill(app)))
     }
 
     /// Why a managed master waits for its container. `None` when it does not.
@@ -79,7 +81,12 @@ impl Cluster {
             return None;
         }
         let need = Need::of(app, None)?;
-        Some(self.held_sentence(app, now).unwrap_or_else(|| self.place_sentence(need, now)))
+        let limited = || self.limit_sentence(app, Part::Master, need.size);
+        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.place_sentence(need, now) + &self.fill(app)))
+    }
+
+    fn fill(&self, app: &App) -> String {
+        self.fill_sentence(&app.id).map(|fill| format!("; {fill}")).unwrap_or_default()
     }
 
     /// What becomes of a request that was taken in.
@@ -121,7 +128,7 @@ impl Cluster {
             asks: asked.ask.resource.clone(),
             missing: app.missing(request),
             waiting: now.since(asked.waiting),
-            ahead: self.queue.ahead(&Waiter { app: app.id.clone(), request: Some(request.clone()) }),
+            ahead: self.queue.ahead(&Waiter { app: app.id.clone(), request: Some(request.clone()) }, &self.ledger),
             sentence: self.sentence(app, request, now)?,
             nodes: self.why_nodes(need, now),
         })

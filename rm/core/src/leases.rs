@@ -13,7 +13,9 @@ use crate::cluster::{Cluster, Ctx, MAX_UNACKED, granted};
 use crate::container::{self, Act, Container, Event, State};
 use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Seen, UpdateKind, Want};
 use crate::history::Finished;
+use crate::ledger::Part;
 use crate::save::Save;
+use crate::sched::part;
 use crate::size;
 use crate::timer::Key;
 
@@ -48,7 +50,7 @@ impl Cluster {
         let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
         let c = new_container(id.clone(), node, (None, app.attempt), size.resource, Arc::new(launch), ctx);
         let order = Box::new(c.order());
-        self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None });
+        self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None }, &self.ledger);
         self.enter(c, ctx);
         self.attempt_event(app_id, attempt::Event::Granted(id.clone()), ctx);
         self.save_app(app_id, ctx);
@@ -57,7 +59,7 @@ impl Cluster {
     }
 
     fn enter(&mut self, c: Container, ctx: &mut Ctx<'_>) {
-        self.count_in(&c.id, &c.node, c.counted(), ctx);
+        self.count_in(&c.id, &c.node, part(c.request.as_ref()), c.counted(), ctx);
         if let Some(node) = self.nodes.get_mut(&c.node) {
             node.containers.insert(c.id.clone());
         }
@@ -71,16 +73,30 @@ impl Cluster {
     }
 
     /// A container's size is taken from its node and application.
-    pub(crate) fn count_in(&mut self, id: &ContainerId, node: &NodeId, (size, heap): (Resource, Bytes), ctx: &mut Ctx<'_>) {
-        if !self.ledger.take(node, &id.app, &size, heap) {
+    pub(crate) fn count_in(
+        &mut self,
+        id: &ContainerId,
+        node: &NodeId,
+        part: Part,
+        (size, heap): (Resource, Bytes),
+        ctx: &mut Ctx<'_>,
+    ) {
+        if !self.ledger.take(node, &id.app, part, &size, heap) {
             ctx.illegal(format!("{id}: its size {size} cannot be added to {node}"));
         }
         self.reindex(node);
     }
 
     /// A container's size goes back.
-    pub(crate) fn count_out(&mut self, id: &ContainerId, node: &NodeId, (size, heap): (Resource, Bytes), ctx: &mut Ctx<'_>) {
-        if !self.ledger.give(node, &id.app, &size, heap) {
+    pub(crate) fn count_out(
+        &mut self,
+        id: &ContainerId,
+        node: &NodeId,
+        part: Part,
+        (size, heap): (Resource, Bytes),
+        ctx: &mut Ctx<'_>,
+    ) {
+        if !self.ledger.give(node, &id.app, part, &size, heap) {
             ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
         }
         self.room_changed = true;
@@ -110,6 +126,7 @@ impl Cluster {
             }
         }
         self.enter(c, ctx);
+        self.queue.run(&app_id);
         match &seen.request {
             None => self.attempt_event(&app_id, attempt::Event::Found, ctx),
             Some(request) => self.requeue(&app_id, request),
@@ -159,7 +176,7 @@ impl Cluster {
     fn container_ended(&mut self, id: &ContainerId, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.get(id) else { return };
         let (node, request) = (c.node.clone(), c.request.clone());
-        self.count_out(id, &node, c.counted(), ctx);
+        self.count_out(id, &node, part(request.as_ref()), c.counted(), ctx);
         self.timers.cancel(&Key::Resize(id.clone()));
         ctx.log(exit_line(id, report));
         let Some(app) = self.apps.get_mut(&id.app) else { return };

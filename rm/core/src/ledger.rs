@@ -3,8 +3,11 @@
 //! Owned by the cluster. Never decides anything; a container is taken once and given back once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headroom_types::{AppId, Bytes, Cpus, NodeId, Resource};
+
+use crate::queue::QueueIx;
 
 /// One node's account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,12 +38,49 @@ impl Account {
 }
 
 /// What one application has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Containers alive.
     pub containers: u32,
-    /// Their memory. Bytes.
-    pub memory: Bytes,
+    /// All of them together.
+    pub used: Resource,
+    /// Of that, its masters.
+    pub masters: Resource,
+    /// On whose account in which leaf.
+    payer: Option<(QueueIx, Arc<str>)>,
+}
+
+/// What one queue has, with all below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueAccount {
+    /// The queue that holds it.
+    parent: Option<QueueIx>,
+    /// Containers alive.
+    pub containers: u32,
+    /// All of them together.
+    pub used: Resource,
+    /// Of that, masters.
+    pub masters: Resource,
+    /// A leaf's users.
+    pub users: BTreeMap<Arc<str>, UserAccount>,
+}
+
+/// What one user has in one leaf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserAccount {
+    /// Applications that have not ended.
+    pub apps: u32,
+    /// All of their containers together.
+    pub used: Resource,
+}
+
+/// What a container is to its application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It holds the master.
+    Master,
+    /// It was asked for.
+    Work,
 }
 
 /// All accounts.
@@ -48,12 +88,18 @@ pub struct Share {
 pub struct Ledger {
     nodes: BTreeMap<NodeId, Account>,
     apps: BTreeMap<AppId, Share>,
+    queues: Vec<QueueAccount>,
+    total: Resource,
+    /// Whose accounts have changed since somebody asked.
+    changed: Vec<AppId>,
 }
 
 impl Ledger {
     /// Opens a node's account, or changes what it offers.
     pub fn offer(&mut self, node: &NodeId, offers: Resource) {
         let account = self.nodes.entry(node.clone()).or_default();
+        subtract(&mut self.total, &account.offers);
+        add(&mut self.total, &offers);
         account.offers = offers;
         settle(account);
     }
@@ -61,52 +107,206 @@ impl Ledger {
     pub fn close(&mut self, node: &NodeId) {
         self.offer(node, Resource::default());
     }
+    /// Opens an application's account in a leaf.
+    pub fn open_app(&mut self, app: &AppId, leaf: QueueIx, user: &str) {
+        let user: Arc<str> = user.into();
+        self.apps.entry(app.clone()).or_default().payer = Some((leaf, user.clone()));
+        if let Some(account) = self.queues.get_mut(leaf.index()) {
+            let user = account.users.entry(user).or_default();
+            user.apps = user.apps.saturating_add(1);
+        }
+    }
+    /// Closes the account of an application that has nothing any more.
+    pub fn close_app(&mut self, app: &AppId) {
+        let Some(Share { payer: Some((leaf, user)), .. }) = self.apps.remove(app) else { return };
+        if let Some(account) = self.queues.get_mut(leaf.index()) {
+            leave(account, &user);
+        }
+    }
+    /// All an application has goes over to another leaf's account.
+    pub fn move_app(&mut self, app: &AppId, leaf: QueueIx) {
+        let Some(share) = self.apps.get(app).cloned() else { return };
+        let Some((from, user)) = share.payer.clone() else { return };
+        self.book(from, |account| {
+            subtract(&mut account.used, &share.used);
+            subtract(&mut account.masters, &share.masters);
+            account.containers = account.containers.saturating_sub(share.containers);
+        });
+        self.book_user(from, &user, |account| subtract(&mut account.used, &share.used));
+        if let Some(account) = self.queues.get_mut(from.index()) {
+            leave(account, &user);
+        }
+        self.changed.push(app.clone());
+        self.open_app(app, leaf, &user);
+        self.enter_share(leaf, &user, &share);
+    }
+    /// Another tree of queues: each one's parent, and the leaf of every application.
+    pub fn regroup(&mut self, parents: &[Option<QueueIx>], leaf_of: impl Fn(&AppId) -> Option<QueueIx>) {
+        self.queues = parents.iter().map(|parent| QueueAccount { parent: *parent, ..QueueAccount::default() }).collect();
+        let apps: Vec<(AppId, Share)> = self.apps.iter().map(|(app, share)| (app.clone(), share.clone())).collect();
+        for (app, share) in apps {
+            let (Some((_, user)), Some(leaf)) = (share.payer.clone(), leaf_of(&app)) else { continue };
+            self.open_app(&app, leaf, &user);
+            self.enter_share(leaf, &user, &share);
+        }
+    }
     /// A container takes its size. Returns false, changing nothing, when the sum cannot be written.
     #[must_use]
-    pub fn take(&mut self, node: &NodeId, app: &AppId, size: &Resource, heap: Bytes) -> bool {
-        let account = self.nodes.entry(node.clone()).or_default();
-        let Some(sum) = account.allocated.checked_add(size) else { return false };
-        account.allocated = sum;
-        account.heap = account.heap.saturating_add(heap);
-        settle(account);
-        let share = self.apps.entry(app.clone()).or_default();
-        share.containers = share.containers.saturating_add(1);
-        share.memory = share.memory.saturating_add(size.memory);
-        true
+    pub fn take(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes) -> bool {
+        self.take_size(node, app, part, size, heap, 1)
     }
     /// A container gives its size back. Returns false, changing nothing, when it was not taken.
     #[must_use]
-    pub fn give(&mut self, node: &NodeId, app: &AppId, size: &Resource, heap: Bytes) -> bool {
-        let Some(account) = self.nodes.get_mut(node) else { return false };
-        let Some(rest) = account.allocated.checked_sub(size) else { return false };
-        account.allocated = rest;
-        account.allocated.extra.retain(|_, n| *n > 0);
-        account.heap = account.heap.saturating_sub(heap);
-        settle(account);
-        if let Some(share) = self.apps.get_mut(app) {
-            share.containers = share.containers.saturating_sub(1);
-            share.memory = share.memory.saturating_sub(size.memory);
-            if share.containers == 0 {
-                self.apps.remove(app);
-            }
-        }
-        true
+    pub fn give(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes) -> bool {
+        self.give_size(node, app, part, size, heap, 1)
+    }
+    /// A container that has its size takes more.
+    #[must_use]
+    pub fn grow(&mut self, node: &NodeId, app: &AppId, part: Part, by: &Resource, heap: Bytes) -> bool {
+        self.take_size(node, app, part, by, heap, 0)
+    }
+    /// A container that keeps some of its size gives the rest back.
+    #[must_use]
+    pub fn shrink(&mut self, node: &NodeId, app: &AppId, part: Part, by: &Resource, heap: Bytes) -> bool {
+        self.give_size(node, app, part, by, heap, 0)
     }
     /// A node's account.
     pub fn node(&self, node: &NodeId) -> Option<&Account> {
         self.nodes.get(node)
     }
     /// What an application has.
-    pub fn app(&self, app: &AppId) -> Share {
-        self.apps.get(app).copied().unwrap_or_default()
+    pub fn app(&self, app: &AppId) -> Option<&Share> {
+        self.apps.get(app)
+    }
+    /// What a queue has.
+    pub fn queue(&self, queue: QueueIx) -> Option<&QueueAccount> {
+        self.queues.get(queue.index())
+    }
+    /// What all member nodes offer together.
+    pub fn total(&self) -> &Resource {
+        &self.total
     }
     /// All nodes' accounts.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &Account)> {
         self.nodes.iter()
     }
-    /// All applications that have something.
+    /// All applications that have an account.
     pub fn apps(&self) -> impl Iterator<Item = (&AppId, &Share)> {
         self.apps.iter()
+    }
+    /// Whose accounts have changed since the last time this was asked.
+    pub(crate) fn take_changed(&mut self) -> Vec<AppId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn take_size(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes, containers: u32) -> bool {
+        let account = self.nodes.entry(node.clone()).or_default();
+        if !can_add(&account.allocated, size) {
+            return false;
+        }
+        add(&mut account.allocated, size);
+        account.heap = account.heap.saturating_add(heap);
+        settle(account);
+        self.changed.push(app.clone());
+        let share = self.apps.entry(app.clone()).or_default();
+        let masters = if part == Part::Master { size.clone() } else { Resource::default() };
+        add(&mut share.used, size);
+        add(&mut share.masters, &masters);
+        share.containers = share.containers.saturating_add(containers);
+        let Some((leaf, user)) = share.payer.clone() else { return true };
+        self.enter_share(leaf, &user, &Share { containers, used: size.clone(), masters, payer: None });
+        true
+    }
+    fn give_size(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes, containers: u32) -> bool {
+        let Some(account) = self.nodes.get_mut(node) else { return false };
+        if !size.fits(&account.allocated) {
+            return false;
+        }
+        subtract(&mut account.allocated, size);
+        account.heap = account.heap.saturating_sub(heap);
+        settle(account);
+        let Some(share) = self.apps.get_mut(app) else { return true };
+        let masters = if part == Part::Master { size.clone() } else { Resource::default() };
+        subtract(&mut share.used, size);
+        subtract(&mut share.masters, &masters);
+        share.containers = share.containers.saturating_sub(containers);
+        self.changed.push(app.clone());
+        let Some((leaf, user)) = share.payer.clone() else { return true };
+        self.book(leaf, |account| {
+            subtract(&mut account.used, size);
+            subtract(&mut account.masters, &masters);
+            account.containers = account.containers.saturating_sub(containers);
+        });
+        self.book_user(leaf, &user, |account| subtract(&mut account.used, size));
+        true
+    }
+    fn enter_share(&mut self, leaf: QueueIx, user: &Arc<str>, share: &Share) {
+        self.book(leaf, |account| {
+            add(&mut account.used, &share.used);
+            add(&mut account.masters, &share.masters);
+            account.containers = account.containers.saturating_add(share.containers);
+        });
+        self.book_user(leaf, user, |account| add(&mut account.used, &share.used));
+    }
+    /// Something happens to a leaf's account and to those of all queues that hold it.
+    fn book(&mut self, leaf: QueueIx, what: impl Fn(&mut QueueAccount)) {
+        let mut at = Some(leaf);
+        while let Some(account) = at.and_then(|queue| self.queues.get_mut(queue.index())) {
+            what(account);
+            at = account.parent;
+        }
+    }
+    fn book_user(&mut self, leaf: QueueIx, user: &Arc<str>, what: impl Fn(&mut UserAccount)) {
+        if let Some(account) = self.queues.get_mut(leaf.index()).and_then(|account| account.users.get_mut(user)) {
+            what(account);
+        }
+    }
+}
+
+fn leave(account: &mut QueueAccount, user: &Arc<str>) {
+    if let Some(left) = account.users.get_mut(user) {
+        left.apps = left.apps.saturating_sub(1);
+        if left.apps == 0 {
+            account.users.remove(user);
+        }
+    }
+}
+
+/// Both sums can be written.
+fn can_add(sum: &Resource, size: &Resource) -> bool {
+    sum.memory.checked_add(size.memory).is_some()
+        && sum.cpus.checked_add(size.cpus).is_some()
+        && size.extra.iter().all(|(name, n)| sum.extra.get(name).copied().unwrap_or(0).checked_add(*n).is_some())
+}
+
+/// Sums over many nodes stop at the largest quantity that can be written.
+fn add(sum: &mut Resource, size: &Resource) {
+    sum.memory = sum.memory.saturating_add(size.memory);
+    sum.cpus = Cpus::from_milli(sum.cpus.milli().saturating_add(size.cpus.milli()));
+    for (name, n) in &size.extra {
+        let slot = sum.extra.entry(name.clone()).or_default();
+        *slot = slot.saturating_add(*n);
+    }
+}
+
+/// So many of one size on top of a sum that is only shown.
+pub(crate) fn add_times(sum: &mut Resource, size: &Resource, times: u32) {
+    let cpus = u64::from(size.cpus.milli()).saturating_mul(u64::from(times));
+    let extra = size.extra.iter().map(|(name, n)| (name.clone(), n.saturating_mul(u64::from(times)))).collect();
+    let cpus = Cpus::from_milli(u32::try_from(cpus).unwrap_or(u32::MAX));
+    add(sum, &Resource { memory: size.memory.mul_ratio(u64::from(times), 1), cpus, extra });
+}
+
+fn subtract(sum: &mut Resource, size: &Resource) {
+    sum.memory = sum.memory.saturating_sub(size.memory);
+    sum.cpus = Cpus::from_milli(sum.cpus.milli().saturating_sub(size.cpus.milli()));
+    for (name, n) in &size.extra {
+        let rest = sum.extra.get(name).copied().unwrap_or(0).saturating_sub(*n);
+        if rest == 0 {
+            sum.extra.remove(name);
+        } else {
+            sum.extra.insert(name.clone(), rest);
+        }
     }
 }
 
@@ -126,17 +326,25 @@ mod tests {
             let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
             let mut ledger = Ledger::default();
             ledger.offer(&node, Resource::new(Bytes::from_gib(64), Cpus::from_cores(512)));
+            let (root, leaf) = (QueueIx::ROOT, QueueIx::new(1));
+            ledger.regroup(&[None, Some(root)], |_| None);
+            ledger.open_app(&app, leaf, "u");
+            let opened = ledger.app(&app).cloned().expect("opened");
             let before = ledger.node(&node).cloned();
             let sizes: Vec<Resource> = sizes.into_iter().map(|(m, c)| Resource::new(Bytes::new(m), Cpus::from_milli(c))).collect();
             for size in &sizes {
-                prop_assert!(ledger.take(&node, &app, size, size.memory));
+                prop_assert!(ledger.take(&node, &app, Part::Work, size, size.memory));
             }
             let by = turn % sizes.len();
             for size in sizes[by..].iter().chain(&sizes[..by]) {
-                prop_assert!(ledger.give(&node, &app, size, size.memory));
+                prop_assert!(ledger.give(&node, &app, Part::Work, size, size.memory));
             }
             prop_assert_eq!(ledger.node(&node).cloned(), before);
-            prop_assert_eq!(ledger.app(&app), Share::default());
+            prop_assert_eq!(ledger.app(&app), Some(&opened));
+            prop_assert_eq!(ledger.queue(root).map(|q| &q.used), Some(&Resource::default()));
+            prop_assert_eq!(ledger.queue(leaf).and_then(|q| q.users.get("u")).map(|u| &u.used), Some(&Resource::default()));
+            ledger.close_app(&app);
+            prop_assert_eq!(ledger.queue(leaf).map(|q| q.users.len()), Some(0));
         }
     }
 
@@ -145,6 +353,6 @@ mod tests {
         let mut ledger = Ledger::default();
         let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
         ledger.offer(&node, Resource::new(Bytes::from_gib(1), Cpus::from_cores(1)));
-        assert!(!ledger.give(&node, &app, &Resource::new(Bytes::from_mib(1), Cpus::ZERO), Bytes::ZERO));
+        assert!(!ledger.give(&node, &app, Part::Work, &Resource::new(Bytes::from_mib(1), Cpus::ZERO), Bytes::ZERO));
     }
 }

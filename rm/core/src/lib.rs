@@ -44,5 +44,6 @@ pub use event::{
 };
 pub use explain::{Why, WhyNode};
 pub use history::Finished;
+pub use queues::QueueView;
 pub use runs::Run;
 pub use save::{NodeMark, Save, SavedStage, SavedState};

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, QueuePath, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, StopCause, Tick, UnixMillis};
 
 use crate::app::{self, App};
 use crate::cluster::{Cluster, Ctx};
@@ -45,8 +45,7 @@ impl Cluster {
         let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
         let lived = ctx.wall.since(app.submitted);
         let of_queue = self.longest_life(app).is_some_and(|longest| app.until == Some(end_of(app, longest)));
-        let whose =
-            if of_queue { format!("queue {} allows no more", self.leaf_of(app).short()) } else { "it was given no more".into() };
+        let whose = if of_queue { format!("queue {} allows no more", app.queue.short()) } else { "it was given no more".into() };
         let why = format!("its time was over after {} s: {whose}", lived.as_secs());
         ctx.log_app(Level::Warning, "LifetimeOver", id, why.clone());
         let containers = app.containers.clone();
@@ -60,16 +59,9 @@ impl Cluster {
         self.maybe_over(id, ctx);
     }
 
-    fn leaf_of<'a>(&self, app: &'a App) -> &'a QueuePath {
-        &app.spec.queue
-    }
-
     fn longest_life(&self, app: &App) -> Option<Duration> {
-        let mut spec = self.settings.queues.root();
-        for word in self.leaf_of(app).as_str().split('.').skip(1) {
-            spec = spec.children.iter().find(|(name, _)| name.as_str() == word)?.1;
-        }
-        spec.max_lifetime_ms.map(Duration::from_millis)
+        let leaf = self.queue.slot(self.queue.leaf_of(&app.id)?)?;
+        leaf.spec.max_lifetime_ms.map(Duration::from_millis)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::attempt;
 use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
 use crate::container;
 use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
+use crate::ledger::Part;
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -33,6 +34,9 @@ impl Cluster {
         self.expect_master(&attempt.app, ctx.now);
         if let Some(app) = self.apps.get_mut(&attempt.app) {
             app.master_url = url;
+        }
+        if self.queue.leaf_of(&attempt.app).is_some_and(|leaf| !self.queue.is_full(leaf)) {
+            self.queue.run(&attempt.app);
         }
         let largest = self.largest().map(|(_, largest)| largest.clone()).unwrap_or_default();
         let app = self.live(&attempt.app)?;
@@ -137,7 +141,9 @@ impl Cluster {
 
     /// Takes a request in. `Never` means that it was not.
     fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
-        if let Some((sentence, largest)) = self.never(&ask.resource, &ask.place) {
+        let leaf = self.queue.leaf_of(id);
+        let never = self.never(&ask.resource, &ask.place);
+        if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, Part::Work, &ask.resource)) {
             ctx.log_app(Level::Warning, "RequestRefused", id, format!("{}: {sentence}", ask.request));
             return Ok(Some(Verdict::Never { sentence, largest }));
         }

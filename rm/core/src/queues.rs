@@ -1,34 +1,246 @@
-//! What operators do to queues while the cluster runs: another tree, another gate, an application moved.
+//! What operators do to queues while the cluster runs: another tree, another gate, an application moved. And what they see.
 
-use headroom_types::{AppId, QueuePath};
+use std::collections::BTreeSet;
+
+use headroom_types::{AppId, QueuePath, Resource};
 
 use crate::cluster::{Cluster, Ctx};
-use crate::event::{Answer, How, Lifetime, Refusal};
-use crate::queue::spec::{Gate, Tree};
+use crate::event::{Answer, How, Level, Lifetime, LogLine, Refusal};
+use crate::ledger;
+use crate::queue::QueueIx;
+use crate::queue::seats::Standing;
+use crate::queue::spec::{Gate, QueueProblem, QueueSpec, Tree};
+use crate::save::Save;
+
+/// Most applications named where a queue cannot go because of them.
+const MAX_NAMED: usize = 5;
+
+/// One queue as people see it.
+#[derive(Clone, Debug)]
+pub struct QueueView<'a> {
+    /// Its path.
+    pub path: &'a QueuePath,
+    /// As written down, without the queues in it.
+    pub spec: &'a QueueSpec,
+    /// The queues in it, by name. None in a leaf.
+    pub children: Vec<&'a QueuePath>,
+    /// The gate that counts: its own, or that of a queue that holds it.
+    pub gate: Gate,
+    /// What it can count on; nothing of a resource that is not named.
+    pub guaranteed: Resource,
+    /// What it can never pass; what the queue above may have of a resource that is not named.
+    pub maximum: &'a Resource,
+    /// In use by containers of its applications.
+    pub used: &'a Resource,
+    /// Of that, by masters.
+    pub masters: &'a Resource,
+    /// What is still to come of requests and masters that wait.
+    pub pending: Resource,
+    /// Containers still to come.
+    pub pending_containers: u64,
+    /// Containers alive.
+    pub containers: u32,
+    /// Applications that have not ended.
+    pub apps: usize,
+    /// Those of them that run.
+    pub running: u32,
+    /// What is used of its guarantee, or of the cluster where it has none: the resource of which it is most. Thousandths.
+    pub dominant: u64,
+    /// It has less than it can count on.
+    pub below_guarantee: bool,
+    /// What each user has in it; for leaves.
+    pub users: Vec<(&'a str, &'a Resource)>,
+}
 
 impl Cluster {
-    pub(crate) fn set_queues(
-        &mut self,
-        _tree: Tree,
-        _generation: Option<u64>,
-        _how: How,
-        _ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
-        Err(Refusal::NoSuchQueue(QueuePath::root()))
+    /// All queues, the root first, each before those in it.
+    pub fn queues(&self) -> Vec<QueueView<'_>> {
+        let mut views: Vec<QueueView<'_>> = self.queue.slots().filter_map(|(ix, _)| self.queue_view(ix)).collect();
+        self.add_pending(&mut views);
+        views
+    }
+    /// How often the tree was changed at run time.
+    pub fn queues_generation(&self) -> u64 {
+        self.queue.generation()
+    }
+    /// The tree in force, as it was set.
+    pub fn queue_tree(&self) -> &Tree {
+        self.queue.tree()
     }
 
-    pub(crate) fn set_gate(&mut self, queue: &QueuePath, _gate: Gate, _ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
-        Err(Refusal::NoSuchQueue(queue.clone()))
+    fn queue_view(&self, ix: QueueIx) -> Option<QueueView<'_>> {
+        let (slot, account) = (self.queue.slot(ix)?, self.ledger.queue(ix)?);
+        let (standing, dominant) = self.queue.standing(ix, slot, &self.ledger);
+        Some(QueueView {
+            path: &slot.path,
+            spec: &slot.spec,
+            children: slot.children.iter().filter_map(|child| Some(&self.queue.slot(*child)?.path)).collect(),
+            gate: self.queue.gate(ix),
+            guaranteed: slot.guaranteed.over(&Resource::default()),
+            maximum: &slot.most,
+            used: &account.used,
+            masters: &account.masters,
+            pending: Resource::default(),
+            pending_containers: 0,
+            containers: account.containers,
+            apps: slot.apps.len(),
+            running: slot.running,
+            dominant: dominant.thousandths(),
+            below_guarantee: standing == Standing::Below,
+            users: account.users.iter().map(|(user, account)| (&**user, &account.used)).collect(),
+        })
+    }
+
+    /// What is still to come, for each leaf and all that hold it.
+    fn add_pending(&self, views: &mut [QueueView<'_>]) {
+        for app in self.apps.values().filter(|app| !app.state.is_ending()) {
+            let Some(leaf) = self.queue.leaf_of(&app.id) else { continue };
+            let requests = app.requests.iter().map(|(request, asked)| (&asked.ask.resource, app.missing(request)));
+            let waits = app.run == crate::attempt::State::Scheduled;
+            let master = app.master.as_ref().filter(|_| waits).map(|size| (&size.resource, 1));
+            for (size, count) in requests.chain(master).filter(|(_, count)| *count > 0) {
+                for (ix, _) in self.queue.path_of(leaf) {
+                    if let Some(view) = views.get_mut(ix.index()) {
+                        view.pending_containers += u64::from(count);
+                        ledger::add_times(&mut view.pending, size, count);
+                    }
+                }
+            }
+        }
+        // what is in a queue is in those that hold it
+        for (ix, slot) in self.queue.slots() {
+            for (above, _) in self.queue.path_of(ix).skip(1).filter(|_| slot.children.is_empty()) {
+                if let Some(view) = views.get_mut(above.index()) {
+                    view.apps += slot.apps.len();
+                    view.running += slot.running;
+                }
+            }
+        }
+    }
+
+    /// The leaf an application may go to.
+    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueIx, Refusal> {
+        let leaf = self.find_leaf(queue)?;
+        let gate = self.queue.gate(leaf);
+        if !gate.admits() {
+            return Err(Refusal::QueueClosed { queue: queue.clone(), gate: gate.as_str() });
+        }
+        let slot = self.queue.slot(leaf);
+        if let Some(most) = slot.and_then(|slot| slot.spec.max_apps.filter(|most| slot.apps.len() >= *most as usize)) {
+            let what = format!("applications in queue {} that have not ended", queue.short());
+            return Err(Refusal::TooMany { what, most: most as usize });
+        }
+        Ok(leaf)
+    }
+
+    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueIx, Refusal> {
+        let ix = self.queue.find(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+        let leaf = self.queue.first_leaf(ix);
+        if leaf == ix {
+            return Ok(leaf);
+        }
+        let leaf = self.queue.slot(leaf).map_or_else(QueuePath::default_leaf, |slot| slot.path.clone());
+        Err(Refusal::NotALeaf { queue: queue.clone(), leaf })
+    }
+
+    pub(crate) fn set_queues(
+        &mut self,
+        tree: Tree,
+        generation: Option<u64>,
+        how: How,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<Answer, Refusal> {
+        let current = self.queue.generation();
+        if let Some(given) = generation.filter(|given| *given != current) {
+            return Err(Refusal::Conflict { what: "the tree of queues".into(), given, current });
+        }
+        let problems = self.homeless(&tree);
+        if !problems.is_empty() {
+            return Err(Refusal::BadQueues(problems));
+        }
+        if tree == *self.queue.tree() {
+            return Ok(Answer::Queues { generation: current });
+        }
+        let generation = current + 1;
+        if how == How::Really {
+            let count = tree.paths().count();
+            self.plant(tree, generation, ctx);
+            log_queue(Level::Normal, "QueuesSet", &QueuePath::root(), format!("generation {generation}, {count} queues"), ctx);
+        }
+        Ok(Answer::Queues { generation })
+    }
+
+    /// Applications that would be left without a leaf.
+    fn homeless(&self, tree: &Tree) -> Vec<QueueProblem> {
+        let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
+        let gone = self.queue.slots().filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
+        let problems = gone.map(|(_, slot)| {
+            let names: Vec<String> = slot.apps.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            let more = slot.apps.len().saturating_sub(names.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            QueueProblem {
+                queue: slot.path.clone(),
+                key: "queues",
+                what: format!("is a leaf no more, and has {}{more}", names.join(", ")),
+                fix: "move them to another leaf first, or wait for their end".into(),
+            }
+        });
+        problems.collect()
+    }
+
+    fn plant(&mut self, tree: Tree, generation: u64, ctx: &mut Ctx<'_>) {
+        ctx.save(Save::Queues { generation, tree: Box::new(tree.clone()) });
+        self.queue.replant(tree, generation, &mut self.ledger);
+        self.room_changed = true;
+    }
+
+    pub(crate) fn set_gate(&mut self, queue: &QueuePath, gate: Gate, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        let ix = self.queue.find(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+        let before = self.queue.slot(ix).map(|slot| slot.spec.gate);
+        let Some(tree) = self.queue.tree().with_gate(queue, gate).filter(|_| before != Some(gate)) else {
+            return Ok(Answer::Queues { generation: self.queue.generation() });
+        };
+        let generation = self.queue.generation() + 1;
+        self.plant(tree, generation, ctx);
+        log_queue(Level::Normal, "QueueGate", queue, format!("is {}", gate.as_str()), ctx);
+        Ok(Answer::Queues { generation })
     }
 
     pub(crate) fn change_app(
         &mut self,
-        app: &AppId,
-        _queue: Option<QueuePath>,
-        _priority: Option<i32>,
-        _lifetime: Option<Lifetime>,
-        _ctx: &mut Ctx<'_>,
+        id: &AppId,
+        queue: Option<QueuePath>,
+        priority: Option<i32>,
+        lifetime: Option<Lifetime>,
+        ctx: &mut Ctx<'_>,
     ) -> Result<Answer, Refusal> {
-        Err(Refusal::NoSuchApp(app.clone()))
+        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        if app.state.is_ending() {
+            return Err(Refusal::AppEnding { app: id.clone(), state: app.state.as_str() });
+        }
+        let (before, old_priority) = (app.queue.clone(), app.priority);
+        let path = queue.unwrap_or_else(|| before.clone());
+        let priority = priority.unwrap_or(old_priority);
+        if path == before && priority == old_priority && lifetime.is_none() {
+            return Ok(Answer::Done);
+        }
+        let leaf = if path == before { self.find_leaf(&path)? } else { self.admit(&path)? };
+        if path != before {
+            self.ledger.move_app(id, leaf);
+        }
+        self.queue.change(id, leaf, priority, &self.ledger);
+        self.room_changed = true;
+        if let Some(app) = self.apps.get_mut(id) {
+            (app.queue, app.priority) = (path.clone(), priority);
+        }
+        self.set_lifetime(id, lifetime);
+        self.save_app(id, ctx);
+        let message = format!("from queue {before}, priority {old_priority} to queue {path}, priority {priority}");
+        ctx.log_app(Level::Normal, "AppChanged", id, message);
+        Ok(Answer::Done)
     }
+}
+
+fn log_queue(level: Level, reason: &'static str, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
+    ctx.log(LogLine { level, reason, object: queue.to_string(), app: None, node: None, message });
 }

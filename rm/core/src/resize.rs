@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, Ctx};
 use crate::container::{Container, State};
 use crate::event::{Answer, How, Level, Refusal, Seen, Size, UpdateKind, Want};
 use crate::leases::container_line;
+use crate::sched::part;
 use crate::size::{self, Act, Event, Sized, excess};
 use crate::timer::Key;
 
@@ -71,6 +72,10 @@ impl Cluster {
         };
         if !node.state.takes_work() {
             return no_room(format!("{} is {} and takes on nothing more now", node.id, node.state.as_str()));
+        }
+        let limited = |app| self.limit_sentence(app, part(c.request.as_ref()), more);
+        if let Some(sentence) = self.apps.get(&c.id.app).and_then(limited) {
+            return no_room(sentence);
         }
         let free = account.free();
         if account.overdrawn || !more.fits(&free) {
@@ -127,10 +132,10 @@ impl Cluster {
             }
         }
         c.newest = c.newest.max(c.sizing.order().map_or(0, |order| order.version));
-        let (after, node) = (c.counted(), c.node.clone());
+        let (after, node, part) = (c.counted(), c.node.clone(), part(c.request.as_ref()));
         if before != after {
-            self.count_out(id, &node, before, ctx);
-            self.count_in(id, &node, after, ctx);
+            self.count_out(id, &node, part, before, ctx);
+            self.count_in(id, &node, part, after, ctx);
         }
         for act in acts {
             match act {

@@ -202,6 +202,12 @@ impl Scenario {
         self
     }
 
+    /// The operator writes other settings; they count from the next start on.
+    pub fn reconfigure(&mut self, what: impl FnOnce(&mut Settings)) -> &mut Self {
+        what(&mut self.settings);
+        self
+    }
+
     /// One event; what follows from it reaches store and nodes; the invariants hold.
     ///
     /// # Panics

@@ -97,12 +97,12 @@ fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Byt
 }
 
 fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
-    let share = cluster.ledger().app(&app.id);
+    let share = cluster.ledger().app(&app.id).cloned().unwrap_or_default();
     let waiting = cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}"));
     AppView {
         id: app.id.clone(),
-        queue: app.spec.queue.clone(),
-        priority: app.spec.priority,
+        queue: app.queue.clone(),
+        priority: app.priority,
         user: app.spec.user.clone(),
         state: outgoing::app_state(app.state),
         diagnostics: if app.diagnostics.is_empty() { waiting.unwrap_or_default() } else { app.diagnostics.clone() },
@@ -114,7 +114,7 @@ fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
         submitted: app.submitted,
         ended: app.ended,
         containers: share.containers,
-        memory: share.memory,
+        memory: share.used.memory,
         pending: pending(app),
         job: None,
     }

@@ -113,6 +113,41 @@ pub struct QueueProblem {
 }
 
 impl Tree {
+    /// The tree below `root`, when nothing is wrong with it.
+    ///
+    /// # Errors
+    /// Everything that is wrong, at once.
+    pub fn new(root: QueueSpec) -> Result<Tree, Vec<QueueProblem>> {
+        let problems = super::valid::problems(&root);
+        if problems.is_empty() { Ok(Tree { root }) } else { Err(problems) }
+    }
+    /// The same tree with another gate at one queue. `None` when there is no such queue.
+    pub(crate) fn with_gate(&self, queue: &QueuePath, gate: Gate) -> Option<Tree> {
+        let mut tree = self.clone();
+        let mut spec = &mut tree.root;
+        for word in queue.as_str().split('.').skip(1) {
+            spec = spec.children.iter_mut().find(|(name, _)| name.as_str() == word)?.1;
+        }
+        spec.gate = gate;
+        Some(tree)
+    }
+    /// Every queue, the root first.
+    pub fn paths(&self) -> impl Iterator<Item = QueuePath> {
+        self.walk().into_iter().map(|(path, _)| path)
+    }
+    /// The queues that applications go to.
+    pub fn leaves(&self) -> impl Iterator<Item = QueuePath> {
+        self.walk().into_iter().filter(|(_, spec)| spec.children.is_empty()).map(|(path, _)| path)
+    }
+    fn walk(&self) -> Vec<(QueuePath, &QueueSpec)> {
+        let mut all = vec![(QueuePath::root(), &self.root)];
+        let mut at = 0;
+        while let Some((path, spec)) = all.get(at).cloned() {
+            all.extend(spec.children.iter().map(|(name, child)| (path.child(name), child)));
+            at += 1;
+        }
+        all
+    }
     /// The root with all below it.
     pub fn root(&self) -> &QueueSpec {
         &self.root
@@ -136,6 +171,20 @@ impl Gate {
             Gate::Paused => "paused",
             Gate::Draining => "draining",
             Gate::Closed => "closed",
+        }
+    }
+    /// Containers are granted.
+    pub fn grants(self) -> bool {
+        match self {
+            Gate::Open | Gate::Draining => true,
+            Gate::Paused | Gate::Closed => false,
+        }
+    }
+    /// Applications come in.
+    pub fn admits(self) -> bool {
+        match self {
+            Gate::Open | Gate::Paused => true,
+            Gate::Draining | Gate::Closed => false,
         }
     }
 }

@@ -5,6 +5,7 @@
 pub mod constraint;
 pub mod fit;
 pub mod index;
+pub mod limits;
 pub mod locality;
 #[cfg(test)]
 mod naive;
@@ -12,4 +13,4 @@ pub mod order;
 mod pass;
 mod shelf;
 
-pub(crate) use pass::Held;
+pub(crate) use pass::{Held, part};

@@ -1,24 +1,53 @@
-//! One pass over those that wait: in their order, each gets what fits now. Nobody waits for one ahead that does not fit.
+//! One pass over those that wait: from the root down, whoever is next gets what fits now. Nobody waits for one ahead that does not
+//! fit.
+//!
+//! Within a pass room only shrinks and limits only tighten, so what has failed stays failed until something is freed.
 
-use headroom_types::{AppId, ContainerId, NodeId, RequestId};
+use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
 use super::fit::{self, Need};
 use super::order::Hopeless;
 use crate::app::{App, Origin};
 use crate::cluster::{Cluster, Ctx, MAX_UNACKED};
-use crate::queue::{Place, Waiter};
+use crate::ledger::Part;
+use crate::queue::seats::{Class, Rank};
+use crate::queue::tree::{Failed, Seat};
+use crate::queue::waits::{Head, Whereto};
+use crate::queue::{QueueIx, Waiter};
+
+/// What one pass has found out.
+#[derive(Default)]
+struct Walk {
+    /// Sizes that no node has room for.
+    hopeless: Hopeless,
+    /// Classes of which even the least has no room.
+    closed: Vec<Class>,
+    /// To be noted before the next look.
+    failed: Vec<Failed>,
+}
 
 impl Cluster {
     /// Grants what can be granted. Does nothing when nothing changed since the last pass.
     pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
-        let fresh = self.queue.take_fresh();
-        let all = std::mem::take(&mut self.room_changed);
-        let waiters = if all { self.queue.all().cloned().collect() } else { fresh };
-        let mut hopeless = Hopeless::default();
-        for waiter in waiters {
-            if self.apps.get(&waiter.app).is_some_and(|app| self.held(app).is_none()) {
-                self.serve(&waiter, &mut hopeless, ctx);
+        if std::mem::take(&mut self.room_changed) {
+            self.queue.stir();
+        }
+        if !self.queue.settle(&mut self.ledger) {
+            return;
+        }
+        let mut walk = Walk::default();
+        loop {
+            let next = self.next_in(QueueIx::ROOT, &mut walk);
+            for failed in walk.failed.drain(..) {
+                self.queue.fail(failed);
             }
+            let Some((waiter, node)) = next else { break };
+            match &waiter.request {
+                Some(request) => self.grant_request(&waiter.app, request, &node, ctx),
+                None => self.grant_master(&waiter.app, &node, ctx),
+            }
+            self.queue.run(&waiter.app);
+            self.queue.settle(&mut self.ledger);
         }
     }
 
@@ -30,31 +59,77 @@ impl Cluster {
         (app.updates.len() >= MAX_UNACKED).then_some(Held::Unacknowledged)
     }
 
-    fn serve(&mut self, waiter: &Waiter, hopeless: &mut Hopeless, ctx: &mut Ctx<'_>) {
-        while let Some(chosen) = self.try_place(waiter, hopeless) {
-            match &waiter.request {
-                Some(request) => self.grant_request(&waiter.app, request, &chosen, ctx),
-                None => self.grant_master(&waiter.app, &chosen, ctx),
+    /// The first below a queue that can be given something, and where.
+    fn next_in(&self, queue: QueueIx, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
+        let mut after: Option<Rank> = None;
+        while let Some((rank, seat)) = self.queue.next(queue, after, |class| self.has_room(class, &mut walk.closed)) {
+            after = Some(rank);
+            let found = match seat {
+                Seat::Queue(queue) => self.next_in(queue, walk),
+                Seat::App(number) => self.next_of(number, walk),
+            };
+            if found.is_some() {
+                return found;
             }
-            if self.apps.get(&waiter.app).is_some_and(|app| self.held(app).is_some()) {
-                return;
-            }
+            walk.failed.push(match seat {
+                Seat::Queue(queue) => Failed::Queue(queue),
+                Seat::App(number) => Failed::App(number),
+            });
         }
+        None
     }
 
-    fn try_place(&self, waiter: &Waiter, hopeless: &mut Hopeless) -> Option<NodeId> {
-        let app = self.apps.get(&waiter.app)?;
-        if !self.queue.contains(waiter) {
+    /// Some node has room for the least of this class.
+    fn has_room(&self, class: Class, closed: &mut Vec<Class>) -> bool {
+        if closed.contains(&class) {
+            return false;
+        }
+        let open = class == Class::ANY || self.index.best_fit(&class.floor()).is_some();
+        if !open {
+            closed.push(class);
+        }
+        open
+    }
+
+    /// The first thing that an application waits for and can be given, and where.
+    fn next_of(&self, number: u32, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
+        let (id, _) = self.queue.member(number)?;
+        let app = self.apps.get(id).filter(|app| self.held(app).is_none())?;
+        let mut after: Option<Head> = None;
+        while let Some((_, head)) = self.queue.next_line(number, after.as_ref()) {
+            if let Some((request, node)) = self.try_line(app, number, &head, walk) {
+                return Some((Waiter { app: app.id.clone(), request }, node));
+            }
+            walk.failed.push(Failed::Line(number, head.clone()));
+            after = Some(head);
+        }
+        None
+    }
+
+    /// The first of a line that finds a place. Where its head may go anywhere, it speaks for all behind it.
+    fn try_line(&self, app: &App, number: u32, head: &Head, walk: &mut Walk) -> Option<(Option<RequestId>, NodeId)> {
+        if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
+            return Some((head.request.clone(), node));
+        }
+        if Need::of(app, head.request.as_ref())?.is_anywhere() {
             return None;
         }
-        let need = Need::of(app, waiter.request.as_ref())?;
+        let behind = self.queue.line(number, head).skip(1);
+        behind.into_iter().find_map(|request| Some((Some(request.clone()), self.try_place(app, Some(request), walk)?)))
+    }
+
+    fn try_place(&self, app: &App, request: Option<&RequestId>, walk: &mut Walk) -> Option<NodeId> {
+        let need = Need::of(app, request)?;
         let anywhere = need.is_anywhere();
-        if anywhere && hopeless.covers(need.size) {
+        if anywhere && walk.hopeless.covers(need.size) {
+            return None;
+        }
+        if self.limit(app, part(request), need.size).is_some() {
             return None;
         }
         let chosen = fit::choose(&self.index, need).and_then(|ix| self.index.id(ix)).cloned();
         if chosen.is_none() && anywhere {
-            hopeless.add(need.size);
+            walk.hopeless.add(need.size);
         }
         chosen
     }
@@ -66,23 +141,26 @@ impl Cluster {
         match app.requests.get(request) {
             Some(_) if self.queue.contains(&waiter) && app.missing(request) > 0 => {}
             Some(asked) if app.missing(request) > 0 && !app.state.is_ending() => {
-                let place = Place::of_request(app_id, app.spec.priority, asked.ask.priority, asked.arrival);
-                self.queue.put(waiter, place);
+                let anywhere = Need::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
+                let whereto = if anywhere { Whereto::Anywhere } else { Whereto::Somewhere };
+                let at = (asked.ask.priority, asked.arrival);
+                self.queue.put_request((app_id, request), &asked.ask.resource, at, whereto, &self.ledger);
             }
-            Some(_) | None => self.queue.remove(&waiter),
+            Some(_) | None => self.queue.remove(&waiter, &self.ledger),
         }
     }
 
     /// Puts a request to its place in the queue again, so that the next pass tries it whatever was found out before.
     pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
-        self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) });
+        self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) }, &self.ledger);
         self.requeue(app_id, request);
     }
 
     /// Puts a managed master into the queue.
     pub(crate) fn enqueue_master(&mut self, app_id: &AppId) {
-        let Some(app) = self.apps.get(app_id) else { return };
-        self.queue.put(Waiter { app: app_id.clone(), request: None }, Place::of_master(app_id, app.spec.priority));
+        let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) else { return };
+        let size: Resource = size.resource.clone();
+        self.queue.put_master(app_id, &size, &self.ledger);
     }
 
     /// The next container id; never the same again.
@@ -90,6 +168,11 @@ impl Cluster {
         self.container_seq += 1;
         ContainerId { app: app.clone(), epoch: self.epoch, seq: self.container_seq }
     }
+}
+
+/// What a waiter's container is to its application.
+pub(crate) fn part(request: Option<&RequestId>) -> Part {
+    if request.is_some() { Part::Work } else { Part::Master }
 }
 
 /// Why nothing is granted to an application at all.

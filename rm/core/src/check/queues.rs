@@ -1,0 +1,111 @@
+//! What is true of queues after every event: accounts add up, limits hold, and nobody waits who could be served.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_types::Resource;
+
+use crate::cluster::Cluster;
+use crate::container::Container;
+use crate::ledger::Part;
+use crate::queue::QueueIx;
+use crate::sched::fit::Need;
+use crate::sched::part;
+
+/// What the containers of one queue add up to.
+#[derive(Debug, Default, PartialEq)]
+struct Sum {
+    containers: u32,
+    used: Resource,
+    masters: Resource,
+    users: BTreeMap<Arc<str>, Resource>,
+}
+
+impl Cluster {
+    pub(super) fn check_queues(&self) {
+        self.check_accounts();
+        self.check_members();
+        self.check_waiting();
+        self.check_limits();
+    }
+
+    fn check_accounts(&self) {
+        let mut sums: BTreeMap<QueueIx, Sum> = self.queue.slots().map(|(ix, _)| (ix, Sum::default())).collect();
+        for c in self.containers.values().filter(|c| c.state.is_alive()) {
+            let app = self.apps.get(&c.id.app).unwrap_or_else(|| panic!("{} has no application", c.id));
+            let leaf = self.queue.leaf_of(&app.id).unwrap_or_else(|| panic!("{} has containers and no leaf", app.id));
+            for (ix, slot) in self.queue.path_of(leaf) {
+                let sum = sums.get_mut(&ix).unwrap_or_else(|| panic!("{} is not there", slot.path));
+                add(sum, c);
+                if ix == leaf {
+                    let user = sum.users.entry(app.spec.user.as_str().into()).or_default();
+                    *user = user.checked_add(&c.counted().0).expect("sums of containers can be written");
+                }
+            }
+        }
+        for (ix, slot) in self.queue.slots() {
+            let account = self.ledger.queue(ix).unwrap_or_else(|| panic!("{} has no account", slot.path));
+            let used = |user: &crate::ledger::UserAccount| user.used.clone();
+            let users = account.users.iter().map(|(user, account)| (user.clone(), used(account)));
+            let users = users.filter(|(_, used)| *used != Resource::default()).collect();
+            let (containers, masters) = (account.containers, account.masters.clone());
+            let told = Sum { containers, used: account.used.clone(), masters, users };
+            assert_eq!(Some(told), sums.remove(&ix), "{}: the ledger differs from the sum of its containers", slot.path);
+        }
+    }
+
+    fn check_members(&self) {
+        let mut live = 0;
+        for app in self.apps.values() {
+            let leaf = self.queue.leaf_of(&app.id);
+            assert_eq!(leaf.is_none(), app.state.is_over(), "{}: in a leaf exactly until it is over", app.id);
+            let path = leaf.and_then(|leaf| self.queue.slot(leaf)).map(|slot| &slot.path);
+            assert!(path.is_none_or(|path| *path == app.queue), "{} says {} and is in {path:?}", app.id, app.queue);
+            live += usize::from(leaf.is_some());
+        }
+        let listed: usize = self.queue.slots().map(|(_, slot)| slot.apps.len()).sum();
+        assert_eq!(listed, live, "leaves list applications that are not there");
+        for (_, slot) in self.queue.slots() {
+            let running = slot.apps.iter().filter(|app| self.queue.is_running(app)).count();
+            assert_eq!(usize::try_from(slot.running).ok(), Some(running), "{}: running applications", slot.path);
+        }
+    }
+
+    fn check_waiting(&self) {
+        let all = self.queue.all(&self.ledger);
+        assert_eq!(all.len(), self.queue.len(), "waiters are counted wrongly");
+        for waiter in &all {
+            let app = self.apps.get(&waiter.app).expect("who waits has an application");
+            if let Some(request) = &waiter.request {
+                assert!(app.missing(request) > 0, "{}/{request} waits for nothing", waiter.app);
+            }
+            let need = Need::of(app, waiter.request.as_ref()).expect("who waits has a size");
+            let free = self.held(app).is_none() && self.limit(app, part(waiter.request.as_ref()), need.size).is_none();
+            assert!(!free || !self.could_place(need), "{waiter:?} waits while there is room and no limit holds it");
+        }
+        let missing = self.apps.values().flat_map(|a| a.requests.keys().map(move |r| a.missing(r))).filter(|n| *n > 0);
+        let queued = all.iter().filter(|w| w.request.is_some()).count();
+        assert_eq!(missing.count(), queued, "requests that wait and are not queued");
+    }
+
+    /// A queue that has more than its maximum, because that was lowered, is given nothing.
+    fn check_limits(&self) {
+        for (ix, slot) in self.queue.slots() {
+            let used = &self.ledger.queue(ix).expect("every queue has an account").used;
+            let over = slot.maximum.passed(used, &Resource::default()).is_some();
+            for app in slot.apps.iter().filter_map(|app| self.apps.get(app)).filter(|_| over) {
+                let held = self.limit(app, Part::Work, &Resource::default()).is_some();
+                assert!(held, "{} has {used}, more than it may have, and {} would be given more", slot.path, app.id);
+            }
+        }
+    }
+}
+
+fn add(sum: &mut Sum, c: &Container) {
+    sum.containers += 1;
+    let (size, _) = c.counted();
+    sum.used = sum.used.checked_add(&size).expect("sums of containers can be written");
+    if part(c.request.as_ref()) == Part::Master {
+        sum.masters = sum.masters.checked_add(&size).expect("sums of containers can be written");
+    }
+}

@@ -1,0 +1,614 @@
+//! The tree of queues in force: each queue with its limits resolved, each application in its leaf, and who is next.
+//!
+//! Owned by the cluster. Never adds up what is used: every question about that brings the ledger along.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_types::{AppId, QueuePath, RequestId, Resource};
+
+use super::Waiter;
+use super::bound::{Bound, Dominant};
+use super::seats::{Class, Rank, Seats, Standing};
+use super::spec::{Gate, Order, QueueSpec, Tree};
+use super::waits::{Head, Waits, Whereto};
+use crate::ledger::Ledger;
+
+/// A queue's number: the root is 0, and queues of one queue are numbered in the order of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueueIx(u32);
+
+impl QueueIx {
+    /// The root.
+    pub const ROOT: QueueIx = QueueIx(0);
+
+    /// The queue of this number.
+    pub const fn new(number: u32) -> Self {
+        QueueIx(number)
+    }
+    /// As a place in a list.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One queue.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Its path.
+    pub path: QueuePath,
+    /// As written down, without the queues in it.
+    pub spec: QueueSpec,
+    /// The queue that holds it.
+    pub parent: Option<QueueIx>,
+    /// The queues in it, by name. None in a leaf.
+    pub children: Vec<QueueIx>,
+    /// What it can count on.
+    pub guaranteed: Bound,
+    /// What it can never pass.
+    pub maximum: Bound,
+    /// The same as a quantity of everything.
+    pub most: Resource,
+    /// What one user can have, in a leaf.
+    pub user: Bound,
+    /// What masters can have, in a leaf.
+    pub masters: Bound,
+    /// Applications in it that have not ended.
+    pub apps: BTreeSet<AppId>,
+    /// Those of them that run.
+    pub running: u32,
+    /// How many wait in it and below.
+    pub waiting: usize,
+    /// Those that can be served.
+    seats: Seats,
+    seat: Option<(Class, Rank)>,
+    failed: u64,
+}
+
+/// One application that has not ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    id: AppId,
+    leaf: QueueIx,
+    priority: i32,
+    running: bool,
+    waits: Waits,
+    seat: Option<(Class, Rank)>,
+    failed: u64,
+}
+
+/// All queues and all who wait.
+#[derive(Clone, Debug)]
+pub struct Queues {
+    generation: u64,
+    tree: Tree,
+    slots: Vec<Slot>,
+    by_path: BTreeMap<QueuePath, QueueIx>,
+    /// By the number of the application.
+    members: BTreeMap<u32, Member>,
+    /// What all limits were resolved against.
+    total: Resource,
+    /// Counts up when something that failed may succeed.
+    round: u64,
+    /// Somebody waits who has not been tried in this round.
+    fresh: bool,
+}
+
+/// What is to be looked at, in the order of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// A queue.
+    Queue(QueueIx),
+    /// An application, by number.
+    App(u32),
+}
+
+/// What has failed in this round and need not be tried again.
+#[derive(Clone, Debug)]
+pub(crate) enum Failed {
+    /// All below a queue.
+    Queue(QueueIx),
+    /// All of an application.
+    App(u32),
+    /// A line of an application.
+    Line(u32, Head),
+}
+
+impl Queues {
+    /// The tree `tree` in force, empty.
+    pub fn new(tree: Tree, generation: u64) -> Queues {
+        let mut queues = Queues {
+            generation,
+            tree: Tree::default(),
+            slots: Vec::new(),
+            by_path: BTreeMap::new(),
+            members: BTreeMap::new(),
+            total: Resource::default(),
+            round: 1,
+            fresh: false,
+        };
+        queues.plant(QueuePath::root(), tree.root(), None);
+        queues.tree = tree;
+        queues.resolve();
+        queues
+    }
+
+    fn plant(&mut self, path: QueuePath, spec: &QueueSpec, parent: Option<QueueIx>) -> QueueIx {
+        let ix = QueueIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        self.slots.push(Slot {
+            path: path.clone(),
+            spec: shallow(spec),
+            parent,
+            children: Vec::new(),
+            guaranteed: Bound::default(),
+            maximum: Bound::default(),
+            most: Resource::default(),
+            user: Bound::default(),
+            masters: Bound::default(),
+            apps: BTreeSet::new(),
+            running: 0,
+            waiting: 0,
+            seats: Seats::default(),
+            seat: None,
+            failed: 0,
+        });
+        let children: Vec<QueueIx> =
+            spec.children.iter().map(|(name, child)| self.plant(path.child(name), child, Some(ix))).collect();
+        if let Some(slot) = self.slots.get_mut(ix.index()) {
+            slot.children = children;
+        }
+        self.by_path.insert(path, ix);
+        ix
+    }
+
+    /// Another tree in place of this one. Applications whose leaf is not there any more go to the first leaf.
+    pub fn replant(&mut self, tree: Tree, generation: u64, ledger: &mut Ledger) {
+        let mut next = Queues::new(tree, generation);
+        let members = std::mem::take(&mut self.members);
+        let fallback = next.fallback();
+        for (number, mut member) in members {
+            let path = self.slots.get(member.leaf.index()).map(|slot| &slot.path);
+            member.leaf = path.and_then(|path| next.leaf(path)).unwrap_or(fallback);
+            member.seat = None;
+            next.seat_member(number, member);
+        }
+        next.round = self.round + 1;
+        next.fresh = true;
+        ledger.regroup(&next.parents(), |app| next.members.get(&app.seq()).map(|member| member.leaf));
+        *self = next;
+        self.total = ledger.total().clone();
+        self.resolve();
+        self.rerank_all(ledger);
+    }
+
+    fn seat_member(&mut self, number: u32, member: Member) {
+        let (leaf, waiting, running) = (member.leaf, member.waits.len(), u32::from(member.running));
+        if let Some(slot) = self.slots.get_mut(leaf.index()) {
+            slot.apps.insert(member.id.clone());
+            slot.running += running;
+        }
+        self.members.insert(number, member);
+        self.wait_more(leaf, waiting);
+    }
+
+    /// Each queue's parent, by number.
+    pub fn parents(&self) -> Vec<Option<QueueIx>> {
+        self.slots.iter().map(|slot| slot.parent).collect()
+    }
+    /// The tree as it was set.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    /// How often it was changed at run time.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+    /// All queues, the root first, each before those in it.
+    pub fn slots(&self) -> impl Iterator<Item = (QueueIx, &Slot)> {
+        (0u32..).map(QueueIx).zip(&self.slots)
+    }
+    /// One queue.
+    pub fn slot(&self, queue: QueueIx) -> Option<&Slot> {
+        self.slots.get(queue.index())
+    }
+    /// The queue of this path.
+    pub fn find(&self, path: &QueuePath) -> Option<QueueIx> {
+        self.by_path.get(path).copied()
+    }
+    /// The leaf of this path.
+    pub fn leaf(&self, path: &QueuePath) -> Option<QueueIx> {
+        self.find(path).filter(|ix| self.slot(*ix).is_some_and(|slot| slot.children.is_empty()))
+    }
+    /// The first leaf in or below a queue.
+    pub fn first_leaf(&self, queue: QueueIx) -> QueueIx {
+        let mut at = queue;
+        while let Some(child) = self.slot(at).and_then(|slot| slot.children.first()) {
+            at = *child;
+        }
+        at
+    }
+    /// Where applications go whose queue is not there any more: the default leaf, or the first one.
+    pub fn fallback(&self) -> QueueIx {
+        self.leaf(&QueuePath::default_leaf()).unwrap_or_else(|| self.first_leaf(QueueIx::ROOT))
+    }
+    /// The queue and all that hold it, innermost first.
+    pub fn path_of(&self, queue: QueueIx) -> impl Iterator<Item = (QueueIx, &Slot)> {
+        let mut at = Some(queue);
+        std::iter::from_fn(move || {
+            let ix = at?;
+            let slot = self.slots.get(ix.index())?;
+            at = slot.parent;
+            Some((ix, slot))
+        })
+    }
+    /// The leaf of an application that has not ended.
+    pub fn leaf_of(&self, app: &AppId) -> Option<QueueIx> {
+        self.members.get(&app.seq()).map(|member| member.leaf)
+    }
+    /// True when it counts against the limit on running applications.
+    pub fn is_running(&self, app: &AppId) -> bool {
+        self.members.get(&app.seq()).is_some_and(|member| member.running)
+    }
+
+    /// An application takes its place in a leaf.
+    pub fn open(&mut self, app: &AppId, leaf: QueueIx, priority: i32) {
+        let waits = Waits::default();
+        let member = Member { id: app.clone(), leaf, priority, running: false, waits, seat: None, failed: 0 };
+        self.seat_member(app.seq(), member);
+    }
+    /// It has ended.
+    pub fn close(&mut self, app: &AppId, ledger: &Ledger) {
+        let Some(member) = self.members.get(&app.seq()) else { return };
+        let (leaf, waiting) = (member.leaf, member.waits.len());
+        self.unseat(app.seq());
+        self.wait_less(leaf, waiting);
+        self.reseat_path(leaf, ledger);
+        let Some(member) = self.members.remove(&app.seq()) else { return };
+        if let Some(slot) = self.slots.get_mut(leaf.index()) {
+            slot.apps.remove(app);
+            slot.running = slot.running.saturating_sub(u32::from(member.running));
+        }
+        if member.running {
+            self.stir(); // somebody else may run in its place
+        }
+    }
+    /// It goes to another leaf, or gets another priority.
+    pub fn change(&mut self, app: &AppId, leaf: QueueIx, priority: i32, ledger: &Ledger) {
+        let Some(mut member) = self.members.get(&app.seq()).cloned() else { return };
+        self.close(app, ledger);
+        (member.leaf, member.priority, member.seat, member.failed) = (leaf, priority, None, 0);
+        self.seat_member(app.seq(), member);
+        self.reseat_app(app.seq(), ledger);
+        self.round += 1;
+    }
+    /// It counts against the limit on running applications from now on.
+    pub fn run(&mut self, app: &AppId) {
+        let Some(member) = self.members.get_mut(&app.seq()).filter(|member| !member.running) else { return };
+        member.running = true;
+        if let Some(slot) = self.slots.get_mut(member.leaf.index()) {
+            slot.running += 1;
+        }
+    }
+    /// A leaf has as many running applications as it may have.
+    pub fn is_full(&self, leaf: QueueIx) -> bool {
+        self.slot(leaf).is_some_and(|slot| slot.spec.max_running.is_some_and(|most| slot.running >= most))
+    }
+
+    /// A master waits.
+    pub fn put_master(&mut self, app: &AppId, size: &Resource, ledger: &Ledger) {
+        self.put(app, ledger, |waits| waits.put_master(size));
+    }
+    /// A request waits; it is tried in the next pass even when nothing became free.
+    pub fn put_request(
+        &mut self,
+        waiter: (&AppId, &RequestId),
+        size: &Resource,
+        at: (i32, u64),
+        whereto: Whereto,
+        ledger: &Ledger,
+    ) {
+        let ((app, request), (priority, arrival)) = (waiter, at);
+        self.put(app, ledger, |waits| waits.put(request, size, priority, arrival, whereto));
+    }
+    fn put(&mut self, app: &AppId, ledger: &Ledger, what: impl FnOnce(&mut Waits)) {
+        let Some(member) = self.members.get_mut(&app.seq()) else { return };
+        let before = member.waits.len();
+        what(&mut member.waits);
+        member.failed = 0;
+        let (leaf, more) = (member.leaf, member.waits.len().saturating_sub(before));
+        self.wait_more(leaf, more);
+        let mut at = Some(leaf);
+        while let Some(slot) = at.and_then(|ix| self.slots.get_mut(ix.index())) {
+            slot.failed = 0;
+            at = slot.parent;
+        }
+        self.fresh = true;
+        self.reseat_app(app.seq(), ledger);
+    }
+    /// Nobody waits there any more.
+    pub fn remove(&mut self, waiter: &Waiter, ledger: &Ledger) {
+        let Some(member) = self.members.get_mut(&waiter.app.seq()) else { return };
+        let before = member.waits.len();
+        member.waits.remove(waiter.request.as_ref());
+        let (leaf, less) = (member.leaf, before - member.waits.len());
+        if less > 0 {
+            self.wait_less(leaf, less);
+            self.reseat_app(waiter.app.seq(), ledger);
+        }
+    }
+    /// True when this one waits.
+    pub fn contains(&self, waiter: &Waiter) -> bool {
+        self.members.get(&waiter.app.seq()).is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
+    }
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.slots.first().map_or(0, |root| root.waiting)
+    }
+    /// True when nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// All who wait, in the order they would be served if nothing that is granted changed it.
+    pub fn all(&self, ledger: &Ledger) -> Vec<Waiter> {
+        let mut all = Vec::with_capacity(self.len());
+        self.list(QueueIx::ROOT, ledger, &mut all);
+        all
+    }
+    fn list(&self, queue: QueueIx, ledger: &Ledger, all: &mut Vec<Waiter>) {
+        let Some(slot) = self.slot(queue).filter(|slot| slot.waiting > 0) else { return };
+        let mut children: Vec<Rank> =
+            slot.children.iter().filter_map(|ix| Some(self.rank(*ix, self.slot(*ix)?, ledger))).collect();
+        children.sort_unstable();
+        for child in children {
+            self.list(QueueIx(child.who), ledger, all);
+        }
+        for number in self.in_order(slot, ledger) {
+            let Some(member) = self.members.get(&number) else { continue };
+            let waits = member.waits.all().into_iter();
+            all.extend(waits.map(|request| Waiter { app: member.id.clone(), request: request.cloned() }));
+        }
+    }
+    /// Applications of a leaf that wait, in the order they are served.
+    fn in_order(&self, leaf: &Slot, ledger: &Ledger) -> Vec<u32> {
+        let members = leaf.apps.iter().filter_map(|app| self.members.get(&app.seq())).filter(|member| !member.waits.is_empty());
+        let mut ranks: Vec<Rank> = members.map(|member| self.rank_app(member, leaf, ledger)).collect();
+        ranks.sort_unstable();
+        ranks.into_iter().map(|rank| rank.who).collect()
+    }
+    /// How many in the same leaf go before this one.
+    pub fn ahead(&self, waiter: &Waiter, ledger: &Ledger) -> usize {
+        let number = waiter.app.seq();
+        let Some((member, leaf)) = self.members.get(&number).and_then(|m| Some((m, self.slot(m.leaf)?))) else { return 0 };
+        let before = self.in_order(leaf, ledger).into_iter().take_while(|other| *other != number);
+        let others: usize = before.filter_map(|other| self.members.get(&other)).map(|other| other.waits.len()).sum();
+        others + member.waits.ahead(waiter.request.as_ref())
+    }
+
+    fn wait_more(&mut self, leaf: QueueIx, by: usize) {
+        self.wait_changes(leaf, |waiting| waiting.saturating_add(by));
+    }
+    fn wait_less(&mut self, leaf: QueueIx, by: usize) {
+        self.wait_changes(leaf, |waiting| waiting.saturating_sub(by));
+    }
+    fn wait_changes(&mut self, leaf: QueueIx, what: impl Fn(usize) -> usize) {
+        let mut at = Some(leaf);
+        while let Some(slot) = at.and_then(|ix| self.slots.get_mut(ix.index())) {
+            slot.waiting = what(slot.waiting);
+            at = slot.parent;
+        }
+    }
+}
+
+/// How seats follow from what is used, and what the pass asks.
+impl Queues {
+    /// Something that failed may succeed now: room became free, or a limit is wider.
+    pub(crate) fn stir(&mut self) {
+        self.round += 1;
+        self.fresh = true;
+    }
+    /// Seats are right for what the ledger says. False when there is nobody to be tried.
+    pub(crate) fn settle(&mut self, ledger: &mut Ledger) -> bool {
+        let changed = ledger.take_changed();
+        if self.total != *ledger.total() {
+            self.total = ledger.total().clone();
+            self.resolve();
+            self.rerank_all(ledger);
+        } else {
+            for app in changed {
+                self.used(&app, ledger);
+            }
+        }
+        std::mem::take(&mut self.fresh) && !self.is_empty()
+    }
+    /// What an application uses has changed.
+    fn used(&mut self, app: &AppId, ledger: &Ledger) {
+        let Some(member) = self.members.get(&app.seq()) else { return };
+        let leaf = member.leaf;
+        let fair = self.slot(leaf).is_some_and(|slot| slot.spec.order == Order::Fair);
+        if fair && member.seat.is_some() {
+            self.reseat_app(app.seq(), ledger);
+        } else {
+            self.reseat_path(leaf, ledger);
+        }
+    }
+    fn resolve(&mut self) {
+        let (mut can_have, mut can_count_on) = (Vec::with_capacity(self.slots.len()), Vec::with_capacity(self.slots.len()));
+        for slot in &mut self.slots {
+            let above = |list: &Vec<Resource>| slot.parent.and_then(|ix| list.get(ix.index()).cloned());
+            let most = above(&can_have).unwrap_or_else(|| self.total.clone());
+            let sure = above(&can_count_on).unwrap_or_else(|| self.total.clone());
+            slot.maximum = Bound::of(&slot.spec.maximum, &most);
+            slot.guaranteed = Bound::of(&slot.spec.guaranteed, &sure);
+            let most = slot.maximum.over(&most);
+            slot.most = most.clone();
+            let part = |part: Option<u32>| part.map_or(Bound::default(), |part| Bound::part_of(&most, part));
+            slot.user = part(slot.spec.user_limit);
+            slot.masters = part(slot.spec.master_share);
+            can_count_on.push(slot.guaranteed.over(&sure));
+            can_have.push(most);
+        }
+    }
+    fn rerank_all(&mut self, ledger: &Ledger) {
+        let waiting: Vec<u32> = self.members.iter().filter(|(_, m)| !m.waits.is_empty()).map(|(number, _)| *number).collect();
+        for number in waiting {
+            self.reseat_member(number, ledger);
+        }
+        // queues come after those that hold them
+        for number in (0..self.slots.len()).rev().filter_map(|n| u32::try_from(n).ok()) {
+            self.reseat_queue(QueueIx(number), ledger);
+        }
+    }
+    fn reseat_app(&mut self, number: u32, ledger: &Ledger) {
+        self.reseat_member(number, ledger);
+        if let Some(leaf) = self.members.get(&number).map(|member| member.leaf) {
+            self.reseat_path(leaf, ledger);
+        }
+    }
+    fn reseat_member(&mut self, number: u32, ledger: &Ledger) {
+        let Some(member) = self.members.get(&number) else { return };
+        let Some(slot) = self.slot(member.leaf) else { return };
+        let seat = member.waits.least().map(|class| (class, self.rank_app(member, slot, ledger)));
+        if seat == member.seat {
+            return;
+        }
+        self.unseat(number);
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.seat = seat;
+        if let (Some((class, rank)), Some(slot)) = (seat, self.slots.get_mut(member.leaf.index())) {
+            slot.seats.put(class, rank);
+        }
+    }
+    fn unseat(&mut self, number: u32) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        if let (Some((class, rank)), Some(slot)) = (member.seat.take(), self.slots.get_mut(member.leaf.index())) {
+            slot.seats.remove(class, &rank);
+        }
+    }
+    fn reseat_path(&mut self, queue: QueueIx, ledger: &Ledger) {
+        let mut at = Some(queue);
+        while let Some(ix) = at {
+            self.reseat_queue(ix, ledger);
+            at = self.slot(ix).and_then(|slot| slot.parent);
+        }
+    }
+    fn reseat_queue(&mut self, ix: QueueIx, ledger: &Ledger) {
+        let Some(slot) = self.slot(ix) else { return };
+        let Some(parent) = slot.parent else { return };
+        let used = ledger.queue(ix).map(|account| &account.used);
+        let open = |class: &Class| slot.spec.gate.grants() && used.is_none_or(|used| slot.maximum.admits(used, &class.floor()));
+        let seat = slot.seats.least().filter(open).map(|class| (class, self.rank(ix, slot, ledger)));
+        let old = slot.seat;
+        if seat == old {
+            return;
+        }
+        if let Some(slot) = self.slots.get_mut(ix.index()) {
+            slot.seat = seat;
+        }
+        let Some(parent) = self.slots.get_mut(parent.index()) else { return };
+        if let Some((class, rank)) = old {
+            parent.seats.remove(class, &rank);
+        }
+        if let Some((class, rank)) = seat {
+            parent.seats.put(class, rank);
+        }
+    }
+    fn rank(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Rank {
+        let (standing, share) = self.standing(ix, slot, ledger);
+        let weight = slot.spec.weight.unwrap_or(1);
+        Rank { priority: Reverse(slot.spec.priority), standing, share: share.by_weight(weight), who: ix.0 }
+    }
+    /// Whether a queue has what it can count on, and how much of it; of the cluster where it can count on nothing.
+    pub(crate) fn standing(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> (Standing, Dominant) {
+        let Some(used) = ledger.queue(ix).map(|account| &account.used) else { return (Standing::Above, Dominant::default()) };
+        if slot.guaranteed.is_open() || slot.guaranteed.is_nothing() {
+            return (Standing::Above, Dominant::of_all(used, &self.total));
+        }
+        let share = Dominant::of_bound(used, &slot.guaranteed);
+        (if share.is_whole() { Standing::Above } else { Standing::Below }, share)
+    }
+    fn rank_app(&self, member: &Member, leaf: &Slot, ledger: &Ledger) -> Rank {
+        let share = match leaf.spec.order {
+            Order::Fifo => Dominant::default(),
+            Order::Fair => ledger.app(&member.id).map_or(Dominant::default(), |has| Dominant::of_all(&has.used, &self.total)),
+        };
+        Rank { priority: Reverse(member.priority), standing: Standing::Above, share, who: member.id.seq() }
+    }
+
+    /// The next below a queue that is worth a try.
+    pub(crate) fn next(&self, queue: QueueIx, after: Option<Rank>, open: impl FnMut(Class) -> bool) -> Option<(Rank, Seat)> {
+        let slot = self.slot(queue)?;
+        if slot.children.is_empty() {
+            let failed = |rank: &Rank| self.members.get(&rank.who).is_none_or(|member| member.failed == self.round);
+            let rank = slot.seats.next(after, open, failed)?;
+            return Some((rank, Seat::App(rank.who)));
+        }
+        let failed = |rank: &Rank| self.slot(QueueIx(rank.who)).is_none_or(|slot| slot.failed == self.round);
+        let rank = slot.seats.next(after, open, failed)?;
+        Some((rank, Seat::Queue(QueueIx(rank.who))))
+    }
+    /// The application of a seat, and the next of what it waits for.
+    pub(crate) fn next_line(&self, number: u32, after: Option<&Head>) -> Option<(&AppId, Head)> {
+        let member = self.members.get(&number)?;
+        Some((&member.id, member.waits.next(after, self.round)?))
+    }
+    /// All requests of a line, in order.
+    pub(crate) fn line(&self, number: u32, head: &Head) -> impl Iterator<Item = &RequestId> {
+        self.members.get(&number).into_iter().flat_map(|member| member.waits.line(head))
+    }
+    /// The application of a seat.
+    pub(crate) fn member(&self, number: u32) -> Option<(&AppId, QueueIx)> {
+        self.members.get(&number).map(|member| (&member.id, member.leaf))
+    }
+    /// Not again in this round.
+    pub(crate) fn fail(&mut self, failed: Failed) {
+        match failed {
+            Failed::Queue(ix) => {
+                if let Some(slot) = self.slots.get_mut(ix.index()) {
+                    slot.failed = self.round;
+                }
+            }
+            Failed::App(number) => {
+                if let Some(member) = self.members.get_mut(&number) {
+                    member.failed = self.round;
+                }
+            }
+            Failed::Line(number, head) => {
+                if let Some(member) = self.members.get_mut(&number) {
+                    member.waits.fail(&head, self.round);
+                }
+            }
+        }
+    }
+    /// The gate that counts for a queue: where one of those that hold it is shut, that one shuts it too.
+    pub fn gate(&self, queue: QueueIx) -> Gate {
+        let gates = || self.path_of(queue).map(|(_, slot)| slot.spec.gate);
+        match (gates().all(Gate::admits), gates().all(Gate::grants)) {
+            (true, true) => Gate::Open,
+            (true, false) => Gate::Paused,
+            (false, true) => Gate::Draining,
+            (false, false) => Gate::Closed,
+        }
+    }
+    /// The innermost queue on the way to the root that a gate keeps from granting.
+    pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, Gate)> {
+        self.path_of(leaf).find(|(_, slot)| !slot.spec.gate.grants()).map(|(_, slot)| (&slot.path, slot.spec.gate))
+    }
+}
+
+fn shallow(spec: &QueueSpec) -> QueueSpec {
+    QueueSpec {
+        guaranteed: spec.guaranteed.clone(),
+        maximum: spec.maximum.clone(),
+        weight: spec.weight,
+        priority: spec.priority,
+        order: spec.order,
+        user_limit: spec.user_limit,
+        master_share: spec.master_share,
+        max_running: spec.max_running,
+        max_apps: spec.max_apps,
+        gate: spec.gate,
+        preemptable: spec.preemptable,
+        max_lifetime_ms: spec.max_lifetime_ms,
+        children: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,208 @@
+//! What is wrong with a tree of queues: all of it at once, each with the queue, the key and the way out.
+//!
+//! Reads what was written down. Never looks at the cluster: what depends on its size cannot be wrong here.
+
+use std::collections::BTreeSet;
+
+use headroom_types::{Name, QueuePath};
+
+use super::spec::{Amount, Order, QueueProblem, QueueSpec, Share};
+
+/// Most queues of a tree, the root counted.
+pub const MAX_QUEUES: usize = 10_000;
+/// Most levels below the root.
+pub const MAX_DEPTH: usize = 8;
+/// Largest weight.
+pub(super) const MAX_WEIGHT: u32 = 1_000_000;
+/// All of it. Thousandths.
+const WHOLE: u32 = 1000;
+/// Longest path of a queue. Bytes.
+const MAX_PATH: usize = 255;
+
+/// Everything that is wrong, in the order of the tree.
+pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
+    let mut check = Check { queues: 0, problems: Vec::new() };
+    let path = QueuePath::root();
+    if root.children.is_empty() {
+        check.wrong(&path, "queues", "holds no queue".into(), "add one, such as default");
+    }
+    if root.guaranteed != Share::default() {
+        check.wrong(&path, "guaranteed", "nobody could take anything from the root".into(), "leave it out");
+    }
+    check.queue(&path, root, 0);
+    if check.queues > MAX_QUEUES {
+        let what = format!("{} queues in all", check.queues);
+        check.wrong(&path, "queues", what, "keep to 10000 and put applications of several users into one leaf");
+    }
+    check.problems
+}
+
+struct Check {
+    queues: usize,
+    problems: Vec<QueueProblem>,
+}
+
+impl Check {
+    fn wrong(&mut self, queue: &QueuePath, key: &'static str, what: String, fix: &str) {
+        self.problems.push(QueueProblem { queue: queue.clone(), key, what, fix: fix.to_owned() });
+    }
+
+    fn queue(&mut self, path: &QueuePath, spec: &QueueSpec, depth: usize) {
+        self.queues += 1;
+        self.share(path, "guaranteed", &spec.guaranteed);
+        self.share(path, "maximum", &spec.maximum);
+        self.order_of_shares(path, spec);
+        self.limits(path, spec);
+        if !spec.children.is_empty() {
+            self.inner(path, spec);
+            self.guarantees_of_children(path, spec);
+        }
+        if depth == MAX_DEPTH && !spec.children.is_empty() {
+            self.wrong(path, "queues", format!("lies {MAX_DEPTH} levels below the root already"), "make it a leaf");
+            return;
+        }
+        for (name, child) in &spec.children {
+            let path = path.child(name);
+            if path.as_str().len() > MAX_PATH {
+                self.wrong(&path, "queues", format!("its path is longer than {MAX_PATH} letters"), "use shorter names");
+            }
+            self.queue(&path, child, depth + 1);
+        }
+    }
+
+    fn share(&mut self, path: &QueuePath, key: &'static str, share: &Share) {
+        let memory = share.memory.map(|amount| ("memory", part(amount), amount == Amount::Exactly(Default::default())));
+        let cpus = share.cpus.map(|amount| ("cpus", part(amount), amount == Amount::Exactly(Default::default())));
+        let extra = share.extra.iter().map(|(name, amount)| (name.as_str(), part(*amount), false));
+        for (resource, part, zero) in memory.into_iter().chain(cpus).chain(extra) {
+            if part.is_some_and(|part| part > WHOLE) {
+                let what = format!("{resource} is more than all that the queue above has");
+                self.wrong(path, key, what, "write at most 100 %");
+            }
+            // a countable resource may be kept from a queue
+            if key == "maximum" && (zero || (part == Some(0) && matches!(resource, "memory" | "cpus"))) {
+                self.wrong(path, key, format!("{resource} is 0"), "write more than 0, or close the queue by its gate");
+            }
+        }
+    }
+
+    /// Where guarantee and maximum are written alike, the maximum must be the larger one.
+    fn order_of_shares(&mut self, path: &QueuePath, spec: &QueueSpec) {
+        let (low, high) = (&spec.guaranteed, &spec.maximum);
+        let mut short = Vec::new();
+        if is_less(high.memory, low.memory) {
+            short.push("memory".to_owned());
+        }
+        if is_less(high.cpus.or(follow(high)), low.cpus.or(follow(low))) {
+            short.push("cpus".to_owned());
+        }
+        for name in low.extra.keys().chain(high.extra.keys()).collect::<BTreeSet<_>>() {
+            let of = |share: &Share| share.extra.get(name).copied().or(follow(share));
+            if is_less(of(high), of(low)) {
+                short.push(name.to_string());
+            }
+        }
+        for resource in short {
+            let what = format!("less {resource} than is guaranteed");
+            self.wrong(path, "maximum", what, "raise it to the guarantee, or lower the guarantee");
+        }
+    }
+
+    fn limits(&mut self, path: &QueuePath, spec: &QueueSpec) {
+        if spec.weight.is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight)) {
+            self.wrong(path, "weight", "is no weight".into(), "write 1 to 1000000");
+        }
+        for (key, part) in [("user_limit", spec.user_limit), ("master_share", spec.master_share)] {
+            if part.is_some_and(|part| !(1..=WHOLE).contains(&part)) {
+                self.wrong(path, key, "is no part of the queue".into(), "write more than 0 and at most 100 %");
+            }
+        }
+        for (key, zero) in [
+            ("max_running", spec.max_running == Some(0)),
+            ("max_apps", spec.max_apps == Some(0)),
+            ("max_lifetime", spec.max_lifetime_ms == Some(0)),
+        ] {
+            if zero {
+                self.wrong(path, key, "is 0".into(), "write more than 0, or close the queue by its gate");
+            }
+        }
+    }
+
+    /// What only a leaf can have.
+    fn inner(&mut self, path: &QueuePath, spec: &QueueSpec) {
+        for (key, set) in [
+            ("order", spec.order != Order::default()),
+            ("user_limit", spec.user_limit.is_some()),
+            ("master_share", spec.master_share.is_some()),
+            ("max_running", spec.max_running.is_some()),
+            ("max_apps", spec.max_apps.is_some()),
+            ("max_lifetime", spec.max_lifetime_ms.is_some()),
+        ] {
+            if set {
+                self.wrong(path, key, "no application is in a queue that holds other queues".into(), "set it on its leaves");
+            }
+        }
+    }
+
+    /// Siblings cannot be promised more than there is.
+    fn guarantees_of_children(&mut self, path: &QueuePath, spec: &QueueSpec) {
+        let children = || spec.children.values().map(|child| &child.guaranteed);
+        let own = &spec.guaranteed;
+        let memory = sum(children().map(|share| share.memory), |b| b.get());
+        self.promised(path, "memory", memory, own.memory.and_then(exactly).map(headroom_types::Bytes::get));
+        let cpus = sum(children().map(|share| share.cpus.or(follow(share))), |c| u64::from(c.milli()));
+        self.promised(path, "cpus", cpus, own.cpus.and_then(exactly).map(|c| u64::from(c.milli())));
+        let names: BTreeSet<&Name> = children().flat_map(|share| share.extra.keys()).collect();
+        for name in names {
+            let given = sum(children().map(|share| share.extra.get(name).copied().or(follow(share))), |n| n);
+            self.promised(path, name.as_str(), given, own.extra.get(name).copied().and_then(exactly));
+        }
+    }
+
+    fn promised(&mut self, path: &QueuePath, resource: &str, (parts, exact): (u64, u64), own: Option<u64>) {
+        if parts > u64::from(WHOLE) {
+            let what = format!("its queues are guaranteed {}.{} % of its {resource} together", parts / 10, parts % 10);
+            self.wrong(path, "guaranteed", what, "lower them to 100 % in all");
+        }
+        let left = own.map(|own| own.saturating_sub(own.saturating_mul(parts.min(u64::from(WHOLE))) / u64::from(WHOLE)));
+        if left.is_some_and(|left| exact > left) {
+            let what = format!("its queues are guaranteed more {resource} than it is guaranteed itself");
+            self.wrong(path, "guaranteed", what, "lower them, or raise its own");
+        }
+    }
+}
+
+/// What a resource that is not named follows.
+fn follow<T>(share: &Share) -> Option<Amount<T>> {
+    share.memory.and_then(part).map(Amount::Part)
+}
+
+fn part<T>(amount: Amount<T>) -> Option<u32> {
+    match amount {
+        Amount::Part(part) => Some(part),
+        Amount::Exactly(_) => None,
+    }
+}
+
+fn exactly<T>(amount: Amount<T>) -> Option<T> {
+    match amount {
+        Amount::Exactly(n) => Some(n),
+        Amount::Part(_) => None,
+    }
+}
+
+fn is_less<T: PartialOrd>(high: Option<Amount<T>>, low: Option<Amount<T>>) -> bool {
+    match (high, low) {
+        (Some(Amount::Part(high)), Some(Amount::Part(low))) => high < low,
+        (Some(Amount::Exactly(high)), Some(Amount::Exactly(low))) => high < low,
+        (Some(Amount::Part(_) | Amount::Exactly(_)), _) | (None, _) => false, // which is more depends on the cluster
+    }
+}
+
+/// Parts and exact amounts, each added up.
+fn sum<T>(amounts: impl Iterator<Item = Option<Amount<T>>>, plain: impl Fn(T) -> u64) -> (u64, u64) {
+    amounts.flatten().fold((0, 0), |(parts, exact), amount| match amount {
+        Amount::Part(part) => (parts.saturating_add(u64::from(part)), exact),
+        Amount::Exactly(n) => (parts, exact.saturating_add(plain(n))),
+    })
+}

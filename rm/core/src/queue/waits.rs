@@ -1,0 +1,220 @@
+//! What one application waits for: its master, or requests by priority and arrival.
+//!
+//! Requests of one priority and one size that may go anywhere stand in one line, so that a size without room is found out once.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use headroom_types::{Bytes, Cpus, RequestId, Resource};
+
+use super::seats::Class;
+
+/// Whether a request can share a line with others of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereto {
+    /// Any node will do.
+    Anywhere,
+    /// It is particular.
+    Somewhere,
+}
+
+/// The order of requests: priority, then arrival.
+type At = (Reverse<i32>, u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LineKey {
+    priority: Reverse<i32>,
+    memory: Bytes,
+    cpus: Cpus,
+    /// Its arrival, for a request that stands alone.
+    alone: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Line {
+    /// By arrival.
+    requests: BTreeMap<u64, RequestId>,
+    failed: u64,
+}
+
+/// What an application waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    master: Option<(Class, u64)>,
+    lines: BTreeMap<LineKey, Line>,
+    heads: BTreeMap<At, LineKey>,
+    of: BTreeMap<RequestId, (u64, LineKey)>,
+}
+
+/// A line of an application as the pass sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The first request of it; `None` for the master.
+    pub request: Option<RequestId>,
+    /// Where to go on looking.
+    pub at: Option<(i32, u64)>,
+}
+
+impl Waits {
+    /// The master waits.
+    pub fn put_master(&mut self, size: &Resource) {
+        self.master = Some((if size.extra.is_empty() { Class::of(size) } else { Class::ANY }, 0));
+    }
+    /// A request waits.
+    pub fn put(&mut self, request: &RequestId, size: &Resource, priority: i32, arrival: u64, whereto: Whereto) {
+        self.remove(Some(request));
+        let alone = match whereto {
+            Whereto::Anywhere if size.extra.is_empty() => None,
+            Whereto::Anywhere | Whereto::Somewhere => Some(arrival),
+        };
+        let key = LineKey { priority: Reverse(priority), memory: size.memory, cpus: size.cpus, alone };
+        let line = self.lines.entry(key).or_default();
+        let head = line.requests.first_key_value().map(|(arrival, _)| *arrival);
+        line.requests.insert(arrival, request.clone());
+        line.failed = 0;
+        if head.is_none_or(|head| arrival < head) {
+            if let Some(head) = head {
+                self.heads.remove(&(key.priority, head));
+            }
+            self.heads.insert((key.priority, arrival), key);
+        }
+        self.of.insert(request.clone(), (arrival, key));
+    }
+    /// No longer.
+    pub fn remove(&mut self, request: Option<&RequestId>) {
+        let Some(request) = request else {
+            self.master = None;
+            return;
+        };
+        let Some((arrival, key)) = self.of.remove(request) else { return };
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        line.requests.remove(&arrival);
+        if self.heads.remove(&(key.priority, arrival)).is_some()
+            && let Some((next, _)) = line.requests.first_key_value()
+        {
+            self.heads.insert((key.priority, *next), key);
+        }
+        if line.requests.is_empty() {
+            self.lines.remove(&key);
+        }
+    }
+    /// True when this one waits.
+    pub fn contains(&self, request: Option<&RequestId>) -> bool {
+        request.map_or(self.master.is_some(), |request| self.of.contains_key(request))
+    }
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.of.len() + usize::from(self.master.is_some())
+    }
+    /// True when nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The least that any of them needs. `None` when nobody waits.
+    pub fn least(&self) -> Option<Class> {
+        let class = |key: &LineKey| match key.alone {
+            None => Class::of(&Resource::new(key.memory, key.cpus)),
+            Some(_) => Class::ANY,
+        };
+        let lines = self.lines.keys().map(class);
+        lines.chain(self.master.map(|(class, _)| class)).reduce(Class::least)
+    }
+    /// The first line after `after` that has not failed in this round.
+    pub fn next(&self, after: Option<&Head>, round: u64) -> Option<Head> {
+        if after.is_none()
+            && let Some((_, failed)) = self.master
+            && failed != round
+        {
+            return Some(Head { request: None, at: None });
+        }
+        let from = after
+            .and_then(|head| head.at)
+            .map_or(std::ops::Bound::Unbounded, |(priority, arrival)| std::ops::Bound::Excluded((Reverse(priority), arrival)));
+        let lines = self.heads.range((from, std::ops::Bound::Unbounded)).filter_map(|(at, key)| Some((at, self.lines.get(key)?)));
+        let (at, line) = lines.into_iter().find(|(_, line)| line.failed != round)?;
+        Some(Head { request: line.requests.get(&at.1).cloned(), at: Some((at.0.0, at.1)) })
+    }
+    /// All requests of a line, in order.
+    pub fn line(&self, head: &Head) -> impl Iterator<Item = &RequestId> {
+        let at = head.at.map(|(priority, arrival)| (Reverse(priority), arrival));
+        let line = at.and_then(|at| self.lines.get(self.heads.get(&at)?));
+        line.into_iter().flat_map(|line| line.requests.values())
+    }
+    /// Nothing like this line finds its place in this round.
+    pub fn fail(&mut self, head: &Head, round: u64) {
+        match head.at {
+            None => {
+                if let Some((_, failed)) = &mut self.master {
+                    *failed = round;
+                }
+            }
+            Some((priority, arrival)) => {
+                let key = self.heads.get(&(Reverse(priority), arrival)).copied();
+                if let Some(line) = key.and_then(|key| self.lines.get_mut(&key)) {
+                    line.failed = round;
+                }
+            }
+        }
+    }
+    /// All, in the order they are served.
+    pub fn all(&self) -> Vec<Option<&RequestId>> {
+        let mut requests: Vec<(At, &RequestId)> =
+            self.of.iter().map(|(request, (arrival, key))| ((key.priority, *arrival), request)).collect();
+        requests.sort_unstable_by_key(|(at, _)| *at);
+        let master = self.master.map(|_| None);
+        master.into_iter().chain(requests.into_iter().map(|(_, request)| Some(request))).collect()
+    }
+    /// How many of them go before this one.
+    pub fn ahead(&self, request: Option<&RequestId>) -> usize {
+        let Some((arrival, key)) = request.and_then(|request| self.of.get(request)) else { return 0 };
+        let at = (key.priority, *arrival);
+        let before = self.of.values().filter(|(arrival, key)| (key.priority, *arrival) < at).count();
+        before + usize::from(self.master.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> RequestId {
+        text.parse().expect("id")
+    }
+    fn size(gib: u64) -> Resource {
+        Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1))
+    }
+    fn walk(waits: &Waits, round: u64) -> Vec<String> {
+        let mut seen = Vec::new();
+        let mut at = None;
+        while let Some(head) = waits.next(at.as_ref(), round) {
+            seen.push(head.request.as_ref().map_or("master".to_owned(), ToString::to_string));
+            at = Some(head);
+        }
+        seen
+    }
+
+    #[test]
+    fn lines_are_served_by_priority_and_arrival_and_fail_once_for_all_in_them() {
+        let mut waits = Waits::default();
+        waits.put(&id("a"), &size(1), 0, 1, Whereto::Anywhere);
+        waits.put(&id("b"), &size(2), 0, 2, Whereto::Anywhere);
+        waits.put(&id("c"), &size(1), 0, 3, Whereto::Anywhere);
+        waits.put(&id("d"), &size(4), 7, 4, Whereto::Somewhere);
+        assert_eq!(walk(&waits, 1), ["d", "a", "b"], "c stands behind a");
+        assert_eq!(waits.all().len(), 4);
+        assert_eq!((waits.ahead(Some(&id("c"))), waits.least()), (3, Some(Class::ANY)), "d may be easy to please");
+        waits.fail(&Head { request: Some(id("a")), at: Some((0, 1)) }, 1);
+        assert_eq!(walk(&waits, 1), ["d", "b"]);
+        assert_eq!(walk(&waits, 2), ["d", "a", "b"], "until something changes");
+        waits.put(&id("d"), &size(4), 7, 4, Whereto::Anywhere);
+        waits.remove(Some(&id("a")));
+        assert_eq!(walk(&waits, 2), ["d", "b", "c"], "and b came before c");
+        waits.put_master(&size(1));
+        assert_eq!(walk(&waits, 2)[0], "master");
+        for request in ["b", "c", "d"] {
+            waits.remove(Some(&id(request)));
+        }
+        waits.remove(None);
+        assert!(waits.is_empty() && waits.heads.is_empty() && waits.lines.is_empty());
+    }
+}

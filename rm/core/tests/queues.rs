@@ -1,0 +1,366 @@
+//! Stories about queues: shares, limits, gates, moves. Each step is followed by the invariants; each story must end with `check`.
+
+use headroom_rm_core::queue::spec::{Amount, Gate, Order, QueueSpec, Share, Tree};
+use headroom_rm_core::testkit::{Scenario, id, is_never, size};
+use headroom_rm_core::{Answer, Call, How, Launch, Master, NewApp, Outcome, Refusal, Settings};
+use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, QueuePath, Resource};
+
+fn part(thousandths: u32) -> Share {
+    Share { memory: Some(Amount::Part(thousandths)), ..Share::default() }
+}
+fn gib(n: u64) -> Share {
+    Share { memory: Some(Amount::Exactly(Bytes::from_gib(n))), ..Share::default() }
+}
+fn tree(leaves: Vec<(&str, QueueSpec)>) -> Tree {
+    let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
+    Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+}
+fn story(queues: Tree) -> Scenario {
+    Scenario::with(Settings { queues, ..Settings::default() })
+}
+fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<AppId, Refusal> {
+    let (name, queue, user) = (id("job"), id(queue), user.to_owned());
+    let spec = NewApp { name, queue, priority, user, lifetime: None, master: Master::Unmanaged, key: None };
+    match s.call(Call::Submit(Box::new(spec)))? {
+        Answer::Submitted { app, .. } => Ok(app),
+        other => panic!("not submitted: {other:?}"),
+    }
+}
+/// An unmanaged application whose master has registered.
+fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
+    let app = submit(s, queue, user, 0).expect("submitted");
+    s.call(Call::RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, url: None }).expect("registers");
+    app
+}
+fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
+    let launch = std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() });
+    let master = Master::Managed { resource, launch, max_attempts: 2 };
+    let spec = NewApp { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    match s.call(Call::Submit(Box::new(spec))) {
+        Ok(Answer::Submitted { app, .. }) => app,
+        other => panic!("not submitted: {other:?}"),
+    }
+}
+fn path(text: &str) -> QueuePath {
+    id(text)
+}
+fn used(s: &Scenario, queue: &str) -> Bytes {
+    s.cluster.queues().into_iter().find(|view| *view.path == path(queue)).expect("a queue").used.memory
+}
+fn why(s: &Scenario, app: &AppId) -> String {
+    s.cluster.why(app, s.now).expect("an application")[0].sentence.clone()
+}
+
+#[test]
+fn a_tree_is_refused_as_a_whole_with_every_problem_named() {
+    let leaf = QueueSpec { guaranteed: part(700), maximum: part(600), user_limit: Some(0), ..QueueSpec::default() };
+    let inner = QueueSpec {
+        order: Order::Fair,
+        max_apps: Some(3),
+        children: [(id("one"), QueueSpec { weight: Some(0), ..QueueSpec::default() })].into(),
+        ..QueueSpec::default()
+    };
+    let other = QueueSpec { guaranteed: part(400), max_running: Some(0), ..QueueSpec::default() };
+    let children = [(id("a"), leaf), (id("b"), inner), (id("c"), other)].into();
+    let problems = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect_err("wrong");
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "root: guaranteed: its queues are guaranteed 110.0 % of its memory together; lower them to 100 % in all",
+            "root: guaranteed: its queues are guaranteed 110.0 % of its cpus together; lower them to 100 % in all",
+            "root.a: maximum: less memory than is guaranteed; raise it to the guarantee, or lower the guarantee",
+            "root.a: maximum: less cpus than is guaranteed; raise it to the guarantee, or lower the guarantee",
+            "root.a: user_limit: is no part of the queue; write more than 0 and at most 100 %",
+            "root.b: order: no application is in a queue that holds other queues; set it on its leaves",
+            "root.b: max_apps: no application is in a queue that holds other queues; set it on its leaves",
+            "root.b.one: weight: is no weight; write 1 to 1000000",
+            "root.c: max_running: is 0; write more than 0, or close the queue by its gate",
+        ]
+    );
+    assert!(Tree::new(QueueSpec::default()).is_err(), "a root without queues takes nobody in");
+    assert!(Tree::new(Tree::default().root().clone()).is_ok());
+}
+
+#[test]
+fn exact_guarantees_stay_within_that_of_their_parent() {
+    let child = |n| QueueSpec { guaranteed: gib(n), ..QueueSpec::default() };
+    let parent = |a, b| QueueSpec {
+        guaranteed: gib(10),
+        children: [(id("x"), child(a)), (id("y"), child(b))].into(),
+        ..QueueSpec::default()
+    };
+    let root = |p| QueueSpec { children: [(id("p"), p)].into(), ..QueueSpec::default() };
+    assert!(Tree::new(root(parent(4, 6))).is_ok());
+    let problems = Tree::new(root(parent(5, 6))).expect_err("wrong");
+    assert_eq!(problems[0].what, "its queues are guaranteed more memory than it is guaranteed itself");
+}
+
+#[test]
+fn an_application_goes_to_a_leaf_that_is_there_and_open() {
+    let inner = QueueSpec { children: [(id("night"), QueueSpec::default())].into(), ..QueueSpec::default() };
+    let small = QueueSpec { max_apps: Some(1), ..QueueSpec::default() };
+    let mut s = story(tree(vec![("etl", inner), ("small", small)]));
+    assert_eq!(submit(&mut s, "nowhere", "u", 0), Err(Refusal::NoSuchQueue(path("nowhere"))));
+    let leaf = path("etl.night");
+    assert_eq!(submit(&mut s, "etl", "u", 0), Err(Refusal::NotALeaf { queue: path("etl"), leaf }));
+    let first = submit(&mut s, "small", "u", 0).expect("takes one");
+    let Err(Refusal::TooMany { what, most }) = submit(&mut s, "small", "u", 0) else { panic!("takes one only") };
+    assert_eq!((what.as_str(), most), ("applications in queue small that have not ended", 1));
+    s.call(Call::Kill { app: first, reason: None }).expect("kills");
+    submit(&mut s, "small", "u", 0).expect("its place is free again");
+    s.check();
+}
+
+#[test]
+fn the_queue_with_the_smallest_share_of_its_guarantee_goes_first() {
+    let queue = |thousandths| QueueSpec { guaranteed: part(thousandths), ..QueueSpec::default() };
+    let mut s = story(tree(vec![("big", queue(750)), ("small", queue(250))]));
+    let (big, small) = (app(&mut s, "big", "u"), app(&mut s, "small", "u"));
+    s.ask_waits(&small, "w", 100, size(1, 1));
+    s.ask_waits(&big, "w", 100, size(1, 1));
+    s.node("n1", size(16, 16));
+    assert_eq!((used(&s, "big"), used(&s, "small")), (Bytes::from_gib(12), Bytes::from_gib(4)));
+    assert_eq!(used(&s, "root"), Bytes::from_gib(16));
+    s.check();
+}
+
+#[test]
+fn the_dominant_resource_decides() {
+    let mut s = story(tree(vec![("cpu", QueueSpec::default()), ("mem", QueueSpec::default())]));
+    let (cpu, mem) = (app(&mut s, "cpu", "u"), app(&mut s, "mem", "u"));
+    s.ask_waits(&cpu, "w", 100, size(1, 3));
+    s.ask_waits(&mem, "w", 100, size(4, 1));
+    s.node("n1", size(18, 9));
+    // the textbook case: three containers of 1 cpu, 4 GiB against two of 3 cpus, 1 GiB
+    assert_eq!((s.alive(&mem).len(), s.alive(&cpu).len()), (3, 2));
+    s.check();
+}
+
+#[test]
+fn weight_and_priority_between_siblings() {
+    let heavy = QueueSpec { weight: Some(3), ..QueueSpec::default() };
+    let mut s = story(tree(vec![("heavy", heavy), ("light", QueueSpec::default())]));
+    let (heavy, light) = (app(&mut s, "heavy", "u"), app(&mut s, "light", "u"));
+    s.ask_waits(&light, "w", 100, size(1, 1));
+    s.ask_waits(&heavy, "w", 100, size(1, 1));
+    s.node("n1", size(16, 16));
+    assert_eq!((s.alive(&heavy).len(), s.alive(&light).len()), (12, 4));
+    s.check();
+    let first = QueueSpec { priority: 5, ..QueueSpec::default() };
+    let mut s = story(tree(vec![("a", QueueSpec::default()), ("first", first)]));
+    let (a, first) = (app(&mut s, "a", "u"), app(&mut s, "first", "u"));
+    s.ask_waits(&a, "w", 100, size(1, 1));
+    s.ask_waits(&first, "w", 10, size(1, 1));
+    s.node("n1", size(16, 16));
+    assert_eq!((s.alive(&first).len(), s.alive(&a).len()), (10, 6));
+    s.check();
+}
+
+#[test]
+fn a_fair_leaf_shares_and_a_fifo_leaf_does_not() {
+    for (order, expected) in [(Order::Fifo, (16, 0)), (Order::Fair, (8, 8))] {
+        let mut s = story(tree(vec![("q", QueueSpec { order, ..QueueSpec::default() })]));
+        let (one, two) = (app(&mut s, "q", "u"), app(&mut s, "q", "v"));
+        s.ask_waits(&one, "w", 100, size(1, 1));
+        s.ask_waits(&two, "w", 100, size(1, 1));
+        s.node("n1", size(16, 16));
+        assert_eq!((s.alive(&one).len(), s.alive(&two).len()), expected, "{order:?}");
+        s.check();
+    }
+}
+
+#[test]
+fn nobody_passes_a_maximum_and_the_sentence_names_it() {
+    let inner = QueueSpec {
+        maximum: part(500),
+        children: [(id("x"), QueueSpec { maximum: gib(6), ..QueueSpec::default() }), (id("y"), QueueSpec::default())].into(),
+        ..QueueSpec::default()
+    };
+    let mut s = story(tree(vec![("etl", inner), ("rest", QueueSpec::default())]));
+    s.node("n1", size(16, 16)).node("n2", size(4, 4));
+    let (x, y) = (app(&mut s, "etl.x", "u"), app(&mut s, "etl.y", "u"));
+    s.ask(&x, "w", 5, size(2, 1)).expect("asks");
+    assert_eq!(s.alive(&x).len(), 3);
+    assert_eq!(why(&s, &x), "queue etl.x is at its maximum: 6 GiB of 6 GiB");
+    s.ask(&y, "w", 5, size(3, 1)).expect("asks");
+    assert_eq!(s.alive(&y).len(), 1);
+    assert_eq!(why(&s, &y), "queue etl is at its maximum: 9 GiB of 10 GiB, and this needs 3 GiB");
+    let answer = s.ask(&x, "huge", 1, size(7, 1));
+    assert!(is_never(&answer));
+    let Err(Refusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
+    assert_eq!(sentence, "needs 7 GiB, and queue etl.x may never have more than 6 GiB");
+    assert_eq!(largest.memory, Bytes::from_gib(6));
+    // the cluster grows, and half of it with it
+    s.node("n3", size(16, 16));
+    assert_eq!((s.alive(&x).len(), s.alive(&y).len()), (3, 4));
+    s.check();
+}
+
+#[test]
+fn a_wait_for_room_says_how_full_the_queue_is() {
+    let mut s = story(tree(vec![("etl", QueueSpec { maximum: gib(10), ..QueueSpec::default() })]));
+    s.node("n1", size(8, 8));
+    let a = app(&mut s, "etl", "u");
+    s.ask(&a, "w", 1, size(5, 1)).expect("asks");
+    let sentence = s.ask_waits(&a, "more", 1, size(4, 1));
+    assert_eq!(sentence, "needs 4 GiB on one node; best is n1 with 3 GiB free; queue etl is at 50 % of its maximum");
+    s.check();
+}
+
+#[test]
+fn one_user_and_all_masters_have_limits_of_their_own() {
+    let spec = QueueSpec { user_limit: Some(250), master_share: Some(100), ..QueueSpec::default() };
+    let mut s = story(tree(vec![("q", spec)]));
+    s.node("n1", size(16, 16)).node("n2", size(4, 4));
+    let (one, again, two) = (app(&mut s, "q", "ann"), app(&mut s, "q", "ann"), app(&mut s, "q", "bob"));
+    s.ask(&one, "w", 3, size(2, 1)).expect("asks");
+    assert_eq!(s.alive(&one).len(), 2);
+    assert_eq!(why(&s, &one), "user ann is at the limit of one user in queue q: 4 GiB of 5 GiB, and this needs 2 GiB");
+    s.ask(&again, "w", 3, size(1, 1)).expect("asks");
+    s.ask(&two, "w", 2, size(2, 1)).expect("asks");
+    assert_eq!((s.alive(&again).len(), s.alive(&two).len()), (1, 2));
+    let masters: Vec<AppId> = (0..3).map(|_| managed(&mut s, "q", size(1, 1))).collect();
+    assert_eq!(masters.iter().map(|m| s.alive(m).len()).collect::<Vec<_>>(), [1, 1, 0]);
+    let third = s.cluster.app(&masters[2]).expect("app");
+    let sentence = s.cluster.master_sentence(third, s.now).expect("waits");
+    assert_eq!(sentence, "masters in queue q are at their limit: 2 GiB of 2 GiB");
+    s.check();
+}
+
+#[test]
+fn only_so_many_applications_run_at_once() {
+    let mut s = story(tree(vec![("q", QueueSpec { max_running: Some(1), ..QueueSpec::default() })]));
+    s.node("n1", size(16, 16));
+    let (first, second) = (managed(&mut s, "q", size(1, 1)), managed(&mut s, "q", size(1, 1)));
+    assert_eq!((s.alive(&first).len(), s.alive(&second).len()), (1, 0));
+    let waits = s.cluster.app(&second).expect("app");
+    let sentence = s.cluster.master_sentence(waits, s.now).expect("waits");
+    assert_eq!(sentence, "1 applications run in queue q, and no more may");
+    let free = app(&mut s, "q", "u");
+    s.ask_waits(&free, "w", 1, size(1, 1));
+    s.call(Call::Kill { app: first.clone(), reason: None }).expect("kills");
+    s.settle();
+    assert_eq!(s.alive(&second).len(), 1);
+    s.call(Call::Kill { app: second, reason: None }).expect("kills");
+    s.settle();
+    assert_eq!(s.alive(&free).len(), 1);
+    s.check();
+}
+
+#[test]
+fn a_gate_holds_grants_or_newcomers_and_survives_a_restart() {
+    let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
+    s.node("n1", size(16, 16));
+    let a = app(&mut s, "a", "u");
+    let gate = |s: &mut Scenario, queue: &str, gate| s.call(Call::SetGate { queue: path(queue), gate });
+    assert_eq!(gate(&mut s, "a", Gate::Paused), Ok(Answer::Queues { generation: 1 }));
+    assert_eq!(gate(&mut s, "a", Gate::Paused), Ok(Answer::Queues { generation: 1 }), "it is so already");
+    let sentence = s.ask_waits(&a, "w", 2, size(1, 1));
+    assert_eq!(sentence, "queue a is paused, and grants nothing");
+    submit(&mut s, "a", "u", 0).expect("still comes in");
+    gate(&mut s, "a", Gate::Draining).expect("sets");
+    assert_eq!(s.alive(&a).len(), 2);
+    let refused = Err(Refusal::QueueClosed { queue: path("a"), gate: "draining" });
+    assert_eq!(submit(&mut s, "a", "u", 0), refused);
+    gate(&mut s, "root", Gate::Closed).expect("sets");
+    assert!(matches!(submit(&mut s, "b", "u", 0), Err(Refusal::QueueClosed { gate: "closed", .. })));
+    s.restart().register("n1");
+    assert!(matches!(submit(&mut s, "b", "u", 0), Err(Refusal::QueueClosed { .. })));
+    assert_eq!(gate(&mut s, "none", Gate::Open), Err(Refusal::NoSuchQueue(path("none"))));
+    assert_eq!(s.cluster.queues_generation(), 3);
+    s.check();
+}
+
+#[test]
+fn another_tree_applies_as_a_whole_or_not_at_all() {
+    let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
+    s.node("n1", size(16, 16));
+    let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
+    s.ask(&a, "w", 4, size(2, 1)).expect("asks");
+    s.ask(&b, "w", 9, size(1, 1)).expect("asks");
+    let set = |s: &mut Scenario, tree: Tree, generation, how| s.call(Call::SetQueues { tree: Box::new(tree), generation, how });
+    let without = tree(vec![("b", QueueSpec::default()), ("c", QueueSpec::default())]);
+    let Err(Refusal::BadQueues(problems)) = set(&mut s, without.clone(), None, How::Really) else { panic!("has somebody") };
+    let told = "root.a: queues: is a leaf no more, and has job.1; move them to another leaf first, or wait for their end";
+    assert_eq!(problems[0].to_string(), told);
+    let smaller = tree(vec![("a", QueueSpec { maximum: gib(6), ..QueueSpec::default() }), ("b", QueueSpec::default())]);
+    let stale = Refusal::Conflict { what: "the tree of queues".into(), given: 7, current: 0 };
+    assert_eq!(set(&mut s, smaller.clone(), Some(7), How::Really), Err(stale));
+    assert_eq!(set(&mut s, smaller.clone(), Some(0), How::DryRun), Ok(Answer::Queues { generation: 1 }));
+    assert_eq!(s.cluster.queues_generation(), 0);
+    assert_eq!(set(&mut s, smaller.clone(), Some(0), How::Really), Ok(Answer::Queues { generation: 1 }));
+    assert_eq!(set(&mut s, smaller.clone(), None, How::Really), Ok(Answer::Queues { generation: 1 }), "it is so already");
+    // what it has beyond its maximum it keeps, and gets nothing more
+    assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(8), 8));
+    let c = s.settle().alive(&a)[0].clone();
+    s.exit(&c, ExitReason::Exit { code: 0 });
+    s.ask(&a, "w", 5, size(2, 1)).expect("asks");
+    assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(6), 9));
+    s.restart().register("n1");
+    assert_eq!(s.cluster.queue_tree(), &smaller);
+    s.call(Call::Kill { app: a, reason: None }).expect("kills");
+    s.settle();
+    assert_eq!(set(&mut s, without, None, How::Really), Ok(Answer::Queues { generation: 2 }));
+    assert_eq!((used(&s, "b"), used(&s, "root"), s.logged("QueuesSet")), (Bytes::from_gib(9), Bytes::from_gib(9), 2));
+    s.check();
+}
+
+#[test]
+fn an_application_moves_with_all_it_has() {
+    let closed = QueueSpec { gate: Gate::Closed, ..QueueSpec::default() };
+    let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default()), ("shut", closed)]));
+    s.node("n1", size(8, 16));
+    let (one, two) = (app(&mut s, "a", "u"), app(&mut s, "a", "v"));
+    s.ask(&one, "w", 10, size(1, 1)).expect("asks");
+    s.ask_waits(&two, "w", 10, size(1, 1));
+    let change = |s: &mut Scenario, app: &AppId, queue: Option<&str>, priority| {
+        s.call(Call::ChangeApp { app: app.clone(), queue: queue.map(path), priority, lifetime: None })
+    };
+    assert_eq!(change(&mut s, &one, Some("none"), None), Err(Refusal::NoSuchQueue(path("none"))));
+    assert!(matches!(change(&mut s, &one, Some("shut"), None), Err(Refusal::QueueClosed { .. })));
+    change(&mut s, &one, Some("b"), None).expect("moves");
+    assert_eq!((used(&s, "a"), used(&s, "b"), used(&s, "root")), (Bytes::ZERO, Bytes::from_gib(8), Bytes::from_gib(8)));
+    let c = s.settle().alive(&one)[0].clone();
+    s.exit(&c, ExitReason::Exit { code: 0 });
+    assert_eq!((used(&s, "a"), used(&s, "b")), (Bytes::from_gib(1), Bytes::from_gib(7)), "two is behind now");
+    change(&mut s, &two, None, Some(9)).expect("changes");
+    s.restart().register("n1").settle();
+    let two = s.cluster.app(&two).expect("app");
+    let one = s.cluster.app(&one).expect("app");
+    assert_eq!((two.priority, two.queue.short(), one.priority, one.queue.short()), (9, "a", 0, "b"));
+    assert_eq!((used(&s, "a"), used(&s, "b")), (Bytes::from_gib(1), Bytes::from_gib(7)));
+    s.check();
+}
+
+#[test]
+fn an_application_whose_queue_is_gone_after_a_restart_is_not_lost() {
+    let mut s = story(tree(vec![("a", QueueSpec::default()), ("default", QueueSpec::default())]));
+    s.node("n1", size(8, 16));
+    let one = app(&mut s, "a", "u");
+    s.ask(&one, "w", 2, size(1, 1)).expect("asks");
+    s.settle();
+    s.reconfigure(|settings| settings.queues = Tree::default());
+    s.restart().register("n1").settle();
+    assert_eq!((used(&s, "default"), s.state(&one)), (Bytes::from_gib(2), "running"));
+    assert_eq!(s.cluster.app(&one).expect("app").queue, path("default"));
+    s.check();
+}
+
+#[test]
+fn what_is_over_leaves_no_trace_in_any_account() {
+    let mut s = story(tree(vec![("q", QueueSpec { order: Order::Fair, ..QueueSpec::default() })]));
+    s.node("n1", Resource::new(Bytes::from_gib(8), Cpus::from_cores(8)));
+    let one = app(&mut s, "q", "ann");
+    s.ask(&one, "w", 20, size(1, 1)).expect("asks");
+    let view = |s: &Scenario| {
+        let views = s.cluster.queues();
+        let q = views.iter().find(|view| view.path.short() == "q").expect("q");
+        (q.used.memory.whole_mib() / 1024, q.pending_containers, q.apps, q.users.len(), q.dominant)
+    };
+    assert_eq!(view(&s), (8, 12, 1, 1, 1000));
+    s.finish(&one, Outcome::Succeeded).expect("finishes");
+    s.settle();
+    assert_eq!(view(&s), (0, 0, 0, 0, 0));
+    s.check();
+}
