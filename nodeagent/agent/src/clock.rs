@@ -30,6 +30,11 @@ pub(crate) fn unix_now() -> UnixMillis {
     UnixMillis(SystemTime::now().duration_since(UNIX_EPOCH).map(millis).unwrap_or_default())
 }
 
+/// A file's time, for those who ask for it.
+pub(crate) fn unix_of(time: SystemTime) -> UnixMillis {
+    UnixMillis(time.duration_since(UNIX_EPOCH).map(millis).unwrap_or_default())
+}
+
 fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }

@@ -14,6 +14,8 @@ pub(crate) const REPORTED: u64 = 4 << 10;
 pub(crate) const SERVED: u64 = 64 << 10;
 /// The most that is served. Bytes.
 pub(crate) const MOST: u64 = 4 << 20;
+/// Most logs of one container that are named.
+const NAMED: usize = 1000;
 
 /// The last `most` bytes of a file, as text; wrong bytes become `U+FFFD`.
 pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
@@ -23,6 +25,29 @@ pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A part of a file: `size` bytes of its beginning, or of its end when that is below zero; the end of it when nothing is said.
+pub(crate) fn part(path: &Path, size: Option<i64>) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let most = size.map_or(SERVED, i64::unsigned_abs).min(MOST);
+    if size.is_none_or(i64::is_negative) {
+        let length = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Public names of the logs in a container's directory: its own two, then those of its tasks, in order.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let own = [file::STDOUT, file::STDERR].into_iter().filter(|name| dir.join(name).exists()).map(str::to_owned);
+    let entries = std::fs::read_dir(dir.join(file::TASKS)).into_iter().flatten().flatten();
+    let mut tasks: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    tasks.retain(|name| path_of(dir, name).is_some());
+    tasks.sort();
+    own.chain(tasks).take(NAMED).collect()
 }
 
 /// The line by which the program in `dir` named its memory as full: its marker file, else its last words.
@@ -71,6 +96,19 @@ mod tests {
         fs::write(&path, b"first\nlast \xff\n").expect("writes");
         assert_eq!(tail(&path, 7).expect("reads"), "last \u{fffd}\n");
         assert_eq!(tail(&path, 1 << 20).expect("reads").len(), 15, "the replacement takes three bytes");
+    }
+
+    #[test]
+    fn a_part_is_of_the_beginning_or_of_the_end() {
+        let dir = tempfile::tempdir().expect("dir");
+        fs::create_dir(dir.path().join("tasks")).expect("makes");
+        for name in ["stdout", "tasks/map-2-1.err", "tasks/map-1-1.out", "tasks/other"] {
+            fs::write(dir.path().join(name), b"0123456789").expect("writes");
+        }
+        let part = |size| super::part(&dir.path().join("stdout"), size).expect("reads");
+        assert_eq!((part(Some(3)).as_slice(), part(Some(-3)).as_slice()), (b"012".as_slice(), b"789".as_slice()));
+        assert_eq!((part(None).len(), part(Some(0)).len(), part(Some(i64::MIN)).len()), (10, 0, 10));
+        assert_eq!(names(dir.path()), ["stdout", "map-1-1.out", "map-2-1.err"]);
     }
 
     #[test]

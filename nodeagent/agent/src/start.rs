@@ -23,7 +23,7 @@ use crate::disk::{self, Layout};
 use crate::rm_link::Link;
 use crate::run::{Facts, Input, Loop};
 use crate::site::Site;
-use crate::{adopt, doctor, host, http, notify};
+use crate::{adopt, clock, doctor, host, http, notify};
 
 /// Inputs that may wait for the loop.
 const QUEUE: usize = 1024;
@@ -157,7 +157,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let mut agent = Loop::new(facts, options.self_fence, Clock::start(), link, inputs.clone());
     agent.adopt(found);
     let end = CancellationToken::new();
-    let task = tokio::spawn(serve(agent, queue, listener, http::router(layout, inputs.clone()), end.clone(), lock));
+    let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
+    let router = http::router(layout, inputs.clone(), about);
+    let task = tokio::spawn(serve(agent, queue, listener, router, end.clone(), lock));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
     Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, end, task: Some(task) })

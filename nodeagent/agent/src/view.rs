@@ -75,6 +75,10 @@ impl Loop {
     pub(crate) fn reply(&self, question: Question) {
         match question {
             Question::Containers(reply) => drop(reply.send(self.all_observed())),
+            Question::Details(reply) => {
+                let all = self.agent.containers().filter_map(|(id, _)| self.detail(id).map(|detail| *detail));
+                drop(reply.send(all.collect()));
+            }
             Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
             Question::Doctor(reply) => drop(reply.send(Diagnosis {
                 enforcer: self.facts.site.kind().to_string(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use headroom_rm_core::app::{self, App};
 use headroom_rm_core::container::{self, Container};
 use headroom_rm_core::queue::spec::{Amount, Gate, Order, Preemptable, QueueSpec, Tree};
-use headroom_rm_core::{Cluster, Finished, Master, NodeMark, attempt, node};
+use headroom_rm_core::{Cluster, Finished, Master, NodeMark, Run, attempt, node};
 use headroom_types::{
     AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, Tick, UnixMillis,
 };
@@ -66,6 +66,8 @@ pub(crate) struct AppFacts {
     pub(crate) attempt: u32,
     /// Where that run is.
     pub(crate) run: attempt::State,
+    /// The latest runs of its master, the current one last.
+    pub(crate) runs: Vec<Run>,
     /// Containers of its masters that are kept, by run.
     pub(crate) masters: BTreeMap<u32, ContainerFacts>,
     pub(crate) live: u32,
@@ -293,11 +295,12 @@ fn of_app(cluster: &Cluster, app: &App, now: Tick) -> AppFacts {
         diagnostics: diagnostics(cluster, app, now),
         submitted: app.submitted,
         ended: app.ended,
-        until: app.spec.lifetime.map(|time| after(app.submitted, time)),
+        until: app.until,
         environment,
         master_url: app.master_url.clone(),
         attempt: app.attempt,
         run: app.run.clone(),
+        runs: app.runs.iter().cloned().collect(),
         masters: BTreeMap::new(),
         live: 0,
         granted_lately: 0,
@@ -313,10 +316,6 @@ fn diagnostics(cluster: &Cluster, app: &App, now: Tick) -> String {
         return app.diagnostics.clone();
     }
     cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}")).unwrap_or_default()
-}
-
-fn after(from: UnixMillis, time: Duration) -> UnixMillis {
-    UnixMillis(from.0.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }
 
 fn waiting(app: &App) -> Vec<Waiting> {

@@ -2,7 +2,11 @@
 //!
 //! Names and shapes only. Never decides what is shown.
 
+pub mod accept;
 pub mod end;
 pub mod error;
 pub mod ids;
 pub mod time;
+
+/// The release of YARN whose interface is followed.
+pub const FOLLOWS: &str = "3.4.1";

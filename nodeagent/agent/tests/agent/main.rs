@@ -14,3 +14,4 @@ mod ends;
 mod life;
 mod resize;
 mod start;
+mod yarn;

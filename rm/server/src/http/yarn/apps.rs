@@ -271,7 +271,7 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
         application_tags: tags.join(","),
         priority: app.priority,
         started_time: started,
-        launch_time: app.masters.first_key_value().map_or(0, |(_, c)| c.granted.0),
+        launch_time: launched(app),
         finished_time: ended,
         elapsed_time: (if ended == 0 { whole.now } else { ended }).saturating_sub(started),
         am_container_logs: master.map(logs).unwrap_or_default(),
@@ -303,6 +303,11 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
         resource_info: Some(used_resources(app)),
         timeouts: Some(Timeouts { timeout: vec![lifetime(app, whole.now)] }),
     }
+}
+
+/// When its master began for the first time, as far as that is kept.
+fn launched(app: &AppFacts) -> u64 {
+    app.runs.first().and_then(|run| run.started).map_or(0, |at| at.0)
 }
 
 fn tracking(app: &AppFacts) -> &'static str {

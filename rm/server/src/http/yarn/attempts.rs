@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use headroom_types::UnixMillis;
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
@@ -9,7 +10,7 @@ use super::super::Web;
 use super::error::Fault;
 use super::nodes::{Address, address};
 use super::{At, app, apps, state};
-use crate::facts::{AppFacts, Life};
+use crate::facts::{AppFacts, ContainerFacts, Life};
 
 /// `{"appAttempts":{"appAttempt":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -70,22 +71,22 @@ pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Resu
     Ok(app)
 }
 
-/// A run whose container has left the history is shown without it. One without a container began with the application, when it
-/// is the first, and is not known to have begun otherwise.
+/// The latest runs are told from their own records, and the rest of what is known from their containers while those are kept. One
+/// that is known by its number only is shown with that.
 fn convert(app: &AppFacts, number: u32) -> Attempt {
+    let run = app.runs.iter().find(|run| run.number == number);
     let master = app.masters.get(&number);
-    let Address { id: node_id, http } = master.map(|c| address(&c.node, c.node_url.as_deref())).unwrap_or_default();
-    let submitted = if number == 1 { app.submitted.0 } else { 0 };
-    let finished = match master.map(|c| &c.life) {
-        Some(Life::Over { ended, .. }) => ended.0,
-        Some(Life::Coming | Life::Running) => 0,
-        None => app.ended.filter(|_| number == app.attempt).map_or(0, |ended| ended.0),
-    };
+    let container = run.and_then(|run| run.container.clone()).or_else(|| master.map(|c| c.id.clone()));
+    let node = run.and_then(|run| run.node.clone()).or_else(|| master.map(|c| c.node.clone()));
+    let url = master.and_then(|c| c.node_url.as_deref());
+    let Address { id: node_id, http } = node.map(|node| address(&node, url)).unwrap_or_default();
+    let started = run.and_then(|run| run.started).or_else(|| master.map(|c| c.granted));
+    let finished = run.and_then(|run| run.ended).or_else(|| ended(master?));
     Attempt {
         id: number,
-        start_time: master.map_or(submitted, |c| c.granted.0),
-        finished_time: finished,
-        container_id: master.map(|c| YarnContainer::of(&c.id, c.attempt).to_string()).unwrap_or_default(),
+        start_time: started.map_or(0, |at| at.0),
+        finished_time: finished.map_or(0, |at| at.0),
+        container_id: container.map(|id| YarnContainer::of(&id, number).to_string()).unwrap_or_default(),
         node_http_address: http,
         node_id,
         logs_link: master.map(apps::logs).unwrap_or_default(),
@@ -94,5 +95,12 @@ fn convert(app: &AppFacts, number: u32) -> Attempt {
         app_attempt_id: YarnAttempt { app: YarnApp::of(&app.id), attempt: number },
         app_attempt_state: state::attempt(app, number),
         export_ports: "",
+    }
+}
+
+fn ended(c: &ContainerFacts) -> Option<UnixMillis> {
+    match c.life {
+        Life::Over { ended, .. } => Some(ended),
+        Life::Coming | Life::Running => None,
     }
 }

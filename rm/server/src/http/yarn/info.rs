@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use headroom_wire::yarn::FOLLOWS;
 use headroom_wire::yarn::ids::CLUSTER;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::super::Web;
-use super::FOLLOWS;
 use super::error::Fault;
 
 /// The answer.

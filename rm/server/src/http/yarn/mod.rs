@@ -28,6 +28,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use headroom_types::AppId;
+use headroom_wire::yarn::accept;
 use headroom_wire::yarn::ids::YarnApp;
 use serde::de::DeserializeOwned;
 
@@ -35,9 +36,6 @@ use super::Web;
 use crate::facts::{AppFacts, Of, Question};
 use crate::input::{Input, Query as Ask};
 use error::Fault;
-
-/// The release of YARN whose interface is followed.
-pub(crate) const FOLLOWS: &str = "3.4.1";
 
 /// Every address of this interface.
 pub(crate) fn router() -> Router<Web> {
@@ -78,13 +76,7 @@ async fn json_only(request: Request, next: Next) -> Response {
 }
 
 fn takes_json(headers: &HeaderMap) -> bool {
-    let mut accepted =
-        headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).peekable();
-    let fits = |range: &str| {
-        let kind = range.split(';').next().unwrap_or_default().trim();
-        matches!(kind, "*/*" | "application/*" | "application/json" | "text/html" | "")
-    };
-    accepted.peek().is_none() || accepted.any(fits)
+    accept::takes_json(headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()))
 }
 
 /// Words of the address, as ids or text.
@@ -181,18 +173,6 @@ pub(crate) fn unexpected() -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_those_who_cannot_read_json_are_turned_away() {
-        let takes = |accept: &[&str]| {
-            let headers = accept.iter().map(|v| (header::ACCEPT, v.parse().expect("a header")));
-            takes_json(&headers.collect::<HeaderMap>())
-        };
-        assert!(takes(&[]) && takes(&["*/*"]) && takes(&["application/json;q=0.5, application/xml"]));
-        assert!(takes(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]), "a browser");
-        assert!(takes(&["application/xml", "application/json"]));
-        assert!(!takes(&["application/xml"]) && !takes(&["text/xml, application/xml;q=0.9"]));
-    }
 
     #[test]
     fn a_parameter_may_stand_there_twice_or_with_commas() {

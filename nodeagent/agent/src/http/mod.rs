@@ -1,5 +1,8 @@
 //! The node's own HTTP interface: logs, what it has, whether it lives. Parses, asks the loop, answers; no logic.
 
+mod shapes;
+mod yarn;
+
 use std::path::PathBuf;
 
 use axum::extract::{Path, Query, State};
@@ -8,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use headroom_types::exit::Sample;
-use headroom_types::{ContainerId, ExitReport};
+use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{Health, NodeTraits, Observed};
 use serde::{Deserialize, Serialize};
@@ -24,6 +27,8 @@ use crate::run::Input;
 pub(crate) enum Question {
     /// All containers.
     Containers(oneshot::Sender<Vec<Observed>>),
+    /// All containers, with what there is to say of each.
+    Details(oneshot::Sender<Vec<Detail>>),
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
     /// The enforcer and how it was chosen.
@@ -58,21 +63,36 @@ pub(crate) struct Diagnosis {
     pub(crate) notes: Vec<String>,
 }
 
+/// This node, as far as it does not change while the agent runs.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    /// Its name.
+    pub(crate) node: NodeId,
+    /// Where it answers.
+    pub(crate) url: String,
+    /// What it offers.
+    pub(crate) offers: Resource,
+    /// Since when.
+    pub(crate) started: UnixMillis,
+}
+
 #[derive(Clone, Debug)]
 struct Shared {
     layout: Layout,
     inputs: mpsc::Sender<Input>,
+    about: About,
 }
 
 /// The interface.
-pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>) -> Router {
+pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>, about: About) -> Router {
     Router::new()
         .route("/livez", get(alive))
         .route("/v1/doctor", get(doctor))
         .route("/v1/containers", get(containers))
         .route("/v1/containers/{id}", get(container))
         .route("/v1/containers/{id}/logs/{file}", get(log))
-        .with_state(Shared { layout, inputs })
+        .merge(yarn::router())
+        .with_state(Shared { layout, inputs, about })
 }
 
 struct Refused(Problem);

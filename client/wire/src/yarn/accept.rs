@@ -1,0 +1,25 @@
+//! Whether a caller can read what is written here.
+
+/// True unless the caller's `Accept` names other kinds only. `accepted` holds the values of that header.
+pub fn takes_json<'a>(accepted: impl Iterator<Item = &'a str>) -> bool {
+    let mut ranges = accepted.flat_map(|value| value.split(',')).peekable();
+    let fits = |range: &str| {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        matches!(kind, "*/*" | "application/*" | "application/json" | "text/html" | "")
+    };
+    ranges.peek().is_none() || ranges.any(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::takes_json;
+
+    #[test]
+    fn only_those_who_cannot_read_json_are_turned_away() {
+        let takes = |accept: &[&'static str]| takes_json(accept.iter().copied());
+        assert!(takes(&[]) && takes(&["*/*"]) && takes(&["application/json;q=0.5, application/xml"]));
+        assert!(takes(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]), "a browser");
+        assert!(takes(&["application/xml", "application/json"]));
+        assert!(!takes(&["application/xml"]) && !takes(&["text/xml, application/xml;q=0.9"]));
+    }
+}

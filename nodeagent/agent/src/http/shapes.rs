@@ -1,0 +1,296 @@
+//! The shapes of `/ws/v1/node`. From facts to fields; asks nobody.
+
+use std::collections::BTreeMap;
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::nodes::Phase;
+use headroom_wire::yarn::FOLLOWS;
+use headroom_wire::yarn::end::{End, LIVE};
+use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
+use headroom_wire::yarn::time;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::About;
+use super::yarn::{Held, Life};
+
+/// `{"apps":{"app":[…]}}`.
+#[derive(Debug, Serialize)]
+pub(super) struct Apps {
+    apps: AppList,
+}
+
+#[derive(Debug, Serialize)]
+struct AppList {
+    app: Vec<App>,
+}
+
+/// `{"app":…}`.
+#[derive(Debug, Serialize)]
+pub(super) struct OneApp {
+    pub(super) app: App,
+}
+
+/// An application with containers here.
+#[derive(Debug, Serialize)]
+pub(super) struct App {
+    pub(super) id: YarnApp,
+    pub(super) user: String,
+    pub(super) state: AppState,
+    #[serde(rename = "containerids")]
+    containers: Vec<YarnContainer>,
+}
+
+/// Where an application is on this node. It is not known here whether more of it will come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum AppState {
+    /// Never shown; asked for by clients all the same, as `Initing` and `ApplicationResourcesCleaningup`.
+    New,
+    Initing,
+    /// A container of it lives.
+    Running,
+    /// None lives, and an end of one has not been acknowledged.
+    FinishingContainersWait,
+    ApplicationResourcesCleaningup,
+    /// Nobody needs anything of it any more.
+    Finished,
+}
+
+const APP_STATES: [(&str, AppState); 6] = [
+    ("NEW", AppState::New),
+    ("INITING", AppState::Initing),
+    ("RUNNING", AppState::Running),
+    ("FINISHING_CONTAINERS_WAIT", AppState::FinishingContainersWait),
+    ("APPLICATION_RESOURCES_CLEANINGUP", AppState::ApplicationResourcesCleaningup),
+    ("FINISHED", AppState::Finished),
+];
+
+/// A state by its name.
+pub(super) fn app_state(name: &str) -> Result<AppState, String> {
+    let found = APP_STATES.iter().find(|(word, _)| word.eq_ignore_ascii_case(name));
+    found.map(|(_, state)| *state).ok_or_else(|| {
+        let names: Vec<&str> = APP_STATES.iter().map(|(word, _)| *word).collect();
+        format!("state: {name:?} is none of {}", names.join(", "))
+    })
+}
+
+impl Apps {
+    /// Those that are wanted.
+    pub(super) fn of(held: &[Held], wanted: impl Fn(&App) -> bool) -> Self {
+        Apps { apps: AppList { app: apps(held).into_iter().filter(wanted).collect() } }
+    }
+}
+
+/// Applications of these containers, by number.
+pub(super) fn apps(held: &[Held]) -> Vec<App> {
+    let mut by_app: BTreeMap<YarnApp, Vec<&Held>> = BTreeMap::new();
+    for one in held {
+        by_app.entry(YarnApp::of(&one.id.app)).or_default().push(one);
+    }
+    let app = |(id, all): (YarnApp, Vec<&Held>)| App {
+        id,
+        user: user(),
+        state: all.iter().map(|one| state_through(&one.life)).min().unwrap_or(AppState::Finished),
+        containers: all.iter().map(|one| YarnContainer::of(&one.id, one.attempt)).collect(),
+    };
+    by_app.into_iter().map(app).collect()
+}
+
+/// How far one container lets its application be.
+fn state_through(life: &Life) -> AppState {
+    match life {
+        Life::Live(_) => AppState::Running,
+        Life::Over(_) => AppState::FinishingContainersWait,
+        Life::Forgotten(_) => AppState::Finished,
+    }
+}
+
+/// Whom containers run as: the user of this agent. Who submitted them is known to the resource manager only.
+fn user() -> String {
+    let uid = nix::unistd::geteuid();
+    let found = nix::unistd::User::from_uid(uid).ok().flatten();
+    found.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// `{"containers":{"container":[…]}}`.
+#[derive(Debug, Serialize)]
+pub(super) struct Containers {
+    containers: ContainerList,
+}
+
+#[derive(Debug, Serialize)]
+struct ContainerList {
+    container: Vec<Container>,
+}
+
+impl Containers {
+    pub(super) fn of(all: impl Iterator<Item = Container>) -> Self {
+        Containers { containers: ContainerList { container: all.collect() } }
+    }
+}
+
+/// `{"container":…}`.
+#[derive(Debug, Serialize)]
+pub(super) struct OneContainer {
+    pub(super) container: Container,
+}
+
+/// One container. The last four fields are not YARN's; they are what its node measured.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Container {
+    id: YarnContainer,
+    state: &'static str,
+    exit_code: i32,
+    diagnostics: String,
+    user: String,
+    #[serde(rename = "totalMemoryNeededMB")]
+    total_memory_needed_mb: u64,
+    total_v_cores_needed: u32,
+    execution_type: &'static str,
+    container_logs_link: String,
+    node_id: String,
+    container_log_files: Vec<String>,
+    #[serde(rename = "headroomId")]
+    ours: String,
+    memory_limit_bytes: u64,
+    memory_used_bytes: Option<u64>,
+    memory_peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_reason: Option<&'static str>,
+}
+
+/// One container in full.
+pub(super) fn container(held: &Held, about: &About, files: Vec<String>) -> Container {
+    let id = YarnContainer::of(&held.id, held.attempt);
+    let end = held.life.report().map(|report| End {
+        reason: report.reason,
+        exit_code: report.evidence.exit_code,
+        limit: report.evidence.own.limit.unwrap_or(held.size.memory),
+        peak: held.peak,
+    });
+    Container {
+        id,
+        state: state(&held.life, end.as_ref()),
+        exit_code: end.as_ref().map_or(LIVE, End::status),
+        diagnostics: end.as_ref().map(|end| end.diagnostics(&id.to_string())).unwrap_or_default(),
+        user: user(),
+        total_memory_needed_mb: held.size.memory.whole_mib(),
+        total_v_cores_needed: held.size.cpus.milli().div_ceil(1000),
+        execution_type: "GUARANTEED",
+        container_logs_link: format!("{}/ws/v1/node/containers/{id}/logs", about.url),
+        node_id: node_id(about),
+        container_log_files: files,
+        ours: held.id.to_string(),
+        memory_limit_bytes: held.size.memory.get(),
+        memory_used_bytes: held.used.map(headroom_types::Bytes::get),
+        memory_peak_bytes: held.peak.map(headroom_types::Bytes::get),
+        exit_reason: held.life.report().map(|report| report.reason.name()),
+    }
+}
+
+fn state(life: &Life, end: Option<&End>) -> &'static str {
+    match life {
+        Life::Live(Phase::Preparing) => "LOCALIZING",
+        Life::Live(Phase::Starting) => "SCHEDULED",
+        Life::Live(Phase::Running) => "RUNNING",
+        Life::Live(Phase::Stopping | Phase::Exited) => "KILLING",
+        Life::Over(_) if end.is_some_and(|end| end.status() == 0) => "EXITED_WITH_SUCCESS",
+        Life::Over(_) => "EXITED_WITH_FAILURE",
+        Life::Forgotten(_) => "DONE",
+    }
+}
+
+/// Name and port of this node, as the resource manager names it.
+pub(super) fn node_id(about: &About) -> String {
+    format!("{}:{}", about.node, about.url.rsplit_once(':').map_or("0", |(_, port)| port.trim_end_matches('/')))
+}
+
+/// `{"nodeInfo":…}`. Memory is what the node offers; virtual memory is not limited, so the same is shown for it.
+pub(super) fn info(about: &About, (healthy, report): (bool, String), enforcer: &str, now: UnixMillis) -> Value {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let (memory, cores) = (about.offers.memory.whole_mib(), about.offers.cpus.milli().div_ceil(1000));
+    json!({"nodeInfo": {
+        "id": node_id(about),
+        "nodeHostName": about.node,
+        "totalPmemAllocatedContainersMB": memory,
+        "totalVmemAllocatedContainersMB": memory,
+        "totalVCoresAllocatedContainers": cores,
+        "pmemCheckEnabled": true,
+        "vmemCheckEnabled": false,
+        "lastNodeUpdateTime": now.0,
+        "nodeHealthy": healthy,
+        "healthReport": report,
+        "nmStartupTime": about.started.0,
+        "resourceTypes": "memory-mb (unit=Mi), vcores",
+        "nodeManagerVersion": VERSION,
+        "nodeManagerBuildVersion": format!("headroom {VERSION}, limits held by {enforcer}"),
+        "nodeManagerVersionBuiltOn": "",
+        "hadoopVersion": FOLLOWS,
+        "hadoopBuildVersion": format!("none; headroom {VERSION} answers as YARN {FOLLOWS} does"),
+        "hadoopVersionBuiltOn": "",
+    }})
+}
+
+/// One log of a container.
+pub(super) fn log_file(name: &str, size: u64, changed: UnixMillis) -> Value {
+    json!({"fileName": name, "fileSize": size.to_string(), "lastModifiedTime": time::write(changed)})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Bytes, Cpus, EnforcerKind, Evidence, ExitReason, ExitReport, Resource};
+
+    fn held(seq: u64, life: Life) -> Held {
+        let size = Resource::new(Bytes::from_mib(64), Cpus::from_milli(1500));
+        let id = format!("job.7.e2.c{seq}").parse().expect("id");
+        Held { id, attempt: 3, size, life, used: Some(Bytes::from_mib(5)), peak: Some(Bytes::from_mib(64)) }
+    }
+
+    fn report(reason: ExitReason) -> Box<ExitReport> {
+        Box::new(ExitReport {
+            container: "job.7.e2.c1".parse().expect("id"),
+            node: "n".parse().expect("name"),
+            reason,
+            evidence: Evidence::empty(EnforcerKind::Poll),
+            diagnosis: Vec::new(),
+            started: None,
+            ended: UnixMillis(1),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            tasks: Vec::new(),
+        })
+    }
+
+    fn about() -> About {
+        let offers = Resource::new(Bytes::from_gib(1), Cpus::from_cores(2));
+        About { node: "n1".parse().expect("name"), url: "http://127.0.0.1:7072".into(), offers, started: UnixMillis(5) }
+    }
+
+    #[test]
+    fn a_memory_kill_has_yarns_number_and_words() {
+        let over = container(&held(1, Life::Over(report(ExitReason::OverheadOom))), &about(), vec!["stdout".into()]);
+        assert_eq!((over.exit_code, over.state, over.total_v_cores_needed), (-104, "EXITED_WITH_FAILURE", 2));
+        assert!(over.diagnostics.contains("64.0 MB of 64.0 MB physical memory used"), "{}", over.diagnostics);
+        assert_eq!(over.id.to_string(), "container_e02_1700000000000_0007_03_000001");
+        let live = container(&held(2, Life::Live(Phase::Running)), &about(), Vec::new());
+        assert_eq!((live.exit_code, live.state, live.diagnostics.as_str()), (-1000, "RUNNING", ""));
+        assert_eq!((live.memory_used_bytes, live.node_id.as_str()), (Some(5 << 20), "n1:7072"));
+    }
+
+    #[test]
+    fn an_application_is_as_far_as_its_last_container() {
+        let states = |lives: Vec<Life>| {
+            let all: Vec<Held> = lives.into_iter().zip(1..).map(|(life, seq)| held(seq, life)).collect();
+            apps(&all).iter().map(|app| app.state).collect::<Vec<_>>()
+        };
+        let over = || Life::Over(report(ExitReason::Stopped));
+        let gone = || Life::Forgotten(report(ExitReason::Stopped));
+        assert_eq!(states(vec![gone(), Life::Live(Phase::Starting), over()]), [AppState::Running]);
+        assert_eq!(states(vec![gone(), over()]), [AppState::FinishingContainersWait]);
+        assert_eq!(states(vec![gone()]), [AppState::Finished]);
+        assert!(app_state("running") == Ok(AppState::Running) && app_state("ASLEEP").is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! `/ws/v1/node`: what programs written for YARN's node manager read, in its shapes.
+//!
+//! A second face of the same containers: those in the loop's hands, and those that nobody needs any more, for as long as their
+//! directories are kept for their logs. Read only.
+
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Json, Router};
+use headroom_types::{Bytes, ContainerId, ExitReport};
+use headroom_wire::v1::nodes::{Health, Phase, RunOrder};
+use headroom_wire::yarn::accept;
+use headroom_wire::yarn::error::{Kind, RemoteError};
+use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shapes::{self, Apps, Containers, OneApp, OneContainer};
+use super::{Detail, Question, Refused, Shared, ask};
+use crate::clock;
+use crate::disk::Layout;
+use crate::logs;
+
+/// Every address of this interface.
+pub(super) fn router() -> Router<Shared> {
+    let told = Router::new()
+        .route("/ws/v1/node", get(info))
+        .route("/ws/v1/node/", get(info))
+        .route("/ws/v1/node/info", get(info))
+        .route("/ws/v1/node/apps", get(apps))
+        .route("/ws/v1/node/apps/{app}", get(app))
+        .route("/ws/v1/node/containers", get(containers))
+        .route("/ws/v1/node/containers/{container}", get(container))
+        .route("/ws/v1/node/containers/{container}/logs", get(log_files))
+        .route("/ws/v1/node/auxiliaryservices", get(auxiliary_services))
+        .layer(axum::middleware::from_fn(json_only));
+    Router::new()
+        .route("/ws/v1/node/containers/{container}/logs/{file}", get(log))
+        .route("/ws/v1/node/containerlogs/{container}/{file}", get(log))
+        .route("/ws/{*rest}", any(no_route))
+        .merge(told)
+        .method_not_allowed_fallback(no_method)
+}
+
+/// A call that was not done.
+#[derive(Debug)]
+struct Fault(Kind, String);
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(RemoteError::new(self.0, &self.1))).into_response()
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(Refused(problem): Refused) -> Self {
+        Fault(if problem.retryable { Kind::Unavailable } else { Kind::Internal }, problem.detail)
+    }
+}
+
+async fn no_route(uri: axum::http::Uri) -> Fault {
+    Fault(Kind::NotFound, format!("there is nothing at {}", uri.path()))
+}
+
+async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> Fault {
+    Fault(Kind::NotAllowed, format!("{} does not take {method}", uri.path()))
+}
+
+async fn json_only(request: Request, next: Next) -> Response {
+    let accepted = request.headers().get_all(header::ACCEPT);
+    if accept::takes_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
+        return next.run(request).await;
+    }
+    Fault(Kind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into()).into_response()
+}
+
+/// One container of this node, wherever it is known from.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) id: ContainerId,
+    pub(super) attempt: u32,
+    /// Memory and processors it was given.
+    pub(super) size: headroom_types::Resource,
+    pub(super) life: Life,
+    /// Memory in use, as measured last. Bytes.
+    pub(super) used: Option<Bytes>,
+    /// The most of it that was measured. Bytes.
+    pub(super) peak: Option<Bytes>,
+}
+
+/// Where it is.
+#[derive(Clone, Debug)]
+pub(super) enum Life {
+    Live(Phase),
+    Over(Box<ExitReport>),
+    /// Over, and nobody needs its report any more.
+    Forgotten(Box<ExitReport>),
+}
+
+impl Held {
+    fn of(detail: Detail) -> Self {
+        let Detail { observed, timeline, report } = detail;
+        let measured = timeline.iter().map(|sample| sample.current).max();
+        let peak = report.as_ref().and_then(|report| report.evidence.own.peak).or(measured);
+        let life = report.map_or(Life::Live(observed.phase), |report| Life::Over(Box::new(report)));
+        let used = match life {
+            Life::Live(_) => observed.used,
+            Life::Over(_) | Life::Forgotten(_) => None,
+        };
+        Held { id: observed.container, attempt: observed.attempt, size: observed.resource, life, used, peak }
+    }
+    fn forgotten(id: ContainerId, order: RunOrder, report: ExitReport) -> Self {
+        let peak = report.evidence.own.peak;
+        Held { id, attempt: order.attempt, size: order.resource, life: Life::Forgotten(Box::new(report)), used: None, peak }
+    }
+}
+
+/// Those in the loop's hands, and after them those whose directories are left.
+async fn held(shared: &Shared) -> Result<Vec<Held>, Fault> {
+    let mut all: Vec<Held> = ask(shared, Question::Details).await?.into_iter().map(Held::of).collect();
+    let layout = shared.layout.clone();
+    let left = tokio::task::spawn_blocking(move || left(&layout)).await;
+    let left = left.map_err(|_| Fault(Kind::Internal, "the directories of containers cannot be read".into()))?;
+    let known = |id: &ContainerId, all: &[Held]| all.iter().any(|held| held.id == *id);
+    let left: Vec<Held> = left.into_iter().filter(|held| !known(&held.id, &all)).collect();
+    all.extend(left);
+    Ok(all)
+}
+
+/// A directory without a whole order or report is no container that can be shown.
+fn left(layout: &Layout) -> Vec<Held> {
+    let ids = layout.list().unwrap_or_default().into_iter().filter(|id| layout.is_forgotten(id));
+    ids.filter_map(|id| Some(Held::forgotten(id.clone(), layout.order(&id)?.order, layout.report(&id)?))).collect()
+}
+
+async fn find(shared: &Shared, name: YarnContainer) -> Result<Held, Fault> {
+    let found = held(shared).await?.into_iter().find(|held| name.names(&held.id));
+    found.ok_or_else(|| Fault(Kind::NotFound, format!("container {name} is not on this node, or is no longer kept")))
+}
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Fault> {
+    text.parse().map_err(|e| Fault(Kind::BadRequest, format!("the address: {e}")))
+}
+
+/// `GET /ws/v1/node/info`.
+async fn info(State(shared): State<Shared>) -> Result<Json<Value>, Fault> {
+    let diagnosis = ask(&shared, Question::Doctor).await?;
+    let (healthy, report) = match diagnosis.health {
+        Health::Healthy => (true, String::new()),
+        Health::Unhealthy { reason } => (false, reason),
+    };
+    Ok(Json(shapes::info(&shared.about, (healthy, report), &diagnosis.enforcer, clock::unix_now())))
+}
+
+/// Parameters of the list of applications.
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    state: Option<String>,
+    user: Option<String>,
+}
+
+/// `GET /ws/v1/node/apps`.
+async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Result<Json<Apps>, Fault> {
+    let state = wanted.state.filter(|s| !s.is_empty()).map(|name| shapes::app_state(&name)).transpose();
+    let state = state.map_err(|what| Fault(Kind::BadRequest, what))?;
+    let user = wanted.user.filter(|user| !user.is_empty());
+    Ok(Json(Apps::of(&held(&shared).await?, |app| {
+        state.is_none_or(|state| app.state == state) && user.as_ref().is_none_or(|user| *user == app.user)
+    })))
+}
+
+/// `GET /ws/v1/node/apps/{app}`.
+async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneApp>, Fault> {
+    let id: YarnApp = parse(&id)?;
+    let found = shapes::apps(&held(&shared).await?).into_iter().find(|app| app.id == id);
+    let none = || Fault(Kind::NotFound, format!("{id} has no container on this node, or none that is kept"));
+    found.map(|app| Json(OneApp { app })).ok_or_else(none)
+}
+
+/// `GET /ws/v1/node/containers`.
+async fn containers(State(shared): State<Shared>) -> Result<Json<Containers>, Fault> {
+    let all = held(&shared).await?;
+    Ok(Json(Containers::of(all.iter().map(|held| shapes::container(held, &shared.about, files(&shared, &held.id))))))
+}
+
+/// `GET /ws/v1/node/containers/{container}`.
+async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneContainer>, Fault> {
+    let found = find(&shared, parse(&id)?).await?;
+    let container = shapes::container(&found, &shared.about, files(&shared, &found.id));
+    Ok(Json(OneContainer { container }))
+}
+
+/// Names of the logs that a container has.
+fn files(shared: &Shared, id: &ContainerId) -> Vec<String> {
+    logs::names(&shared.layout.container(id))
+}
+
+/// `GET /ws/v1/node/containers/{container}/logs`.
+async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Value>, Fault> {
+    let found = find(&shared, parse(&id)?).await?;
+    let dir = shared.layout.container(&found.id);
+    let about = |name: &String| {
+        let facts = logs::path_of(&dir, name).and_then(|path| path.metadata().ok());
+        let changed = facts.as_ref().and_then(|facts| facts.modified().ok()).map(clock::unix_of).unwrap_or_default();
+        shapes::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
+    };
+    let files: Vec<Value> = logs::names(&dir).iter().map(about).collect();
+    let name = YarnContainer::of(&found.id, found.attempt);
+    Ok(Json(json!({"containerLogsInfo": {
+        "logAggregationType": "LOCAL", "containerId": name, "nodeId": shapes::node_id(&shared.about), "containerLogInfo": files,
+    }})))
+}
+
+/// Which part of a log.
+#[derive(Debug, Deserialize)]
+struct Part {
+    /// So many bytes of its beginning, or, below zero, of its end.
+    size: Option<i64>,
+    /// `text` or `octet-stream`.
+    format: Option<String>,
+}
+
+/// `GET /ws/v1/node/containers/{container}/logs/{file}`, and the older address of the same.
+async fn log(
+    State(shared): State<Shared>,
+    Path((id, file)): Path<(String, String)>,
+    Query(part): Query<Part>,
+) -> Result<Response, Fault> {
+    let kind = match part.format.as_deref() {
+        None | Some("" | "text") => "text/plain; charset=utf-8",
+        Some("octet-stream") => "application/octet-stream",
+        Some(other) => {
+            return Err(Fault(Kind::BadRequest, format!("format is text or octet-stream, and {other:?} is asked for")));
+        }
+    };
+    let found = find(&shared, parse(&id)?).await?;
+    let none = || Fault(Kind::NotFound, format!("container {id} has no log {file} on this node"));
+    let path = logs::path_of(&shared.layout.container(&found.id), &file).ok_or_else(none)?;
+    let read = tokio::task::spawn_blocking(move || logs::part(&path, part.size)).await;
+    match read {
+        Ok(Ok(bytes)) => Ok(([(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(none()),
+        Ok(Err(_)) | Err(_) => Err(Fault(Kind::Internal, format!("the log {file} of {id} cannot be read"))),
+    }
+}
+
+/// `GET /ws/v1/node/auxiliaryservices`: there are none.
+async fn auxiliary_services() -> Json<Value> {
+    Json(json!({"services": {"services": []}}))
+}
+
+impl Life {
+    /// How it ended, once it did.
+    pub(super) fn report(&self) -> Option<&ExitReport> {
+        match self {
+            Life::Live(_) => None,
+            Life::Over(report) | Life::Forgotten(report) => Some(report),
+        }
+    }
+}
