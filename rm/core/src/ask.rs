@@ -115,6 +115,8 @@ pub struct Request {
     pub wanting: Tick,
     /// Since when it has waited for its next container.
     pub waiting: Tick,
+    /// How many containers had been granted to anybody when it began to wait.
+    pub served: u64,
     /// How far from its preference its next container may go by now.
     pub reach: Reach,
     /// When its deadline passed with something missing; it is given nothing more after that.
@@ -125,7 +127,7 @@ impl Request {
     /// A request that begins to wait.
     pub fn new(ask: Ask, arrival: u64, now: Tick) -> Self {
         let reach = Reach::first(&ask.place);
-        Request { ask, arrival, wanting: now, waiting: now, reach, expired: None }
+        Request { ask, arrival, wanting: now, waiting: now, served: 0, reach, expired: None }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::app::App;
 use crate::cluster::Cluster;
 use crate::container::State;
 use crate::leases::live_by_request;
+use crate::sched::reserve::beside;
 use crate::size;
 use crate::timer::Key;
 
@@ -27,6 +28,7 @@ impl Cluster {
         }
         self.check_queues();
         self.check_nodes();
+        self.check_reservations();
     }
 
     fn check_ledger(&self) {
@@ -61,6 +63,8 @@ impl Cluster {
         for (id, node) in &self.nodes {
             let account = self.ledger.node(id).expect("every node has an account");
             let room = (self.is_open(node) && !account.overdrawn).then(|| account.free());
+            let kept = self.index.ix(id).and_then(|ix| self.reservations.on(ix));
+            let room = room.map(|free| kept.map_or(free.clone(), |kept| beside(&free, &kept.size)));
             let ix = self.index.ix(id).expect("every node has a number");
             assert_eq!(self.index.id(ix), Some(id), "{id}: its number leads to another name");
             assert_eq!(self.index.room(ix), room.as_ref(), "{id}: the index differs from the ledger");
@@ -137,6 +141,31 @@ impl Cluster {
         if app.run.is_registered() {
             assert!(silence, "{id}: nobody would notice that its master is silent");
         }
+    }
+
+    fn check_reservations(&self) {
+        let kept: Vec<_> = self.reservations.all().collect();
+        for (ix, kept) in &kept {
+            let (app, request) = (&kept.app, &kept.request);
+            assert_eq!(self.index.id(*ix), Some(&kept.node), "{app}/{request}: its node has another name");
+            assert!(self.index.room(*ix).is_some(), "{} is kept for {app}/{request} and takes no work", kept.node);
+            assert_eq!(
+                self.reservations.of(app, request).map(|(ix, _)| ix),
+                Some(*ix),
+                "{app}/{request}: two nodes are kept for it"
+            );
+            let record = self.apps.get(app).expect("who has a node has an application");
+            assert!(record.missing(request) > 0, "{} is kept for {app}/{request}, which waits for nothing", kept.node);
+            assert_eq!(record.requests[request].ask.resource, kept.size, "{app}/{request}: another size is kept");
+            let free = self.ledger.node(&kept.node).expect("an account").free();
+            assert!(!kept.size.fits(&free), "{} has the room that it is kept for, and {app}/{request} waits", kept.node);
+        }
+        assert!(kept.len() <= self.most_reservations(), "{} nodes are kept, and {} may be", kept.len(), self.most_reservations());
+        let mut leaves: Vec<_> = self.kept_leaves().collect();
+        let all = leaves.len();
+        leaves.sort();
+        leaves.dedup();
+        assert_eq!(leaves.len(), all, "a leaf has two nodes kept");
     }
 
     fn check_nodes(&self) {

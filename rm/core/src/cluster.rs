@@ -20,6 +20,7 @@ use crate::queue::spec::Tree;
 use crate::queue::{Queues, Waiter};
 use crate::save::{NodeMark, Save, SavedState};
 use crate::sched::index::FreeIndex;
+use crate::sched::reserve::Reservations;
 use crate::timer::{Key, Timers};
 
 /// Most updates a master may leave unacknowledged before it gets no more containers.
@@ -136,6 +137,7 @@ pub struct Cluster {
     pub(crate) ledger: Ledger,
     pub(crate) queue: Queues,
     pub(crate) index: FreeIndex,
+    pub(crate) reservations: Reservations,
     /// What member nodes offer in all, by memory: answers whether something could ever fit.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
     /// What operators decided about nodes, whether or not they are here.
@@ -216,6 +218,7 @@ impl Cluster {
             ledger: Ledger::default(),
             queue: Queues::new(tree, generation),
             index: FreeIndex::default(),
+            reservations: Reservations::default(),
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
             timers: Timers::default(),
@@ -243,7 +246,7 @@ impl Cluster {
 
     /// Takes in one event at the moment `now`; what follows is added to `out`.
     pub fn step(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
-        let wall = UnixMillis(self.settings.unix_at_zero.0.saturating_add(now.0));
+        let wall = self.wall(now);
         let mut ctx = Ctx { now, wall, out };
         match event {
             Event::Time => self.fire(&mut ctx),
@@ -256,6 +259,11 @@ impl Cluster {
             }
         }
         self.schedule(&mut ctx);
+    }
+
+    /// The wall clock's time at a moment.
+    pub(crate) fn wall(&self, now: Tick) -> UnixMillis {
+        UnixMillis(self.settings.unix_at_zero.0.saturating_add(now.0))
     }
 
     /// When the next deadline is due.
@@ -315,6 +323,7 @@ impl Cluster {
                 Key::Drain(node) => self.drain_due(&node, ctx),
                 Key::Lifetime(app) => self.lifetime_over(&app, ctx),
                 Key::Reach(app, request) => self.reach_farther(&app, &request, ctx),
+                Key::Reserve => self.review_reservations(ctx),
                 Key::Deadline(app, request) => self.deadline_over(&app, &request, ctx),
             }
         }

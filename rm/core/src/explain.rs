@@ -20,6 +20,7 @@ use crate::sched::Held;
 use crate::sched::constraint::misfit;
 use crate::sched::fit::{self, Need};
 use crate::sched::locality::Reach;
+use crate::sched::reserve::Reservation;
 
 /// Most nodes named for one request.
 const MAX_NODES: usize = 50;
@@ -157,12 +158,23 @@ impl Cluster {
             format!("has granted {} and offers only {offers} now", account.allocated)
         } else if let Some(barred) = place::barred(&self.index, need, slot) {
             barred
-        } else if !need.size.fits(&free) {
-            shortfall(need.size, &free)
         } else {
-            self.patience(need, now)
+            self.of_room(node, need, &free, now)
         };
         Some(WhyNode { node: node.id.clone(), free, offers, verdict })
+    }
+
+    /// Of a node that it could be on: what is short, or for whom it is kept.
+    fn of_room(&self, node: &node::Node, need: Need<'_>, free: &Resource, now: Tick) -> String {
+        let kept = self.index.ix(&node.id).and_then(|ix| self.reservations.on(ix));
+        let own = |kept: &&Reservation| need.of.is_some_and(|(app, request)| app.id == kept.app && *request == kept.request);
+        let others = kept.filter(|kept| !own(kept) && !self.room_for_others(&node.id).is_some_and(|room| need.size.fits(room)));
+        match (kept.filter(own), others) {
+            (Some(_), _) => format!("reserved for it; {}", shortfall(need.size, free)),
+            (None, Some(kept)) => place::reserved_for(kept, now),
+            (None, None) if !need.size.fits(free) => shortfall(need.size, free),
+            (None, None) => self.patience(need, now),
+        }
     }
 
     /// Of a node with the room: why it is not taken yet.

@@ -16,6 +16,7 @@ use crate::history::Finished;
 use crate::ledger::Part;
 use crate::save::Save;
 use crate::sched::part;
+use crate::sched::reserve::beside;
 use crate::size;
 use crate::timer::Key;
 
@@ -26,13 +27,21 @@ impl Cluster {
         let Some(app) = self.apps.get_mut(app_id) else { return };
         let Some(asked) = app.requests.get(request) else { return };
         let (resource, launch) = (asked.ask.resource.clone(), asked.ask.launch.clone());
+        if !self.may_take(app_id, request, &resource, node) {
+            ctx.illegal(format!("{id} is placed into what is kept for another on {node}"));
+        }
+        let Some(app) = self.apps.get_mut(app_id) else { return };
         let c = new_container(id, node, (Some(request.clone()), app.attempt), resource, launch, ctx);
         app.tallies.entry(request.clone()).or_default().took();
         let told = UpdateKind::Allocated(granted(&c, request.clone()));
         let order = Box::new(c.order());
         ctx.tell(node, &c.id, Want::Run(order));
+        self.reservations.lately.granted(c.id.seq, &c.resource);
         self.enter(c, ctx);
         self.update(app_id, told, ctx);
+        if let Some((kept, _)) = self.reservations.of(app_id, request) {
+            self.unreserve(kept, "it was served", ctx);
+        }
         self.begin_wait(app_id, request, ctx.now);
         self.requeue(app_id, request);
     }
@@ -51,6 +60,7 @@ impl Cluster {
         let c = new_container(id.clone(), node, (None, app.attempt), size.resource, Arc::new(launch), ctx);
         let order = Box::new(c.order());
         self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None }, &self.ledger);
+        self.reservations.lately.granted(c.id.seq, &c.resource);
         self.enter(c, ctx);
         self.attempt_event(app_id, attempt::Event::Granted(id.clone()), ctx);
         self.save_app(app_id, ctx);
@@ -286,7 +296,9 @@ impl Cluster {
         let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
         let Some(ix) = self.index.ix(id) else { return };
         if self.is_open(node) && !account.overdrawn {
-            self.index.put(ix, account.free());
+            let free = account.free();
+            let room = self.reservations.on(ix).map(|kept| beside(&free, &kept.size));
+            self.index.put(ix, room.unwrap_or(free));
         } else {
             self.index.remove(ix);
         }

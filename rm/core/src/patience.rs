@@ -13,9 +13,9 @@ use crate::timer::Key;
 impl Cluster {
     /// A request begins to wait for its next container.
     pub(crate) fn begin_wait(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        let Some(app) = self.apps.get_mut(app_id) else { return };
-        let Some(asked) = app.requests.get_mut(request) else { return };
-        asked.waiting = now;
+        let served = self.container_seq;
+        let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) else { return };
+        (asked.waiting, asked.served) = (now, served);
         asked.reach = Reach::first(&asked.ask.place);
         self.arm_reach(app_id, request, now);
     }

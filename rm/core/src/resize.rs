@@ -77,7 +77,7 @@ impl Cluster {
         if let Some(sentence) = self.apps.get(&c.id.app).and_then(limited) {
             return no_room(sentence);
         }
-        let free = account.free();
+        let free = self.room_for_others(&c.node).cloned().unwrap_or_default();
         if account.overdrawn || !more.fits(&free) {
             return no_room(format!("needs {} more on {}, which has {free} free", only_what_is(more), node.id));
         }

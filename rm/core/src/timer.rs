@@ -26,6 +26,8 @@ pub enum Key {
     Lifetime(AppId),
     /// A request's preference gives way by one step.
     Reach(AppId, RequestId),
+    /// Who has waited for long is given a node.
+    Reserve,
     /// What is missing of a request is worth nothing any more.
     Deadline(AppId, RequestId),
 }

@@ -6,10 +6,12 @@ use headroom_types::{AppId, RequestId, Tick};
 
 use crate::ask::{Match, Placement, Relax};
 use crate::cluster::Cluster;
+use crate::ledger::Account;
 use crate::sched::constraint::{candidates, has_rules, misfit};
 use crate::sched::fit::{self, Need};
 use crate::sched::index::{FreeIndex, Slot};
 use crate::sched::locality::{Barred, Reach};
+use crate::sched::reserve::Reservation;
 use crate::timer::Key;
 
 impl Cluster {
@@ -18,7 +20,37 @@ impl Cluster {
         if let Some(sentence) = self.patience_sentence(need, now).or_else(|| self.apart_sentence(need)) {
             return sentence;
         }
-        if has_rules(need.place) { self.kind_sentence(need) } else { self.open_sentence(need) }
+        let sentence = if has_rules(need.place) { self.kind_sentence(need) } else { self.open_sentence(need) };
+        match self.kept_sentence(need, now) {
+            Some(kept) => format!("{sentence}; {kept}"),
+            None => sentence,
+        }
+    }
+
+    /// The node that is kept for it, or the one that would do if it were not kept for another.
+    fn kept_sentence(&self, need: Need<'_>, now: Tick) -> Option<String> {
+        let free = |kept: &Reservation| self.ledger.node(&kept.node).map(Account::free);
+        let own = need.of.and_then(|(app, request)| self.reservations.of(&app.id, request));
+        if let Some((_, kept)) = own {
+            let (node, since) = (&kept.node, now.since(kept.since).as_secs());
+            let short = super::shortfall(need.size, &free(kept)?);
+            let frees = self.frees_up(kept, now).unwrap_or_default();
+            return Some(format!("{node} is reserved for it since {since} s, {short}{frees}"));
+        }
+        let would = |kept: &&Reservation| {
+            let slot = self.index.ix(&kept.node).and_then(|ix| self.index.slot(ix));
+            free(kept).is_some_and(|free| need.size.fits(&free)) && slot.is_some_and(|slot| misfit(need.place, slot).is_none())
+        };
+        let kept = self.reservations().find(would)?;
+        Some(format!("{} has the room and is {}", kept.node, reserved_for(kept, now)))
+    }
+
+    fn frees_up(&self, kept: &Reservation, now: Tick) -> Option<String> {
+        let node = self.nodes.get(&kept.node)?;
+        let alive = node.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
+        let oldest = alive.min_by_key(|c| (c.granted, &c.id))?;
+        let age = self.wall(now).0.saturating_sub(oldest.granted.0) / 1000;
+        Some(format!("; it frees up as its containers end, of which {} has run longest, for {age} s", oldest.id))
     }
 
     /// There is room, but not where it would rather go, and it still waits for that.
@@ -130,6 +162,11 @@ impl Cluster {
         let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
         format!("none of {members} nodes takes work now; {} is {}{reason}", node.id, self.standing(node))
     }
+}
+
+/// For whom a node is kept.
+pub(super) fn reserved_for(kept: &Reservation, now: Tick) -> String {
+    format!("reserved for {}/{} since {} s", kept.app, kept.request, now.since(kept.since).as_secs())
 }
 
 /// What a node must be, so that it reads well after "a node" or "no node is".

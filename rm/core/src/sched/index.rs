@@ -79,6 +79,7 @@ pub struct FreeIndex {
     handles: BTreeMap<NodeId, NodeIx>,
     slots: Vec<Slot>,
     all: BTreeSet<NodeIx>,
+    working: usize,
     pub(crate) open: Shelf,
     pub(crate) labels: BTreeMap<Name, Group>,
     pub(crate) racks: BTreeMap<Name, Group>,
@@ -164,11 +165,13 @@ impl FreeIndex {
         self.shelves(ix, &free, |shelf| shelf.insert(entry));
         if let Some(slot) = self.slots.get_mut(ix.index()) {
             slot.room = Some(free);
+            self.working += 1;
         }
     }
     /// A node takes no work.
     pub fn remove(&mut self, ix: NodeIx) {
         let Some(free) = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.take()) else { return };
+        self.working -= 1;
         self.shelves(ix, &free, |shelf| shelf.remove(free.memory, ix));
     }
     /// Every shelf that a member with so much free belongs on.
@@ -219,6 +222,10 @@ impl FreeIndex {
     /// What is free on a node that takes work.
     pub fn room(&self, ix: NodeIx) -> Option<&Resource> {
         self.slot(ix)?.room.as_ref()
+    }
+    /// How many nodes take work.
+    pub fn working(&self) -> usize {
+        self.working
     }
     /// All members, in the order of their first coming.
     pub fn members(&self) -> &BTreeSet<NodeIx> {

@@ -11,6 +11,7 @@ pub mod locality;
 mod naive;
 pub mod order;
 mod pass;
+pub mod reserve;
 mod shelf;
 
 pub(crate) use pass::{Held, part};

@@ -28,7 +28,7 @@ struct Walk {
 
 impl Cluster {
     /// Grants what can be granted. Does nothing when nothing changed since the last pass.
-    pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn pass(&mut self, ctx: &mut Ctx<'_>) {
         if std::mem::take(&mut self.room_changed) {
             self.queue.stir();
         }

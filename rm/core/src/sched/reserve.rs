@@ -1,0 +1,375 @@
+//! A node kept for a request that would otherwise starve: smaller ones take every piece of room before enough of it is in one place.
+//!
+//! Owned by the cluster. Never decides who goes first: that is the queue's order. What is free on a reserved node, up to the size
+//! of the request, is set aside: the index shows the rest only, so that nobody but the holder can be placed into it.
+//!
+//! A request is given a node when it has waited for `reserve_after`, others were served meanwhile, and its preference does not
+//! point it elsewhere any more. How long a container will still run is not known, so it gets the node that lacks least memory for
+//! it, and among equals the one whose oldest container has run longest. While it waits, what the node lacks can only shrink; it
+//! is moved only where less is lacking. So it is served after at most as many ends as there are containers on one node, each move
+//! counted. At most one node for each leaf queue, and in all a tenth of the nodes that take work, but at least one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headroom_types::{AppId, Bytes, Cpus, NodeId, RequestId, Resource, Tick, UnixMillis};
+
+use super::constraint::{candidates, misfit};
+use super::fit::Need;
+use super::index::{NodeIx, Slot};
+use super::locality::Barred;
+use crate::app::App;
+use crate::cluster::{Cluster, Ctx};
+use crate::event::Level;
+use crate::ledger::Part;
+use crate::queue::QueueIx;
+use crate::timer::Key;
+
+/// Among nodes that lack equally little, the age of so many is compared.
+const COMPARED: usize = 64;
+/// How often reservations are looked at, at most.
+const REVIEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// One node kept for one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The node.
+    pub node: NodeId,
+    /// Whose request.
+    pub app: AppId,
+    /// Which.
+    pub request: RequestId,
+    /// The size of its container: what is set aside, as far as it is free.
+    pub size: Resource,
+    /// Since when.
+    pub since: Tick,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Reservations {
+    on: BTreeMap<NodeIx, Reservation>,
+    of: BTreeMap<(AppId, RequestId), NodeIx>,
+    pub(crate) lately: Lately,
+}
+
+/// The smallest containers granted lately: whether somebody smaller was served since a moment, without a list of all.
+#[derive(Clone, Debug, Default)]
+pub struct Lately {
+    /// By number of the grant; each has less memory than all after it.
+    memory: Vec<(u64, Bytes)>,
+    /// The same by processors.
+    cpus: Vec<(u64, Cpus)>,
+}
+
+impl Lately {
+    /// A container was granted, as the `seq`th.
+    pub(crate) fn granted(&mut self, seq: u64, size: &Resource) {
+        note(&mut self.memory, seq, size.memory);
+        note(&mut self.cpus, seq, size.cpus);
+    }
+    /// True when something was granted after the `seq`th container that has less memory or fewer processors than this. For a size
+    /// with countable resources whatever was granted counts.
+    fn smaller_since(&self, seq: u64, size: &Resource) -> bool {
+        let memory = least_since(&self.memory, seq);
+        let pieces = size.extra.values().any(|pieces| *pieces > 0);
+        memory.is_some_and(|least| pieces || least < size.memory)
+            || least_since(&self.cpus, seq).is_some_and(|least| least < size.cpus)
+    }
+}
+
+/// Most entries of [`Lately`]; of the smallest of long ago nothing is known then.
+const LATELY: usize = 64;
+
+fn note<T: Ord>(stack: &mut Vec<(u64, T)>, seq: u64, amount: T) {
+    while stack.last().is_some_and(|(_, least)| *least >= amount) {
+        stack.pop();
+    }
+    stack.push((seq, amount));
+    if stack.len() > LATELY {
+        stack.remove(0);
+    }
+}
+
+fn least_since<T: Copy>(stack: &[(u64, T)], seq: u64) -> Option<T> {
+    stack.get(stack.partition_point(|(at, _)| *at <= seq)).map(|(_, least)| *least)
+}
+
+impl Reservations {
+    /// True when no node is kept for anybody.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.on.is_empty()
+    }
+    /// For whom a node is kept.
+    pub(crate) fn on(&self, ix: NodeIx) -> Option<&Reservation> {
+        self.on.get(&ix)
+    }
+    /// The node kept for a request.
+    pub(crate) fn of(&self, app: &AppId, request: &RequestId) -> Option<(NodeIx, &Reservation)> {
+        if self.of.is_empty() {
+            return None; // nearly always
+        }
+        let ix = *self.of.get(&(app.clone(), request.clone()))?;
+        Some((ix, self.on.get(&ix)?))
+    }
+    /// All, by node.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (NodeIx, &Reservation)> {
+        self.on.iter().map(|(ix, r)| (*ix, r))
+    }
+    fn put(&mut self, ix: NodeIx, reservation: Reservation) {
+        self.of.insert((reservation.app.clone(), reservation.request.clone()), ix);
+        self.on.insert(ix, reservation);
+    }
+    fn take(&mut self, ix: NodeIx) -> Option<Reservation> {
+        let reservation = self.on.remove(&ix)?;
+        self.of.remove(&(reservation.app.clone(), reservation.request.clone()));
+        Some(reservation)
+    }
+}
+
+/// What is left of a node's free room when so much of it is set aside.
+pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
+    let extra = free.extra.iter().map(|(name, n)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0))));
+    Resource {
+        memory: free.memory.saturating_sub(aside.memory),
+        cpus: free.cpus.checked_sub(aside.cpus).unwrap_or(Cpus::ZERO),
+        extra: extra.collect(),
+    }
+}
+
+/// What a node lacks for a size: memory first.
+fn lacks(free: &Resource, size: &Resource) -> (Bytes, u64, Cpus) {
+    let pieces = size.extra.iter().map(|(name, n)| n.saturating_sub(free.extra.get(name).copied().unwrap_or(0)));
+    let cpus = size.cpus.checked_sub(free.cpus).unwrap_or(Cpus::ZERO);
+    (size.memory.saturating_sub(free.memory), pieces.sum(), cpus)
+}
+
+impl Cluster {
+    /// Nodes that are kept for requests.
+    pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
+        self.reservations.all().map(|(_, reservation)| reservation)
+    }
+
+    /// Grants what can be granted, holders of reservations first.
+    pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
+        loop {
+            self.keep_reservations(ctx);
+            self.pass(ctx);
+            // a holder that was served elsewhere, or a node that was filled, leaves room behind
+            if !self.room_changed {
+                break;
+            }
+        }
+        if !self.queue.is_empty() && self.timers.of(&Key::Reserve).is_none() {
+            let every = self.settings.reserve_after.clamp(REVIEW.0, REVIEW.1);
+            self.timers.set(Key::Reserve, ctx.now.plus(every));
+        }
+    }
+
+    /// Who has waited for long is given a node, and who would be served sooner on another one is moved there.
+    pub(crate) fn review_reservations(&mut self, ctx: &mut Ctx<'_>) {
+        self.keep_reservations(ctx);
+        self.move_reservations(ctx);
+        let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
+        let mut found = Vec::new();
+        for (app, request) in self.waiting() {
+            if self.reservations.on.len() + found.len() >= self.most_reservations() {
+                break;
+            }
+            let Some(leaf) = self.queue.leaf_of(&app.id) else { continue };
+            if leaves.contains(&leaf) || !self.starves(app, request, ctx.now) {
+                continue;
+            }
+            let taken: BTreeSet<NodeIx> = found.iter().map(|(ix, _)| *ix).collect();
+            let Some(need) = Need::of(app, Some(request)) else { continue };
+            if let Some((_, ix, node)) = self.soonest(need, &taken) {
+                let (app, request, size) = (app.id.clone(), request.clone(), need.size.clone());
+                found.push((ix, Reservation { node, app, request, size, since: ctx.now }));
+                leaves.insert(leaf);
+            }
+        }
+        for (ix, reservation) in found {
+            self.reserve(ix, reservation, ctx);
+        }
+    }
+
+    /// The leaf queues that have a reservation, one for each.
+    pub(crate) fn kept_leaves(&self) -> impl Iterator<Item = QueueIx> {
+        self.reservations().filter_map(|r| self.queue.leaf_of(&r.app))
+    }
+
+    /// It has waited for its time, others were served meanwhile, and there is no place that it rather waits for.
+    fn starves(&self, app: &App, request: &RequestId, now: Tick) -> bool {
+        let Some(asked) = app.requests.get(request) else { return false };
+        now.since(asked.waiting) >= self.settings.reserve_after
+            && self.reservations.lately.smaller_since(asked.served, &asked.ask.resource)
+            && asked.reach.next(&asked.ask.place).is_none()
+            && self.may_be_served(app, &asked.ask.resource)
+    }
+
+    fn may_be_served(&self, app: &App, size: &Resource) -> bool {
+        self.held(app).is_none() && self.limit(app, Part::Work, size).is_none()
+    }
+
+    /// A tenth of the nodes that take work, but at least one.
+    pub(crate) fn most_reservations(&self) -> usize {
+        (self.index.working() / 10).max(1)
+    }
+
+    /// The node that could hold it and lacks least for it, and how much memory that is.
+    fn soonest(&self, need: Need<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
+        let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
+        let could = |slot: &&Slot, ix: NodeIx| {
+            slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers))
+                && misfit(need.place, slot).is_none()
+                && !barred.bars(ix, slot.traits.rack.as_ref())
+                && self.reservations.on(ix).is_none()
+                && !taken.contains(&ix)
+        };
+        let rows = candidates(&self.index, need.place, need.size).filter_map(|slot| {
+            let ix = self.index.ix(&slot.node).filter(|ix| could(&slot, *ix))?;
+            Some((lacks(slot.room.as_ref()?, need.size), ix))
+        });
+        let mut least = Vec::new();
+        for (lack, ix) in rows {
+            if least.first().is_some_and(|(best, _)| lack < *best) {
+                least.clear();
+            }
+            if least.len() < COMPARED && least.first().is_none_or(|(best, _)| lack == *best) {
+                least.push((lack, ix));
+            }
+        }
+        let (lack, ix) = least.into_iter().min_by_key(|(_, ix)| (self.oldest_on(*ix), *ix))?;
+        Some((lack.0, ix, self.index.id(ix)?.clone()))
+    }
+
+    /// When the oldest live container of a node was granted.
+    fn oldest_on(&self, ix: NodeIx) -> Option<UnixMillis> {
+        let node = self.nodes.get(self.index.id(ix)?)?;
+        node.containers.iter().filter_map(|c| self.containers.get(c)).filter(|c| c.state.is_alive()).map(|c| c.granted).min()
+    }
+
+    fn move_reservations(&mut self, ctx: &mut Ctx<'_>) {
+        let held: Vec<(NodeIx, Reservation)> = self.reservations.all().map(|(ix, r)| (ix, r.clone())).collect();
+        for (ix, reservation) in held {
+            let free = self.ledger.node(&reservation.node).map(crate::ledger::Account::free).unwrap_or_default();
+            let app = self.apps.get(&reservation.app);
+            let Some(need) = app.and_then(|app| Need::of(app, Some(&reservation.request))) else { continue };
+            let better = self.soonest(need, &BTreeSet::new()).filter(|(lack, ..)| *lack < lacks(&free, need.size).0);
+            if let Some((_, to, node)) = better {
+                self.unreserve(ix, &format!("{node} lacks less"), ctx);
+                self.reserve(to, Reservation { node, since: reservation.since, ..reservation }, ctx);
+            }
+        }
+    }
+
+    fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut Ctx<'_>) {
+        let node = reservation.node.clone();
+        let message = format!("{node} is kept for {}, {}", reservation.request, reservation.size);
+        ctx.log_app(Level::Normal, "NodeReserved", &reservation.app, message);
+        self.reservations.put(ix, reservation);
+        self.reindex(&node);
+    }
+
+    /// A node is kept for nobody any more.
+    pub(crate) fn unreserve(&mut self, ix: NodeIx, why: &str, ctx: &mut Ctx<'_>) {
+        let Some(reservation) = self.reservations.take(ix) else { return };
+        self.room_changed = true;
+        self.reindex(&reservation.node);
+        let message = format!("{} is not kept for {} any more: {why}", reservation.node, reservation.request);
+        ctx.log_app(Level::Normal, "ReservationEnded", &reservation.app, message);
+    }
+
+    /// Gives up what is worth nothing any more, and serves whose node has the room.
+    fn keep_reservations(&mut self, ctx: &mut Ctx<'_>) {
+        if self.reservations.on.is_empty() {
+            return; // nearly always
+        }
+        let most = self.most_reservations();
+        let held: Vec<NodeIx> = self.reservations.on.keys().copied().collect();
+        let mut leaves = BTreeSet::new();
+        for ix in held {
+            let Some(reservation) = self.reservations.on(ix).cloned() else { continue };
+            let leaf = self.queue.leaf_of(&reservation.app);
+            if let Some(why) = self.is_void(ix, &reservation) {
+                self.unreserve(ix, why, ctx);
+            } else if !leaves.insert(leaf) {
+                self.unreserve(ix, "its application moved to a queue that has another node kept", ctx);
+            } else if self.ledger.node(&reservation.node).is_some_and(|account| reservation.size.fits(&account.free())) {
+                self.grant_request(&reservation.app, &reservation.request, &reservation.node, ctx);
+                self.queue.run(&reservation.app);
+                self.queue.settle(&mut self.ledger);
+            }
+        }
+        while self.reservations.on.len() > most {
+            let newest = self.reservations.all().max_by_key(|(ix, r)| (r.since, *ix)).map(|(ix, _)| ix);
+            let Some(newest) = newest else { break };
+            self.unreserve(newest, "too few nodes are left to keep so many", ctx);
+        }
+    }
+
+    /// Why a reservation is worth nothing any more. `None` when it is.
+    fn is_void(&self, ix: NodeIx, reservation: &Reservation) -> Option<&'static str> {
+        let Some(app) = self.apps.get(&reservation.app) else { return Some("its application is gone") };
+        if app.missing(&reservation.request) == 0 {
+            return Some("it waits no more");
+        }
+        let Some(need) = Need::of(app, Some(&reservation.request)) else { return Some("it is gone") };
+        if *need.size != reservation.size {
+            return Some("it has another size now");
+        }
+        if !self.may_be_served(app, need.size) {
+            return Some("it may not be given anything now");
+        }
+        let Some(slot) = self.index.slot(ix).filter(|slot| slot.room.is_some()) else { return Some("the node takes no work") };
+        let large = slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers));
+        if !large || misfit(need.place, slot).is_some() {
+            return Some("it may not go there now");
+        }
+        let barred = Barred::apart(&self.index, app, &reservation.request, need.place);
+        barred.bars(ix, slot.traits.rack.as_ref()).then_some("containers came there that it keeps apart from")
+    }
+
+    /// Nothing of what is kept for others on the node goes into a container of this request.
+    pub(crate) fn may_take(&self, app: &AppId, request: &RequestId, size: &Resource, node: &NodeId) -> bool {
+        let own = || self.reservations.of(app, request).is_some_and(|(_, kept)| kept.node == *node);
+        self.reservations.is_empty() || own() || self.room_for_others(node).is_some_and(|room| size.fits(room))
+    }
+
+    /// What anybody but the holder of a reservation can take on a node. `None` when it takes no work.
+    pub(crate) fn room_for_others(&self, node: &NodeId) -> Option<&Resource> {
+        self.index.room(self.index.ix(node)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::{id, size};
+
+    #[test]
+    fn what_is_set_aside_is_at_most_what_is_free() {
+        let mut free = size(6, 4);
+        free.extra.insert(id("gpu"), 3);
+        let mut aside = size(8, 1);
+        aside.extra.insert(id("gpu"), 1);
+        let rest = beside(&free, &aside);
+        assert_eq!((rest.memory, rest.cpus, rest.extra[&id("gpu")]), (Bytes::ZERO, Cpus::from_cores(3), 2));
+        assert_eq!(lacks(&free, &aside), (Bytes::from_gib(2), 0, Cpus::ZERO));
+    }
+
+    #[test]
+    fn only_smaller_ones_served_since_count() {
+        let mut lately = Lately::default();
+        for (seq, gib) in [(1, 1), (2, 8), (3, 4), (4, 6)] {
+            lately.granted(seq, &size(gib, 4));
+        }
+        let since = |seq, gib| lately.smaller_since(seq, &size(gib, 1));
+        assert!(since(0, 2), "1 GiB was granted");
+        assert!(!since(1, 4), "4 GiB is not smaller than 4 GiB");
+        assert!(since(1, 5) && since(2, 5));
+        assert!(!since(3, 5), "only 6 GiB came after");
+        assert!(!since(4, 100), "nothing came after");
+        assert!(lately.smaller_since(3, &size(1, 5)), "it has fewer processors");
+    }
+}

@@ -1,0 +1,242 @@
+//! Stories about asks that grow amid many small ones: without a node kept for them they starve, with one they are served within a
+//! bounded number of ends. Each step is followed by the invariants; each story must end with `check`.
+
+use std::time::Duration;
+
+use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
+use headroom_rm_core::{Call, Settings, Traits};
+use headroom_types::{AppId, ContainerId, ExitReason, UnixMillis};
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn story(reserve_after: Duration) -> Scenario {
+    Scenario::with(Settings { unix_at_zero: UnixMillis(1_000_000), reserve_after, ..Settings::default() })
+}
+
+fn alive_of(s: &Scenario, app: &AppId, request: &str) -> Vec<ContainerId> {
+    let mine = s.cluster.containers().filter(|c| c.id.app == *app && c.request == Some(id(request)) && c.state.is_alive());
+    mine.map(|c| c.id.clone()).collect()
+}
+
+fn ack(s: &mut Scenario, app: &AppId) {
+    let last = s.cluster.app(app).expect("app").updates.last();
+    s.sync(app, last, vec![]).expect("syncs");
+}
+
+/// Small containers that come for ever: as many as there is room for, and more waiting.
+struct Stream {
+    app: AppId,
+    ended: usize,
+}
+
+impl Stream {
+    fn begin(s: &mut Scenario) -> Self {
+        let app = s.app("small");
+        s.ask(&app, "work", 100_000, size(1, 0)).expect("asks");
+        s.settle();
+        Stream { app, ended: 0 }
+    }
+    /// The oldest small container ends; others wait for its room.
+    fn end_one(&mut self, s: &mut Scenario) {
+        let oldest =
+            s.cluster.containers().filter(|c| c.id.app == self.app && c.state.is_alive()).min_by_key(|c| (c.granted, c.id.seq));
+        let oldest = oldest.expect("the stream never dries up").id.clone();
+        s.exit(&oldest, OK);
+        self.ended += 1;
+        s.alive_for(Duration::from_millis(250));
+        s.settle();
+        ack(s, &self.app);
+    }
+    /// Ends of small containers until a request has its container; `None` when that takes more than `most`.
+    fn until(&mut self, s: &mut Scenario, app: &AppId, request: &str, most: usize) -> Option<usize> {
+        let before = self.ended;
+        while alive_of(s, app, request).is_empty() {
+            if self.ended - before >= most {
+                return None;
+            }
+            self.end_one(s);
+            ack(s, app);
+        }
+        Some(self.ended - before)
+    }
+}
+
+/// Containers of the small stream on both nodes together.
+const SMALL: usize = 32;
+
+#[test]
+fn an_ask_that_doubles_is_served_amid_a_stream_of_small_ones() {
+    let mut s = story(secs(2));
+    s.node("n1", size(16, 64)).node("n2", size(16, 64));
+    let mut stream = Stream::begin(&mut s);
+    let job = s.app("job");
+    for (rung, gib) in ["r2", "r4", "r8", "r16"].into_iter().zip([2, 4, 8, 16]) {
+        s.ask_waits(&job, rung, 1, size(gib, 1));
+        // 2 s of waiting are 8 ends; then each end on its node counts, and every second one is on the other
+        let ends = stream.until(&mut s, &job, rung, 10 + SMALL);
+        assert!(ends.is_some(), "{rung} starves: {:?}", s.cluster.why(&job, s.now));
+        let mine = alive_of(&s, &job, rung)[0].clone();
+        s.settle();
+        s.exit(&mine, ExitReason::OverheadOom);
+        ack(&mut s, &job);
+    }
+    assert_eq!(s.logged("NodeReserved"), 4, "{:?}", s.log.iter().filter(|l| l.reason.contains("eserv")).collect::<Vec<_>>());
+    assert_eq!(s.cluster.reservations().count(), 0);
+    s.check();
+}
+
+#[test]
+fn without_reservation_the_same_ask_starves() {
+    let mut s = story(secs(1_000_000));
+    s.node("n1", size(16, 64)).node("n2", size(16, 64));
+    let mut stream = Stream::begin(&mut s);
+    let job = s.app("job");
+    s.ask_waits(&job, "r2", 1, size(2, 1));
+    assert_eq!(stream.until(&mut s, &job, "r2", 20 * SMALL), None, "twenty times as many ends, and no place");
+    s.check();
+}
+
+#[test]
+fn a_reservation_is_told_to_all_and_leaves_the_rest_of_the_node_open() {
+    let mut s = story(secs(2));
+    s.node("n1", size(16, 64));
+    let mut stream = Stream::begin(&mut s);
+    let job = s.app("job");
+    s.ask_waits(&job, "big", 1, size(4, 1));
+    while s.cluster.reservations().count() == 0 {
+        stream.end_one(&mut s);
+    }
+    stream.end_one(&mut s);
+    let kept: Vec<String> = s.cluster.reservations().map(|r| format!("{} {}/{}", r.node, r.app, r.request)).collect();
+    assert_eq!(kept, [format!("n1 {job}/big")]);
+    let why = &s.cluster.why(&job, s.now).expect("app")[0];
+    assert!(why.sentence.contains("n1 is reserved for it since") && why.sentence.contains("has run longest"), "{}", why.sentence);
+    assert!(why.nodes[0].verdict.starts_with("reserved for it; "), "{}", why.nodes[0].verdict);
+    let why = &s.cluster.why(&stream.app, s.now).expect("app")[0];
+    assert!(why.sentence.contains(&format!("n1 has the room and is reserved for {job}/big since")), "{}", why.sentence);
+    assert!(why.nodes[0].verdict.starts_with(&format!("reserved for {job}/big since")), "{}", why.nodes[0].verdict);
+    stream.until(&mut s, &job, "big", 4).expect("served");
+    // whoever fits beside it was not in its way
+    let wide = s.app("wide");
+    s.ask_waits(&wide, "cpus", 1, size(4, 61));
+    s.check();
+}
+
+#[test]
+fn what_fits_beside_the_reserved_part_is_placed() {
+    let mut s = story(secs(2));
+    s.node("n1", size(16, 8));
+    let job = s.app("job");
+    let small = s.app("small");
+    s.ask(&small, "work", 6, size(1, 1)).expect("asks");
+    s.settle();
+    // it lacks processors: 2 GiB and the 2 free cores are set aside, the other 8 GiB are not
+    s.ask_waits(&job, "wide", 1, size(2, 4));
+    s.ask(&small, "other", 1, size(1, 0)).expect("asks");
+    s.alive_for(secs(4));
+    assert_eq!(s.cluster.reservations().count(), 1);
+    s.ask(&small, "beside", 8, size(1, 0)).expect("asks");
+    assert_eq!(alive_of(&s, &small, "beside").len(), 7, "16 GiB - 6 - 1 - 2 set aside");
+    s.ask_waits(&small, "no-core", 1, size(1, 1));
+    for _ in 0..2 {
+        let one = alive_of(&s, &small, "work")[0].clone();
+        s.exit(&one, OK);
+    }
+    assert_eq!(alive_of(&s, &job, "wide").len(), 1);
+    s.check();
+}
+
+#[test]
+fn a_reservation_ends_with_its_reason() {
+    let mut s = story(secs(1));
+    s.node("n1", size(8, 64));
+    let job = s.app("job");
+    let mut stream = Stream::begin(&mut s);
+    let reserved = |s: &Scenario| s.cluster.reservations().count();
+    let wait = |s: &mut Scenario, stream: &mut Stream| {
+        for _ in 0..12 {
+            stream.end_one(s);
+        }
+    };
+    // withdrawn
+    s.ask_waits(&job, "a", 1, size(8, 1));
+    for _ in 0..6 {
+        stream.end_one(&mut s);
+    }
+    assert_eq!(reserved(&s), 1);
+    s.call(Call::Withdraw { app: job.clone(), request: id("a") }).expect("withdraws");
+    assert_eq!((reserved(&s), alive_of(&s, &stream.app, "work").len()), (0, 8), "what was set aside is used at once");
+    // expired
+    let mut late = ask("b", 1, size(8, 1));
+    late.deadline = Some(secs(2));
+    s.settle();
+    s.sync(&job, 0, vec![late]).expect("syncs");
+    wait(&mut s, &mut stream);
+    assert_eq!((reserved(&s), s.logged("RequestExpired")), (0, 1));
+    // another node has the room
+    s.ask_waits(&job, "c", 1, size(8, 1));
+    for _ in 0..6 {
+        stream.end_one(&mut s);
+    }
+    assert_eq!(reserved(&s), 1);
+    s.nodes.insert(id("n2"), FakeNode { offers: size(8, 64), traits: Traits::default(), ..FakeNode::default() });
+    s.register("n2");
+    assert_eq!((reserved(&s), alive_of(&s, &job, "c").len()), (0, 1));
+    s.check();
+}
+
+#[test]
+fn a_lost_node_is_kept_for_nobody_and_the_next_one_is() {
+    let mut s = story(secs(1));
+    s.node("n1", size(8, 64)).node("n2", size(8, 64));
+    let mut stream = Stream::begin(&mut s);
+    let job = s.app("job");
+    s.ask_waits(&job, "big", 1, size(8, 1));
+    for _ in 0..6 {
+        stream.end_one(&mut s);
+    }
+    let first = s.cluster.reservations().next().expect("one").node.clone();
+    s.nodes.get_mut(&first).expect("node").connected = false;
+    s.after(secs(4));
+    assert!(s.cluster.reservations().all(|r| r.node != first));
+    s.nodes.get_mut(&first).expect("node").connected = true;
+    s.register(first.as_str());
+    stream.until(&mut s, &job, "big", 40).expect("served in the end");
+    s.check();
+}
+
+#[test]
+fn nobody_gets_a_node_for_waiting_alone() {
+    let mut s = story(secs(1));
+    s.node("n1", size(8, 64));
+    let first = s.app("first");
+    s.ask(&first, "work", 1, size(6, 1)).expect("asks");
+    let job = s.app("job");
+    s.ask_waits(&job, "big", 1, size(8, 1));
+    s.alive_for(secs(30));
+    assert_eq!(s.cluster.reservations().count(), 0, "nobody was served before it");
+    s.check();
+}
+
+#[test]
+fn a_node_is_kept_where_the_request_may_go() {
+    let mut s = story(secs(1));
+    for (name, label) in [("n1", None), ("n2", Some("ssd"))] {
+        let labels = label.map(id).into_iter().collect();
+        let traits = Traits { labels, ..Traits::default() };
+        s.nodes.insert(id(name), FakeNode { offers: size(8, 64), traits, ..FakeNode::default() });
+        s.register(name);
+    }
+    let mut stream = Stream::begin(&mut s);
+    let job = s.app("job");
+    let mut big = ask("big", 1, size(6, 1));
+    big.place.labels = [id("ssd")].into();
+    s.sync(&job, 0, vec![big]).expect("syncs");
+    stream.until(&mut s, &job, "big", 30).expect("served");
+    assert!(s.cluster.containers().filter(|c| c.id.app == job).all(|c| c.node == id("n2")));
+    s.check();
+}
