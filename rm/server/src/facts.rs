@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use headroom_rm_core::QueueView;
 use headroom_rm_core::app::{self, App};
 use headroom_rm_core::container::{self, Container};
-use headroom_rm_core::queue::spec::{Amount, Gate, Order, Preemptable, QueueSpec, Tree};
+use headroom_rm_core::queue::spec::{Gate, QueueSpec};
 use headroom_rm_core::{Cluster, Finished, Master, NodeMark, Run, attempt, node};
 use headroom_types::{
     AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, Tick, UnixMillis,
@@ -43,7 +44,7 @@ pub(crate) enum Question {
     /// All nodes.
     Nodes(oneshot::Sender<Vec<NodeFacts>>),
     /// The root of the queues with all below it.
-    Queues(oneshot::Sender<QueueFacts>),
+    Queues(oneshot::Sender<Option<QueueFacts>>),
 }
 
 /// One application.
@@ -164,22 +165,23 @@ pub(crate) struct NodeFacts {
 #[derive(Clone, Debug)]
 pub(crate) struct QueueFacts {
     pub(crate) path: QueuePath,
-    /// Memory it can count on; of all there is, where nothing is written down. Bytes.
+    /// Memory it can count on; where nothing is written down, its part by weight of what its siblings leave. Bytes.
     pub(crate) guaranteed: Bytes,
-    /// Memory it can never pass. Bytes.
-    pub(crate) maximum: Bytes,
-    /// Processors of the whole cluster.
-    pub(crate) cpus: Cpus,
-    pub(crate) weight: u32,
+    /// What it can never pass.
+    pub(crate) maximum: Resource,
+    pub(crate) used: Resource,
+    /// Of that, by masters.
+    pub(crate) masters: Resource,
+    /// What waits in it.
+    pub(crate) pending: Resource,
+    pub(crate) pending_containers: u64,
+    pub(crate) containers: u32,
+    pub(crate) apps: usize,
+    /// In effect: its own, or that of a queue that holds it.
     pub(crate) gate: Gate,
-    pub(crate) order: Order,
-    pub(crate) preemptable: Preemptable,
-    /// Thousandths.
-    pub(crate) user_limit: u32,
-    /// Thousandths.
-    pub(crate) master_share: u32,
-    pub(crate) max_running: Option<u32>,
-    pub(crate) max_apps: Option<u32>,
+    pub(crate) spec: QueueSpec,
+    /// What each user has in it; for leaves.
+    pub(crate) users: Vec<(String, Resource)>,
     pub(crate) children: Vec<QueueFacts>,
 }
 
@@ -288,8 +290,8 @@ fn of_app(cluster: &Cluster, app: &App, now: Tick) -> AppFacts {
     };
     AppFacts {
         id: app.id.clone(),
-        queue: app.spec.queue.clone(),
-        priority: app.spec.priority,
+        queue: app.queue.clone(),
+        priority: app.priority,
         user: app.spec.user.clone(),
         state: app.state,
         diagnostics: diagnostics(cluster, app, now),
@@ -321,7 +323,7 @@ fn diagnostics(cluster: &Cluster, app: &App, now: Tick) -> String {
 fn waiting(app: &App) -> Vec<Waiting> {
     let master = match (&app.run, &app.master) {
         (attempt::State::Scheduled, Some(size)) => {
-            Some(Waiting { request: None, priority: app.spec.priority, size: size.resource.clone(), count: 1 })
+            Some(Waiting { request: None, priority: app.priority, size: size.resource.clone(), count: 1 })
         }
         _ => None, // an unmanaged one, or it has its container
     };
@@ -406,50 +408,41 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> NodeFacts {
     }
 }
 
-fn queues(cluster: &Cluster) -> QueueFacts {
+fn queues(cluster: &Cluster) -> Option<QueueFacts> {
     let offers = cluster.nodes().filter(|node| node.state.is_member()).filter_map(|node| cluster.ledger().node(&node.id));
-    let whole = offers.fold(Resource::default(), |sum, account| sum.checked_add(&account.offers).unwrap_or(sum));
-    of_queue(QueuePath::root(), Tree::default().root(), (whole.memory, whole.memory), whole.cpus)
+    let whole = offers.map(|account| account.offers.memory).fold(Bytes::ZERO, Bytes::saturating_add);
+    let all = cluster.queues();
+    let by_path: BTreeMap<&QueuePath, &QueueView<'_>> = all.iter().map(|queue| (queue.path, queue)).collect();
+    Some(of_queue(all.first()?, whole, &by_path))
 }
 
-fn of_queue(path: QueuePath, spec: &QueueSpec, (guaranteed, maximum): (Bytes, Bytes), cpus: Cpus) -> QueueFacts {
-    let shares = shares(spec, guaranteed);
-    let children = spec.children.iter().zip(shares).map(|((name, child), guaranteed)| {
-        let most = child.maximum.memory.map_or(maximum, |amount| amount_of(amount, maximum).min(maximum));
-        of_queue(path.child(name), child, (guaranteed, most), cpus)
-    });
-    let children = children.collect();
+fn of_queue(queue: &QueueView<'_>, guaranteed: Bytes, all: &BTreeMap<&QueuePath, &QueueView<'_>>) -> QueueFacts {
+    let children: Vec<&QueueView<'_>> = queue.children.iter().filter_map(|path| all.get(path).copied()).collect();
+    let parts = parts(&children, guaranteed);
     QueueFacts {
-        path,
+        path: queue.path.clone(),
         guaranteed,
-        maximum,
-        cpus,
-        weight: spec.weight.unwrap_or(1),
-        gate: spec.gate,
-        order: spec.order,
-        preemptable: spec.preemptable,
-        user_limit: spec.user_limit.unwrap_or(1000),
-        master_share: spec.master_share.unwrap_or(1000),
-        max_running: spec.max_running,
-        max_apps: spec.max_apps,
-        children,
+        maximum: queue.maximum.clone(),
+        used: queue.used.clone(),
+        masters: queue.masters.clone(),
+        pending: queue.pending.clone(),
+        pending_containers: queue.pending_containers,
+        containers: queue.containers,
+        apps: queue.apps,
+        gate: queue.gate,
+        spec: queue.spec.clone(),
+        users: queue.users.iter().map(|(user, used)| ((*user).to_owned(), (*used).clone())).collect(),
+        children: children.iter().zip(parts).map(|(child, part)| of_queue(child, part, all)).collect(),
     }
 }
 
-/// What each child can count on: what is written down, and of the rest each other one a part by its weight.
-fn shares(spec: &QueueSpec, whole: Bytes) -> Vec<Bytes> {
-    let written = |child: &QueueSpec| child.guaranteed.memory.map(|amount| amount_of(amount, whole));
-    let taken = spec.children.values().filter_map(written).fold(Bytes::ZERO, Bytes::saturating_add);
-    let weight = |child: &QueueSpec| u64::from(child.weight.unwrap_or(1));
-    let weights = spec.children.values().filter(|child| written(child).is_none()).map(weight).fold(0, u64::saturating_add);
+/// The memory each of some siblings can count on: what is written down, and of the rest each other one a part by its weight.
+fn parts(siblings: &[&QueueView<'_>], whole: Bytes) -> Vec<Bytes> {
+    let written = |queue: &QueueView<'_>| queue.spec.guaranteed.memory.map(|_| queue.guaranteed.memory);
+    let weight = |queue: &QueueView<'_>| u64::from(queue.spec.weight.unwrap_or(1));
+    let taken = siblings.iter().filter_map(|queue| written(queue)).fold(Bytes::ZERO, Bytes::saturating_add);
+    let others = siblings.iter().filter(|queue| written(queue).is_none());
+    let weights = others.map(|queue| weight(queue)).fold(0, u64::saturating_add).max(1);
     let rest = whole.saturating_sub(taken);
-    let share = |child: &QueueSpec| written(child).unwrap_or_else(|| rest.mul_ratio(weight(child), weights.max(1)));
-    spec.children.values().map(share).collect()
-}
-
-fn amount_of(amount: Amount<Bytes>, whole: Bytes) -> Bytes {
-    match amount {
-        Amount::Part(thousandths) => whole.mul_ratio(u64::from(thousandths), 1000),
-        Amount::Exactly(bytes) => bytes,
-    }
+    siblings.iter().map(|queue| written(queue).unwrap_or_else(|| rest.mul_ratio(weight(queue), weights))).collect()
 }

@@ -268,3 +268,34 @@ async fn a_container_is_told_to_end() {
     assert_eq!((answer.status, answer.text.as_str()), (200, ""));
     node.until("a stop", |n| n.exits.contains_key(&container).then_some(())).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_is_changed_while_it_lives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, _node) = cluster(&dir).await;
+    client.submit(&unmanaged("job")).await.expect("submits");
+    let app = "apps/application_1700000000000_0001";
+    let at = |what: &str| format!("{app}/{what}");
+    let put = async |what: &str, body: Value| {
+        let answer = yarn.put(&at(what), body).await;
+        assert_eq!(answer.status, 200, "{what}: {}", answer.text);
+        answer.json()
+    };
+    assert_eq!(put("priority", json!({"priority": 7})).await, json!({"priority": 7}));
+    assert_eq!(yarn.get(app).await.json()["app"]["priority"], 7);
+    assert_eq!(put("queue", json!({"queue": "root.default"})).await, json!({"queue": "default"}));
+    assert_eq!(yarn.put(&at("queue"), json!({"queue": "nowhere"})).await.exception(), "NotFoundException");
+    assert_eq!(yarn.put(&at("priority"), json!({"priority": "high"})).await.exception(), "BadRequestException");
+
+    let timeout = |expiry: &str| json!({"timeout": {"type": "LIFETIME", "expiryTime": expiry}});
+    assert_eq!(yarn.get(&at("timeouts/LIFETIME")).await.json()["timeout"]["remainingTimeInSeconds"], -1);
+    let set = put("timeout", timeout("2090-01-01T01:00:00.000+0100")).await["timeout"].clone();
+    assert_eq!(set["expiryTime"], "2090-01-01T00:00:00.000+0000");
+    assert!(set["remainingTimeInSeconds"].as_u64() > Some(1_000_000_000), "{set}");
+    let all = yarn.get(&at("timeouts")).await.json();
+    assert_eq!(all["timeouts"]["timeout"][0]["expiryTime"], set["expiryTime"]);
+    for wrong in ["2001-01-01T00:00:00.000+0000", "tomorrow"] {
+        assert_eq!(yarn.put(&at("timeout"), timeout(wrong)).await.exception(), "BadRequestException", "{wrong}");
+    }
+    assert_eq!(put("timeout", timeout("UNLIMITED")).await["timeout"]["expiryTime"], "UNLIMITED");
+}

@@ -95,7 +95,7 @@ pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>, about: About) 
         .with_state(Shared { layout, inputs, about })
 }
 
-struct Refused(Problem);
+struct Refused(Box<Problem>);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -105,7 +105,7 @@ impl IntoResponse for Refused {
 }
 
 fn refuse(code: Code, detail: impl Into<String>) -> Refused {
-    Refused(Problem::new(code, detail))
+    Refused(Box::new(Problem::new(code, detail)))
 }
 
 async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Refused> {

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::app;
 use headroom_rm_core::queue::spec::{Gate, Order, Preemptable};
-use headroom_types::{Bytes, Resource};
+use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
 
 use super::super::Web;
 use super::error::Fault;
 use super::facts;
 use super::resource::{ResourceInfo, percent};
-use crate::facts::{AppFacts, Life, Of, Question, QueueFacts};
+use crate::facts::{AppFacts, Of, Question, QueueFacts};
 use crate::input::{Input, Query};
 
 /// Stands where a queue has no bound of its own: that of the whole resource manager.
@@ -65,7 +65,7 @@ struct Queue {
     resources_used: ResourceInfo,
     allocated_containers: u32,
     reserved_containers: u32,
-    pending_containers: u32,
+    pending_containers: u64,
     mode: &'static str,
     node_labels: [&'static str; 1],
     preemption_disabled: bool,
@@ -163,35 +163,35 @@ struct Nothing {
     entry: [u8; 0],
 }
 
+/// Applications that have not ended, by leaf.
+type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a AppFacts>>;
+
 /// `GET /ws/v1/cluster/scheduler`.
 pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, Fault> {
     let root = web.handle.ask(|reply| Input::Query(Query::Facts(Question::Queues(reply)))).await?;
+    let root = root.ok_or_else(|| Fault::none("there are no queues"))?;
     let apps = facts(&web, Of::All).await?;
-    let live: Vec<&AppFacts> = apps.iter().filter(|app| !app.state.is_over()).collect();
-    let whole = root.guaranteed;
-    let queue = convert(&root, &live, whole, whole);
+    let mut live = ByLeaf::new();
+    for app in apps.iter().filter(|app| !app.state.is_over()) {
+        live.entry(&app.queue).or_default().push(app);
+    }
+    let queue = convert(&root, &live, root.guaranteed, root.guaranteed);
     let health =
         Health { lastrun: web.clock.unix_now().0, operations_info: Nothing::default(), last_run_details: Nothing::default() };
     Ok(Json(Answer { scheduler: Scheduler { info: Root { kind: "capacityScheduler", queue, health } } }))
 }
 
 /// One queue with all in it. Shares are shares of memory, against the queue that holds it and against all there is.
-fn convert(queue: &QueueFacts, live: &[&AppFacts], parent: Bytes, whole: Bytes) -> Queue {
-    let below: Vec<&AppFacts> = live.iter().copied().filter(|app| app.queue.is_within(&queue.path)).collect();
-    let used = sum(below.iter().map(|app| &app.allocated));
-    let pending: Vec<Resource> = below.iter().map(|app| app.pending()).collect();
-    let of = |part: Bytes, whole: Bytes| percent(part.get(), whole.get());
-    let capacity = PartitionCapacity {
+fn convert(queue: &QueueFacts, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -> Queue {
+    let capacity = capacity(queue, parent, whole);
+    let inner = queue.children.iter().map(|child| convert(child, live, queue.guaranteed, whole));
+    let used = ResourceInfo::of(&queue.used);
+    let usage = Usage {
         partition_name: "",
-        capacity: of(queue.guaranteed, parent),
-        used_capacity: of(used.memory, queue.guaranteed),
-        max_capacity: of(queue.maximum, parent),
-        absolute_capacity: of(queue.guaranteed, whole),
-        absolute_used_capacity: of(used.memory, whole),
-        absolute_max_capacity: of(queue.maximum, whole),
-        max_am_limit_percentage: percent(u64::from(queue.master_share), 1000),
+        used: used.clone(),
+        reserved: ResourceInfo::of(&Resource::default()),
+        pending: ResourceInfo::of(&queue.pending),
     };
-    let inner = queue.children.iter().map(|child| convert(child, &below, queue.guaranteed, whole));
     Queue {
         capacity: capacity.capacity,
         used_capacity: capacity.used_capacity,
@@ -199,79 +199,86 @@ fn convert(queue: &QueueFacts, live: &[&AppFacts], parent: Bytes, whole: Bytes) 
         absolute_capacity: capacity.absolute_capacity,
         absolute_max_capacity: capacity.absolute_max_capacity,
         absolute_used_capacity: capacity.absolute_used_capacity,
-        weight: f64::from(queue.weight),
-        num_applications: below.len(),
-        max_parallel_apps: queue.max_running.unwrap_or(MOST_APPS),
+        weight: f64::from(queue.spec.weight.unwrap_or(1)),
+        num_applications: queue.apps,
+        max_parallel_apps: queue.spec.max_running.unwrap_or(MOST_APPS),
         queue_name: queue.path.name().to_owned(),
         queue_path: queue.path.to_string(),
         state: state(queue.gate),
         queues: Queues { queue: inner.collect() },
-        resources_used: ResourceInfo::of(&used),
-        allocated_containers: below.iter().map(|app| app.live).fold(0, u32::saturating_add),
+        resources_used: used,
+        allocated_containers: queue.containers,
         reserved_containers: 0,
-        pending_containers: below.iter().flat_map(|app| &app.waiting).map(|w| w.count).fold(0, u32::saturating_add),
+        pending_containers: queue.pending_containers,
         mode: "percentage",
         node_labels: ["*"],
-        preemption_disabled: queue.preemptable == Preemptable::No,
+        preemption_disabled: queue.spec.preemptable == Preemptable::No,
         default_priority: 0,
         capacities: Capacities { queue_capacities_by_partition: [capacity] },
-        resources: Usages {
-            resource_usages_by_partition: [Usage {
-                partition_name: "",
-                used: ResourceInfo::of(&used),
-                reserved: ResourceInfo::of(&Resource::default()),
-                pending: ResourceInfo::of(&sum(pending.iter())),
-            }],
-        },
-        leaf: queue.children.is_empty().then(|| leaf(queue, &below)),
+        resources: Usages { resource_usages_by_partition: [usage] },
+        leaf: queue.children.is_empty().then(|| leaf(queue, live.get(&queue.path).map_or(&[], Vec::as_slice))),
+    }
+}
+
+fn capacity(queue: &QueueFacts, parent: Bytes, whole: Bytes) -> PartitionCapacity {
+    let of = |part: Bytes, whole: Bytes| percent(part.get(), whole.get());
+    PartitionCapacity {
+        partition_name: "",
+        capacity: of(queue.guaranteed, parent),
+        used_capacity: of(queue.used.memory, queue.guaranteed),
+        max_capacity: of(queue.maximum.memory.min(parent), parent),
+        absolute_capacity: of(queue.guaranteed, whole),
+        absolute_used_capacity: of(queue.used.memory, whole),
+        absolute_max_capacity: of(queue.maximum.memory.min(whole), whole),
+        max_am_limit_percentage: percent(u64::from(queue.spec.master_share.unwrap_or(1000)), 1000),
     }
 }
 
 fn leaf(queue: &QueueFacts, apps: &[&AppFacts]) -> Leaf {
-    let masters = apps.iter().flat_map(|app| app.masters.values());
-    let live = masters.filter(|c| match c.life {
-        Life::Coming | Life::Running => true,
-        Life::Over { .. } => false,
-    });
-    let limit = Resource::new(queue.maximum.mul_ratio(u64::from(queue.master_share), 1000), queue.cpus);
-    let most = queue.max_apps.unwrap_or(MOST_APPS);
+    let share = u64::from(queue.spec.master_share.unwrap_or(1000));
+    let cpus = u64::from(queue.maximum.cpus.milli()) * share / 1000;
+    let cpus = Cpus::from_milli(u32::try_from(cpus).unwrap_or(u32::MAX));
+    let limit = ResourceInfo::of(&Resource::new(queue.maximum.memory.mul_ratio(share, 1000), cpus));
+    let most = queue.spec.max_apps.unwrap_or(MOST_APPS);
     Leaf {
         kind: "capacitySchedulerLeafQueueInfo",
-        num_active_applications: apps.iter().filter(|app| is_active(app)).count(),
-        num_pending_applications: apps.iter().filter(|app| !is_active(app)).count(),
-        num_containers: apps.iter().map(|app| app.live).fold(0, u32::saturating_add),
+        num_active_applications: active(apps),
+        num_pending_applications: apps.len() - active(apps),
+        num_containers: queue.containers,
         max_applications: most,
         max_applications_per_user: most,
-        user_limit: percent(u64::from(queue.user_limit), 1000),
+        user_limit: percent(u64::from(queue.spec.user_limit.unwrap_or(1000)), 1000),
         user_limit_factor: 1.0,
-        users: Users { user: users(apps) },
-        ordering_policy_info: match queue.order {
+        users: Users { user: users(queue, apps) },
+        ordering_policy_info: match queue.spec.order {
             Order::Fifo => "fifo",
             Order::Fair => "fair",
         },
-        am_resource_limit: ResourceInfo::of(&limit),
-        used_am_resource: ResourceInfo::of(&sum(live.map(|c| &c.size))),
-        user_am_resource_limit: ResourceInfo::of(&limit),
+        am_resource_limit: limit.clone(),
+        used_am_resource: ResourceInfo::of(&queue.masters),
+        user_am_resource_limit: limit,
     }
 }
 
-fn users(apps: &[&AppFacts]) -> Vec<User> {
-    let mut by_name: BTreeMap<&str, Vec<&AppFacts>> = BTreeMap::new();
+/// Everybody who has an application in it, or still a container.
+fn users(queue: &QueueFacts, apps: &[&AppFacts]) -> Vec<User> {
+    let mut by_name: BTreeMap<&str, (Resource, Vec<&AppFacts>)> =
+        queue.users.iter().map(|(name, used)| (name.as_str(), (used.clone(), Vec::new()))).collect();
     for app in apps {
-        by_name.entry(&app.user).or_default().push(app);
+        by_name.entry(&app.user).or_default().1.push(app);
     }
-    let user = |(name, apps): (&str, Vec<&AppFacts>)| User {
+    let user = |(name, (used, apps)): (&str, (Resource, Vec<&AppFacts>))| User {
         username: name.to_owned(),
-        resources_used: ResourceInfo::of(&sum(apps.iter().map(|app| &app.allocated))),
-        num_active_applications: apps.iter().filter(|app| is_active(app)).count(),
-        num_pending_applications: apps.iter().filter(|app| !is_active(app)).count(),
+        resources_used: ResourceInfo::of(&used),
+        num_active_applications: active(&apps),
+        num_pending_applications: apps.len() - active(&apps),
     };
     by_name.into_iter().map(user).collect()
 }
 
-/// Its master has registered, or at least a container.
-fn is_active(app: &AppFacts) -> bool {
-    app.state != app::State::Accepted || app.run.container().is_some()
+/// How many have a master that has registered, or at least a container.
+fn active(apps: &[&AppFacts]) -> usize {
+    apps.iter().filter(|app| app.state != app::State::Accepted || app.run.container().is_some()).count()
 }
 
 /// A queue that is paused still takes applications in, which is what `RUNNING` says.
@@ -281,8 +288,4 @@ fn state(gate: Gate) -> &'static str {
         Gate::Draining => "DRAINING",
         Gate::Closed => "STOPPED",
     }
-}
-
-fn sum<'a>(sizes: impl Iterator<Item = &'a Resource>) -> Resource {
-    sizes.fold(Resource::default(), |sum, size| sum.checked_add(size).unwrap_or(sum))
 }
