@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("nodeagent", &["client", "config", "container-shim", "node-cgroup", "node-core", "node-exec", "types", "wire"]),
     ("appmaster", &["client", "config", "types", "wire"]),
     ("executor", &["client", "node-cgroup", "node-core", "node-exec", "types", "wire"]),
-    ("rmctl", &["appmaster", "client", "config", "nodeagent", "resourcemanager", "types", "wire"]),
+    ("rmctl", &["appmaster", "client", "config", "nodeagent", "resourcemanager", "rm-store", "types", "wire"]),
     ("integration", &["appmaster", "client", "config", "executor", "node-core", "rm-core", "rm-store", "types", "wire"]),
 ];
 

@@ -1,5 +1,7 @@
 //! What can be typed. Pure declarations; nothing here does anything.
 
+mod operator;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "dev")]
 use headroom_types::{Bytes, EnforcerKind};
 use headroom_wire::v1::job::Mode;
+
+pub(crate) use operator::{OperatorVerb, StateVerb};
 
 /// Where a resource manager is looked for when nothing else is said.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
@@ -129,6 +133,11 @@ pub(crate) enum Verb {
     Node {
         #[command(subcommand)]
         what: NodeVerb,
+    },
+    /// What is done to a cluster's own files, while it does not run
+    Operator {
+        #[command(subcommand)]
+        what: OperatorVerb,
     },
     /// Versions of this program and of the resource manager
     Version,

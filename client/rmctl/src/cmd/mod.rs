@@ -9,6 +9,7 @@ mod events;
 mod kill;
 mod logs;
 mod node;
+mod operator;
 mod ps;
 pub(crate) mod sample;
 mod status;
@@ -34,6 +35,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Kill { job, reason, dry_run } => kill::run(context, &job, reason, dry_run).await,
         Verb::Events { job, watch, warnings, tail } => events::run(context, events::Wanted { job, watch, warnings, tail }).await,
         Verb::Node { what: NodeVerb::List } => node::list(context).await,
+        Verb::Operator { what } => operator::run(context, what).await,
         Verb::Version => version::run(context).await,
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(context, args).await,

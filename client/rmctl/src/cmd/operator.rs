@@ -1,0 +1,74 @@
+//! `rmctl operator state`: check, backup and restore of a state directory that no resource manager uses.
+
+use headroom_rm_store::StoreError;
+use headroom_rm_store::backup::{self, Replace};
+use headroom_rm_store::check;
+use headroom_rm_store::engine::present;
+use serde::Serialize;
+
+use crate::args::{Format, OperatorVerb, StateVerb};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::{json, state};
+
+/// Runs one of them. They read and write files only, so nothing of it waits for the network.
+pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, Failure> {
+    let OperatorVerb::State { what } = verb;
+    let context = context.clone();
+    let done = tokio::task::spawn_blocking(move || on_state(&context, what)).await;
+    done.map_err(|e| Failure::new(Exit::Failed, format!("the work on the state ended by a fault: {e}")))?
+}
+
+fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
+    match what {
+        StateVerb::Check(place) => {
+            let report = check::check(&place.state).map_err(failure)?;
+            print(context, &report, &report.dir, || state::report(&report, context.term.paint));
+            Ok(if report.problems.is_empty() { Exit::Ok } else { Exit::Failed })
+        }
+        StateVerb::Backup { place, to } => {
+            let kept = backup::backup(&place.state, &to).map_err(failure)?;
+            print(context, &kept, &kept.file, || state::kept(&kept));
+            Ok(Exit::Ok)
+        }
+        StateVerb::Restore { place, from, store, replace } => {
+            // What cannot be told apart is refused or moved aside all the same.
+            let backend = store.or_else(|| present(&place.state).ok().flatten()).unwrap_or_default();
+            let replace = if replace { Replace::MoveAside } else { Replace::No };
+            let filled = backup::restore(&place.state, &from, backend, replace).map_err(failure)?;
+            print(context, &filled, &filled.dir, || state::filled(&filled));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+fn print<T: Serialize>(context: &Context, item: &T, name: &std::path::Path, people: impl FnOnce() -> String) {
+    let text = match context.format {
+        Format::Json => json::pretty(item),
+        Format::Jsonl => json::line(item) + "\n",
+        Format::Name => format!("{}\n", name.display()),
+        Format::Table | Format::Wide => people(),
+    };
+    context.term.print(&text);
+}
+
+fn failure(error: StoreError) -> Failure {
+    let exit = match &error {
+        StoreError::Locked { .. } | StoreError::NotEmpty { .. } | StoreError::OtherBackend { .. } => Exit::Conflict,
+        StoreError::Nothing { .. } => Exit::NotFound,
+        StoreError::Directory { .. }
+        | StoreError::Full { .. }
+        | StoreError::Failed { .. }
+        | StoreError::Corrupt { .. }
+        | StoreError::TooNew { .. }
+        | StoreError::File { .. }
+        | StoreError::Database { .. }
+        | StoreError::TooLarge { .. }
+        | StoreError::Encode { .. } => Exit::Failed,
+    };
+    let failure = Failure::new(exit, error.to_string());
+    if matches!(error, StoreError::Locked { .. }) {
+        return failure.help("a snapshot-….jsonl of a running one can be copied and restored elsewhere");
+    }
+    failure
+}

@@ -1,0 +1,146 @@
+//! State directories: what is in one, what was kept of it, what was put back.
+
+use headroom_rm_store::backup::{Filled, Kept};
+use headroom_rm_store::check::Report;
+use headroom_types::Bytes;
+
+use super::figures::short;
+use super::table::Table;
+use super::{Paint, count};
+
+/// `rmctl operator state check`.
+pub(crate) fn report(report: &Report, paint: Paint) -> String {
+    let mut text = facts(report);
+    if !report.records.is_empty() {
+        let mut table = Table::new(&["RECORDS", ">COUNT"]);
+        for (kind, count) in &report.records {
+            table.row([kind.clone(), count.to_string()]);
+        }
+        text += &format!("\n{}", table.text());
+    }
+    if !report.snapshots.is_empty() {
+        let mut table = Table::new(&["SNAPSHOT", ">COMMIT", ">RECORDS", "STATE"]);
+        for copy in &report.snapshots {
+            let name = copy.file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            let figure = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
+            let state = copy.wrong.as_ref().map_or_else(|| paint.good("whole"), |_| paint.bad("damaged"));
+            table.row([name, figure(copy.commit.map(|n| n.to_string())), figure(copy.records.map(|n| n.to_string())), state]);
+        }
+        text += &format!("\n{}", table.text());
+    }
+    text.push('\n');
+    for problem in &report.problems {
+        text += &format!("{} {}\n  {}\n", paint.bad("✗"), problem.what, problem.advice);
+    }
+    if report.problems.is_empty() {
+        text += &format!("{} nothing is wrong with it\n", paint.good("✓"));
+    }
+    text
+}
+
+fn facts(report: &Report) -> String {
+    let or_dash = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
+    let mut lines = vec![("state", report.dir.display().to_string()), ("store", or_dash(report.backend.map(|b| b.to_string())))];
+    let acknowledged = report.acknowledged.map(|n| format!(" ({n} acknowledged)")).unwrap_or_default();
+    lines.push(("last commit", or_dash(report.commit.map(|n| n.to_string())) + &acknowledged));
+    lines.push(("life", or_dash(report.epoch.map(|e| e.to_string()))));
+    lines.push(("last application", or_dash(report.last_app.map(|n| n.to_string()))));
+    lines.push(("documents", short(Bytes::new(report.document_bytes))));
+    lines.into_iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+/// `rmctl operator state backup`.
+pub(crate) fn kept(kept: &Kept) -> String {
+    format!(
+        "{} ({}): {} of {}, up to commit {}\nnext: rmctl operator state restore --state DIR --from {}\n",
+        kept.file.display(),
+        short(Bytes::new(kept.bytes)),
+        records(kept.records),
+        kept.backend,
+        kept.commit,
+        kept.file.display()
+    )
+}
+
+/// `rmctl operator state restore`.
+pub(crate) fn filled(filled: &Filled) -> String {
+    let mut text = format!(
+        "{} holds {}, up to commit {}, in {}\nnumbers jump ahead: the next life is {}, the next application {}\n",
+        filled.dir.display(),
+        records(filled.records),
+        filled.commit,
+        filled.backend,
+        filled.epoch.0.saturating_add(1),
+        filled.last_app.saturating_add(1)
+    );
+    if let Some(aside) = &filled.aside {
+        text += &format!("what was there before is in {}\n", aside.display());
+    }
+    text + &format!("next: resourcemanager --state {} --store {}\n", filled.dir.display(), filled.backend)
+}
+
+fn records(n: usize) -> String {
+    count(u64::try_from(n).unwrap_or(u64::MAX), "record")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use headroom_rm_store::check::{Copy, Problem};
+    use headroom_types::{Epoch, StoreBackend};
+
+    fn whole() -> Report {
+        let copy = |n: u64| Copy {
+            file: format!("/var/lib/rm/snapshot-{n}.jsonl").into(),
+            commit: Some(n),
+            records: Some(7),
+            wrong: None,
+        };
+        Report {
+            dir: "/var/lib/rm".into(),
+            backend: Some(StoreBackend::Sled),
+            epoch: Some(Epoch(4)),
+            last_app: Some(12),
+            commit: Some(90),
+            acknowledged: Some(90),
+            records: BTreeMap::from([("applications".to_owned(), 12), ("documents".to_owned(), 9), ("nodes".to_owned(), 3)]),
+            document_bytes: 3 << 20,
+            snapshots: vec![copy(60), copy(88)],
+            problems: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_whole_directory() {
+        insta::assert_snapshot!(report(&whole(), Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_damaged_directory() {
+        let mut damaged = whole();
+        (damaged.epoch, damaged.last_app, damaged.commit) = (None, None, None);
+        (damaged.records, damaged.document_bytes) = (BTreeMap::new(), 0);
+        let file = "/var/lib/rm/snapshot-88.jsonl".into();
+        damaged.snapshots[1] = Copy { file, commit: None, records: None, wrong: Some("it is cut off".into()) };
+        let (what, advice) = ("/var/lib/rm/store: it holds 3 records instead of 24".into(), "Restore a backup".into());
+        damaged.problems.push(Problem { what, advice });
+        insta::assert_snapshot!(report(&damaged, Paint::PLAIN));
+    }
+
+    #[test]
+    fn what_was_kept_and_put_back() {
+        let kept_ = Kept { file: "/b/rm".into(), backend: StoreBackend::Sled, commit: 90, records: 24, bytes: 3 << 20 };
+        let filled_ = Filled {
+            dir: "/var/lib/rm".into(),
+            backend: StoreBackend::Redb,
+            commit: 90,
+            records: 24,
+            epoch: Epoch(1004),
+            last_app: 1_000_012,
+            aside: Some("/var/lib/rm/replaced-1790000000".into()),
+        };
+        insta::assert_snapshot!(kept(&kept_) + "\n" + &filled(&filled_));
+    }
+}
