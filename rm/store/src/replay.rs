@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use headroom_rm_core::queue::spec::Tree;
 use headroom_rm_core::{Finished, NodeMark, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
@@ -27,6 +28,14 @@ pub enum ReplayError {
     /// One half of an application is not there.
     #[error("application number {0} has no {1} record")]
     Half(String, &'static str),
+    /// The tree of queues is not one that the core takes.
+    #[error("the saved tree of queues (generation {generation}) is refused: {problems}")]
+    Queues {
+        /// Which tree.
+        generation: u64,
+        /// All that is wrong with it.
+        problems: String,
+    },
     /// The numbers are not there.
     #[error("the record {META} is missing")]
     NoMeta,
@@ -38,10 +47,11 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     let mut finished: Vec<Finished> = Vec::new();
     let mut nodes: Vec<NodeId> = Vec::new();
     let mut marks: Vec<(NodeId, NodeMark)> = Vec::new();
+    let mut queues = None;
     for (key, value) in records {
         match key.split_once('/') {
             None if key == META => meta = Some(parse::<Meta>(key, value)?),
-            None if key == QUEUES => drop(parse::<Queues>(key, value)?),
+            None if key == QUEUES => queues = Some(tree(parse(key, value)?)?),
             Some(("app", number)) => {
                 apps.insert(number.to_owned(), parse::<App>(key, value)?);
             }
@@ -64,9 +74,18 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
         finished,
         nodes,
         marks,
-        queues: None,
+        queues,
     };
     Ok((meta, restored))
+}
+
+fn tree(saved: Queues) -> Result<(u64, Tree), ReplayError> {
+    let Queues { generation, root } = saved;
+    let tree = Tree::new(root.spec()).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        ReplayError::Queues { generation, problems: problems.join("; ") }
+    })?;
+    Ok((generation, tree))
 }
 
 /// Applications in the order they ended, those that live last, as the core expects its history.
@@ -110,6 +129,18 @@ mod tests {
     fn the_next_life_has_the_next_number() {
         let (meta, restored) = replay(&[record(META, r#"{"epoch":3,"last_app":9}"#)]).expect("replays");
         assert_eq!((meta.epoch, restored.epoch, restored.last_app), (Epoch(3), Epoch(4), 9));
+    }
+
+    #[test]
+    fn the_tree_of_queues_comes_back_and_a_wrong_one_is_refused_with_what_is_wrong() {
+        let meta = record(META, r#"{"epoch":3,"last_app":9}"#);
+        let queues = |root: &str| replay(&[meta.clone(), record(QUEUES, &format!(r#"{{"generation":4,"root":{root}}}"#))]);
+        let (_, restored) = queues(r#"{"children":{"etl":{"weight":2},"adhoc":{"gate":"paused"}}}"#).expect("replays");
+        let (generation, tree) = restored.queues.expect("is there");
+        let names: Vec<&str> = tree.root().children.keys().map(|name| name.as_str()).collect();
+        assert_eq!((generation, names), (4, vec!["adhoc", "etl"]));
+        let refused = queues(r#"{"children":{"etl":{"weight":0}}}"#).expect_err("no weight").to_string();
+        assert!(refused.contains("generation 4") && refused.contains("root.etl: weight"), "{refused}");
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
         queue: None,
         priority: None,
         until: None,
+        runs: Vec::new(),
     };
     for n in opened.restored.last_app + 1..=last {
         let journal = &mut opened.journal;

@@ -7,6 +7,7 @@ use std::fs;
 use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
+use headroom_rm_core::queue::spec::{QueueSpec, Tree};
 use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, Run, Save, SavedStage, SavedState};
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis};
@@ -18,6 +19,7 @@ on_every_backend!(
     an_application_comes_back_as_it_was,
     every_stage_comes_back,
     what_was_decided_about_nodes_comes_back,
+    the_tree_of_queues_comes_back,
     what_has_gone_stays_gone_and_its_number_is_not_given_again,
     documents_shrink_and_grow_and_stay_out_of_files_that_are_never_synced,
     each_life_has_its_own_number,
@@ -166,6 +168,24 @@ fn what_was_decided_about_nodes_comes_back(backend: StoreBackend) {
         journal.commit().expect("commits");
     }
     assert_eq!(open(dir.path(), backend).expect("opens").restored.marks, marks);
+}
+
+fn the_tree_of_queues_comes_back(backend: StoreBackend) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let weighs = |weight| QueueSpec { weight: Some(weight), max_apps: Some(9), ..QueueSpec::default() };
+    let tree = |names: [&str; 2]| {
+        let children = names.into_iter().zip(1..).map(|(name, weight)| (name.parse().expect("name"), weighs(weight))).collect();
+        Box::new(Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("right"))
+    };
+    {
+        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        for (generation, names) in [(1, ["a", "b"]), (2, ["etl", "adhoc"])] {
+            journal.append(&Save::Queues { generation, tree: tree(names) }).expect("appends");
+            journal.commit().expect("commits");
+        }
+    }
+    let restored = open(dir.path(), backend).expect("opens").restored;
+    assert_eq!(restored.queues, Some((2, *tree(["etl", "adhoc"]))), "the whole of the latest one");
 }
 
 fn what_has_gone_stays_gone_and_its_number_is_not_given_again(backend: StoreBackend) {
