@@ -17,6 +17,7 @@ use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, Re
 use crate::ask::{Request, Tally};
 use crate::attempt;
 use crate::event::{Master, NewApp, Outcome, Update, UpdateKind};
+use crate::explain::Ring;
 use crate::runs::Runs;
 use crate::save::{SavedStage, SavedState};
 use crate::sched::locality::Whereabouts;
@@ -195,6 +196,8 @@ pub struct App {
     pub containers: BTreeSet<ContainerId>,
     /// Where the live containers of its requests are; kept from the first ask on that wants to know.
     pub spots: Option<Whereabouts>,
+    /// Why it was not given something lately.
+    pub undecided: Ring,
     /// Updates its master has not acknowledged.
     pub updates: Updates,
     /// Where this record came from.
@@ -236,6 +239,7 @@ impl App {
             tallies: BTreeMap::new(),
             containers: BTreeSet::new(),
             spots: None,
+            undecided: Ring::default(),
             updates: Updates::default(),
             origin: Origin::New,
             queue,

@@ -138,6 +138,7 @@ pub struct Cluster {
     pub(crate) queue: Queues,
     pub(crate) index: FreeIndex,
     pub(crate) reservations: Reservations,
+    pub(crate) noted: usize,
     /// What member nodes offer in all, by memory: answers whether something could ever fit.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
     /// What operators decided about nodes, whether or not they are here.
@@ -219,6 +220,7 @@ impl Cluster {
             queue: Queues::new(tree, generation),
             index: FreeIndex::default(),
             reservations: Reservations::default(),
+            noted: 0,
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
             timers: Timers::default(),
@@ -296,14 +298,14 @@ impl Cluster {
         }
     }
 
-    fn answer(&self, call: CallId, reply: Result<Reply, Refusal>, ctx: &mut Ctx<'_>) {
+    fn answer(&mut self, call: CallId, reply: Result<Reply, Refusal>, ctx: &mut Ctx<'_>) {
         let answer = reply.map(|reply| match reply {
             Reply::Ready(answer) => answer,
-            Reply::Verdict(app, request) => Answer::Asked { verdict: self.verdict(&app, &request, ctx.now) },
+            Reply::Verdict(app, request) => Answer::Asked { verdict: self.decided(&app, &request, ctx.now) },
             Reply::Verdicts(app, asks) => {
                 let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
                 let verdicts = asks.into_iter().map(|(request, known)| {
-                    let verdict = known.unwrap_or_else(|| self.verdict(&app, &request, ctx.now));
+                    let verdict = known.unwrap_or_else(|| self.decided(&app, &request, ctx.now));
                     (request, verdict)
                 });
                 Answer::Synced { verdicts: verdicts.collect(), stop }

@@ -4,6 +4,9 @@
 
 mod never;
 pub(crate) mod place;
+mod ring;
+
+pub use ring::{Ring, Undecided};
 
 use std::time::Duration;
 

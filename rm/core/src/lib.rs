@@ -42,7 +42,7 @@ pub use event::{
     Master, NewApp, Outcome, Phase, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync, Traits, Update,
     UpdateKind, Verdict, Want,
 };
-pub use explain::{Why, WhyNode};
+pub use explain::{Undecided, Why, WhyNode};
 pub use history::Finished;
 pub use queues::QueueView;
 pub use runs::Run;

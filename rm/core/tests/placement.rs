@@ -363,3 +363,25 @@ fn a_deadline_that_was_kept_expires_nothing() {
     assert_eq!(s.nodes[&id::<NodeId>("n1")].has.len(), 4);
     s.check();
 }
+
+#[test]
+fn decisions_not_to_place_are_kept_for_a_while() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 8));
+    let app = s.app("job");
+    s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
+    s.ask_waits(&app, "big", 1, size(2, 1));
+    let noted = |s: &Scenario| {
+        s.cluster.undecided(&app).map(|u| (u.request.to_string(), u.sentence.clone(), u.times)).collect::<Vec<_>>()
+    };
+    let first = ("big".to_owned(), "needs 2 GiB on one node; best is n1 with 1 GiB free".to_owned(), 1);
+    assert_eq!(noted(&s), [first.clone()]);
+    s.alive_for(secs(5));
+    let later = noted(&s);
+    assert_eq!((later.len(), later[0].2), (1, 6), "once when it was asked, and then each second: {later:?}");
+    s.ask(&app, "fill-2", 1, size(1, 1)).expect("asks");
+    s.alive_for(secs(1));
+    let last = noted(&s).pop().expect("noted");
+    assert_eq!((last.1.as_str(), last.2), ("needs 2 GiB on one node; best is n1 with 0 B free", 1));
+    s.check();
+}

@@ -168,6 +168,7 @@ impl Cluster {
 
     /// Who has waited for long is given a node, and who would be served sooner on another one is moved there.
     pub(crate) fn review_reservations(&mut self, ctx: &mut Ctx<'_>) {
+        self.note_waiting(ctx.now);
         self.keep_reservations(ctx);
         self.move_reservations(ctx);
         let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
