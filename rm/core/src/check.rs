@@ -10,7 +10,6 @@ use crate::app::App;
 use crate::cluster::Cluster;
 use crate::container::State;
 use crate::leases::live_by_request;
-use crate::sched::reserve::beside;
 use crate::size;
 use crate::timer::Key;
 
@@ -29,6 +28,7 @@ impl Cluster {
         self.check_queues();
         self.check_nodes();
         self.check_reservations();
+        self.check_claims();
     }
 
     fn check_ledger(&self) {
@@ -62,9 +62,7 @@ impl Cluster {
     fn check_index(&self) {
         for (id, node) in &self.nodes {
             let account = self.ledger.node(id).expect("every node has an account");
-            let room = (self.is_open(node) && !account.overdrawn).then(|| account.free());
-            let kept = self.index.ix(id).and_then(|ix| self.reservations.on(ix));
-            let room = room.map(|free| kept.map_or(free.clone(), |kept| beside(&free, &kept.size)));
+            let room = (self.is_open(node) && !account.overdrawn).then(|| self.room_for_all(id));
             let ix = self.index.ix(id).expect("every node has a number");
             assert_eq!(self.index.id(ix), Some(id), "{id}: its number leads to another name");
             assert_eq!(self.index.room(ix), room.as_ref(), "{id}: the index differs from the ledger");

@@ -19,6 +19,7 @@ use crate::node::Node;
 use crate::queue::spec::Tree;
 use crate::queue::{Queues, Waiter};
 use crate::save::{NodeMark, Save, SavedState};
+use crate::sched::claim::Claims;
 use crate::sched::index::FreeIndex;
 use crate::sched::reserve::Reservations;
 use crate::timer::{Key, Timers};
@@ -143,6 +144,8 @@ pub struct Cluster {
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
     /// What operators decided about nodes, whether or not they are here.
     pub(crate) marks: BTreeMap<NodeId, NodeMark>,
+    /// Room that is being made by preemption.
+    pub(crate) claims: Claims,
     pub(crate) timers: Timers,
     pub(crate) keys: BTreeMap<String, AppId>,
     pub(crate) ended: VecDeque<AppId>,
@@ -223,6 +226,7 @@ impl Cluster {
             noted: 0,
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
+            claims: Claims::default(),
             timers: Timers::default(),
             keys: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -324,6 +328,8 @@ impl Cluster {
                 Key::Resize(container) => self.resize_overdue(&container, ctx),
                 Key::Drain(node) => self.drain_due(&node, ctx),
                 Key::Lifetime(app) => self.lifetime_over(&app, ctx),
+                Key::Preempt => self.preempt(ctx),
+                Key::Claim(number) => self.claim_due(number, ctx),
                 Key::Reach(app, request) => self.reach_farther(&app, &request, ctx),
                 Key::Reserve => self.review_reservations(ctx),
                 Key::Deadline(app, request) => self.deadline_over(&app, &request, ctx),

@@ -76,7 +76,7 @@ impl Cluster {
         }
         let need = Need::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
         let limited = || self.limit_sentence(app, Part::Work, need.size);
-        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.place_sentence(need, now) + &self.fill(app)))
+        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, Some(request), need, now)))
     }
 
     /// Why a managed master waits for its container. `None` when it does not.
@@ -86,7 +86,15 @@ impl Cluster {
         }
         let need = Need::of(app, None)?;
         let limited = || self.limit_sentence(app, Part::Master, need.size);
-        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.place_sentence(need, now) + &self.fill(app)))
+        Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, None, need, now)))
+    }
+
+    /// Room is being made, or where there is none; and what else is to be known of its queue.
+    fn wait_sentence(&self, app: &App, request: Option<&RequestId>, need: Need<'_>, now: Tick) -> String {
+        let waiter = Waiter { app: app.id.clone(), request: request.cloned() };
+        let place = self.claim_sentence(&waiter, now).unwrap_or_else(|| self.place_sentence(need, now));
+        let loss = self.loss_sentence(&app.id).map(|loss| format!("; {loss}")).unwrap_or_default();
+        place + &self.fill(app) + &loss
     }
 
     fn fill(&self, app: &App) -> String {
@@ -176,7 +184,7 @@ impl Cluster {
             (Some(_), _) => format!("reserved for it; {}", shortfall(need.size, free)),
             (None, Some(kept)) => place::reserved_for(kept, now),
             (None, None) if !need.size.fits(free) => shortfall(need.size, free),
-            (None, None) => self.patience(need, now),
+            (None, None) => self.claimed_sentence(&node.id, need.size).unwrap_or_else(|| self.patience(need, now)),
         }
     }
 

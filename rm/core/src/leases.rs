@@ -16,7 +16,6 @@ use crate::history::Finished;
 use crate::ledger::Part;
 use crate::save::Save;
 use crate::sched::part;
-use crate::sched::reserve::beside;
 use crate::size;
 use crate::timer::Key;
 
@@ -296,9 +295,7 @@ impl Cluster {
         let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
         let Some(ix) = self.index.ix(id) else { return };
         if self.is_open(node) && !account.overdrawn {
-            let free = account.free();
-            let room = self.reservations.on(ix).map(|kept| beside(&free, &kept.size));
-            self.index.put(ix, room.unwrap_or(free));
+            self.index.put(ix, self.room_for_all(id));
         } else {
             self.index.remove(ix);
         }

@@ -30,6 +30,10 @@ pub enum Key {
     Reserve,
     /// What is missing of a request is worth nothing any more.
     Deadline(AppId, RequestId),
+    /// Another round of preemption.
+    Preempt,
+    /// The warning of a claim is over.
+    Claim(u64),
 }
 
 /// All deadlines.

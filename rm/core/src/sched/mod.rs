@@ -2,6 +2,7 @@
 //!
 //! Event-driven: a pass runs when something became free or somebody new asks, never on a timer.
 
+pub mod claim;
 pub mod constraint;
 pub mod fit;
 pub mod index;
@@ -11,6 +12,7 @@ pub mod locality;
 mod naive;
 pub mod order;
 mod pass;
+mod preempt;
 pub mod reserve;
 mod shelf;
 

@@ -153,6 +153,9 @@ impl Cluster {
     /// Grants what can be granted, holders of reservations first.
     pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
         loop {
+            if self.room_changed && !self.claims.is_empty() {
+                self.serve_claims(ctx);
+            }
             self.keep_reservations(ctx);
             self.pass(ctx);
             // a holder that was served elsewhere, or a node that was filled, leaves room behind
@@ -164,6 +167,7 @@ impl Cluster {
             let every = self.settings.reserve_after.clamp(REVIEW.0, REVIEW.1);
             self.timers.set(Key::Reserve, ctx.now.plus(every));
         }
+        self.arm_preemption(ctx);
     }
 
     /// Who has waited for long is given a node, and who would be served sooner on another one is moved there.
@@ -206,6 +210,7 @@ impl Cluster {
             && self.reservations.lately.smaller_since(asked.served, &asked.ask.resource)
             && asked.reach.next(&asked.ask.place).is_none()
             && self.may_be_served(app, &asked.ask.resource)
+            && !self.claims.has(&app.id, request) // room is being made for it
     }
 
     fn may_be_served(&self, app: &App, size: &Resource) -> bool {
@@ -225,6 +230,7 @@ impl Cluster {
                 && misfit(need.place, slot).is_none()
                 && !barred.bars(ix, slot.traits.rack.as_ref())
                 && self.reservations.on(ix).is_none()
+                && self.claims.on(&slot.node).next().is_none() // that room is being made for somebody else
                 && !taken.contains(&ix)
         };
         let rows = candidates(&self.index, need.place, need.size).filter_map(|slot| {
@@ -334,7 +340,9 @@ impl Cluster {
     /// Nothing of what is kept for others on the node goes into a container of this request.
     pub(crate) fn may_take(&self, app: &AppId, request: &RequestId, size: &Resource, node: &NodeId) -> bool {
         let own = || self.reservations.of(app, request).is_some_and(|(_, kept)| kept.node == *node);
-        self.reservations.is_empty() || own() || self.room_for_others(node).is_some_and(|room| size.fits(room))
+        let made =
+            || self.claims.on(node).any(|claim| claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request));
+        self.reservations.is_empty() || own() || made() || self.room_for_others(node).is_some_and(|room| size.fits(room))
     }
 
     /// What anybody but the holder of a reservation can take on a node. `None` when it takes no work.

@@ -1,0 +1,395 @@
+//! Whom to take, so that a queue gets what it can count on.
+//!
+//! Reads the cluster and puts claims up (see [`super::claim`]); stops nobody itself. At most one round in the time that is set, and
+//! only while a leaf has less than its guarantee and waits for something that fits into it.
+//!
+//! - *For whom*: leaves below their guarantee, the one with the smallest part of it first; in a leaf by priority and arrival. Only
+//!   what has waited as long as a round takes. Where two leaves meet in the tree, the queues below that point decide: on the way
+//!   down to whoever waits, what it asks for has to fit every guarantee; on the way down to whoever loses, every queue has to keep
+//!   its guarantee. So nothing is taken within one leaf.
+//! - *From whom*: queues above their guarantee, the one that is furthest above first; never one that is not preemptable, and never a
+//!   master. In a queue the least escalated first, then the lowest priority of its request, then the newest.
+//! - *Escalated* is what is larger than the smallest container its application asks for or has, by how many times: an escalated
+//!   container has cost a failure before, and what ran in it would start again.
+//! - *How many*: just what makes the container fit on one node, and no more than the set part of the cluster's memory in one
+//!   round. Where one container needs more than that, rounds save up for it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use headroom_types::{Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
+
+use super::claim::{Claim, Stage};
+use super::constraint::misfit;
+use super::fit::Need;
+use super::locality::{Barred, Reach};
+use super::part;
+use crate::app::App;
+use crate::ask::Relax;
+use crate::cluster::{Cluster, Ctx};
+use crate::container::{Container, State};
+use crate::queue::bound::Dominant;
+use crate::queue::tree::Slot;
+use crate::queue::{QueueIx, Waiter};
+use crate::size::excess;
+use crate::timer::Key;
+
+/// Most containers that are looked at in one round, in the order they would be taken.
+const MOST_VICTIMS: usize = 10_000;
+/// Most requests of one leaf that are looked at in one round.
+const MOST_WAITERS: usize = 100;
+/// Most claims that stand at once.
+const MOST_CLAIMS: usize = 200;
+
+/// A container that could be taken.
+#[derive(Clone, Debug)]
+struct Victim {
+    id: ContainerId,
+    node: NodeId,
+    leaf: QueueIx,
+    size: Resource,
+}
+
+/// Queue furthest above its guarantee, least escalated, lowest priority, newest.
+type Order = (Reverse<Dominant>, u64, i32, Reverse<UnixMillis>, Reverse<u64>);
+
+/// Application's priority and number, request's priority and arrival.
+type Turn = (Reverse<i32>, u32, Reverse<i64>, u64);
+
+/// Resources by queue, each counted in every queue that holds it.
+type ByQueue = BTreeMap<QueueIx, Resource>;
+
+/// What claims that stand give to queues, and take from them.
+#[derive(Clone, Debug, Default)]
+struct Moving {
+    comes: ByQueue,
+    goes: ByQueue,
+}
+
+/// A pile of containers on one node.
+#[derive(Clone, Debug, Default)]
+struct Pile<'a> {
+    members: Vec<&'a Victim>,
+    room: Resource,
+    goes: ByQueue,
+}
+
+impl Cluster {
+    /// A round is planned when somebody waits.
+    pub(crate) fn arm_preemption(&mut self, ctx: &Ctx<'_>) {
+        if !self.claims.armed && self.settings.preempt_part > 0 && !self.queue.is_empty() {
+            self.claims.armed = true;
+            self.timers.set(Key::Preempt, ctx.now.plus(self.settings.preempt_every));
+        }
+    }
+
+    /// One round.
+    pub(crate) fn preempt(&mut self, ctx: &mut Ctx<'_>) {
+        self.claims.armed = false;
+        self.serve_claims(ctx);
+        if self.recovery.is_some() {
+            return;
+        }
+        let short = self.short_leaves();
+        if short.is_empty() {
+            self.claims.spare = Bytes::ZERO;
+            return;
+        }
+        let part = self.ledger.total().memory.mul_ratio(self.settings.preempt_part.into(), 1000);
+        let mut left = part.saturating_add(self.claims.spare);
+        let victims = self.victims();
+        let mut saves = false;
+        for leaf in short {
+            for waiter in self.waiters(leaf, ctx) {
+                while let Some((claim, why)) = self.plan(&waiter, leaf, &victims, ctx) {
+                    let costs = self.memory_of(&claim);
+                    if costs > left {
+                        saves = true;
+                        break;
+                    }
+                    left = left.saturating_sub(costs);
+                    self.claim(claim, &why, ctx);
+                }
+            }
+        }
+        self.claims.spare = if saves { left } else { Bytes::ZERO };
+    }
+
+    fn memory_of(&self, claim: &Claim) -> Bytes {
+        let sizes = claim.victims.iter().filter_map(|victim| self.containers.get(victim)).map(|c| c.counted().0.memory);
+        sizes.fold(Bytes::ZERO, Bytes::saturating_add)
+    }
+
+    /// Leaves where somebody waits and some guarantee on the way down is not filled, the emptiest first.
+    fn short_leaves(&self) -> Vec<QueueIx> {
+        let leaves = self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
+        let fill = |leaf: QueueIx| {
+            let named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot));
+            named.filter_map(|(ix, slot)| Some(Dominant::of_bound(&self.ledger.queue(ix)?.used, &slot.guaranteed))).min()
+        };
+        let mut short: Vec<(Dominant, QueueIx)> = leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
+        short.retain(|(fill, _)| !fill.is_whole());
+        short.sort_unstable();
+        short.into_iter().map(|(_, leaf)| leaf).collect()
+    }
+
+    /// Those of a leaf that have waited long enough, in their order.
+    fn waiters(&self, leaf: QueueIx, ctx: &Ctx<'_>) -> Vec<Waiter> {
+        let every = self.settings.preempt_every;
+        let mut all: Vec<(Turn, Waiter)> = Vec::new();
+        let apps = self.queue.slot(leaf).into_iter().flat_map(|slot| &slot.apps).filter_map(|id| self.apps.get(id));
+        for app in apps.filter(|app| self.held(app).is_none()) {
+            let mut add = |request: Option<&RequestId>, priority: i64, arrival: u64| {
+                let waiter = Waiter { app: app.id.clone(), request: request.cloned() };
+                if self.queue.contains(&waiter) {
+                    all.push(((Reverse(app.priority), app.id.seq(), Reverse(priority), arrival), waiter));
+                }
+            };
+            let begun = app.runs.iter().rev().nth(1).and_then(|run| run.ended).unwrap_or(app.submitted);
+            if app.is_managed() && ctx.wall.since(begun) >= every {
+                add(None, i64::MAX, 0);
+            }
+            for (request, asked) in app.requests.iter().filter(|(_, asked)| ctx.now.since(asked.waiting) >= every) {
+                add(Some(request), asked.ask.priority.into(), asked.arrival);
+            }
+        }
+        all.sort_unstable();
+        all.into_iter().take(MOST_WAITERS).map(|(_, waiter)| waiter).collect()
+    }
+
+    /// Everything that could be taken from queues above their guarantee, in the order it would be.
+    fn victims(&self) -> Vec<Victim> {
+        let mut all: Vec<(Order, Victim)> = Vec::new();
+        for (leaf, slot) in self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && !slot.apps.is_empty()) {
+            let Some(account) = self.ledger.queue(leaf) else { continue };
+            let sure = slot.guaranteed.over(&Resource::default());
+            let above = Dominant::of_all(&excess(&account.used, &sure), self.ledger.total());
+            if above == Dominant::default() || !self.is_preemptable(leaf) {
+                continue;
+            }
+            for app in slot.apps.iter().filter_map(|id| self.apps.get(id)) {
+                let least = self.least(app);
+                let containers = app.containers.iter().filter(|id| self.can_go(id) && self.claims.against(id).is_none());
+                for c in containers.filter_map(|id| self.containers.get(id)) {
+                    all.push((order(app, c, least, above), victim(c, leaf)));
+                }
+            }
+        }
+        if all.len() > MOST_VICTIMS {
+            all.select_nth_unstable_by_key(MOST_VICTIMS, |(order, _)| *order);
+            all.truncate(MOST_VICTIMS);
+        }
+        all.sort_unstable_by_key(|(order, _)| *order);
+        all.into_iter().map(|(_, victim)| victim).collect()
+    }
+
+    /// The memory of the smallest container an application asks for or has.
+    fn least(&self, app: &App) -> Bytes {
+        let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
+        let has = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.request.is_some());
+        asked.chain(has.map(|c| c.resource.memory)).min().unwrap_or_default()
+    }
+
+    fn is_preemptable(&self, leaf: QueueIx) -> bool {
+        self.queue.path_of(leaf).all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::Preemptable::Yes)
+    }
+
+    /// It is no master, and nobody has told it to end.
+    pub(crate) fn can_go(&self, id: &ContainerId) -> bool {
+        self.containers.get(id).is_some_and(|c| match c.state {
+            State::Allocated | State::Launching | State::Running => c.request.is_some(),
+            State::Stopping { .. } | State::Exited { .. } | State::Done { .. } => false,
+        })
+    }
+
+    /// A node takes work, is kept for nobody else, and what is asked for may be there.
+    pub(crate) fn allows(&self, need: Need<'_>, node: &NodeId) -> bool {
+        let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
+        let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
+        let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
+        let kept = self
+            .reservations
+            .on(ix)
+            .is_some_and(|kept| !need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request)));
+        open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
+    }
+
+    /// The next claim for a waiter, if there is one that helps.
+    fn plan(&self, waiter: &Waiter, leaf: QueueIx, victims: &[Victim], ctx: &Ctx<'_>) -> Option<(Claim, String)> {
+        let app = self.apps.get(&waiter.app)?;
+        let request = waiter.request.as_ref();
+        let missing = request.map_or(1, |request| app.missing(request));
+        if self.claims.len() >= MOST_CLAIMS || self.claims.of(waiter) >= usize::try_from(missing).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let need = Need::of(app, request)?;
+        let settled = need.reach == Reach::Anywhere || need.place.relax == Relax::Never;
+        if !settled || self.limit(app, part(request), need.size).is_some() {
+            return None; // what it prefers may come true, or a limit is in the way that no room helps
+        }
+        let (node, taken) = self.pile_up(need, leaf, victims)?;
+        let at =
+            UnixMillis(ctx.wall.0.saturating_add(u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX)));
+        let why = self.claim_reason(leaf, need.size, &node);
+        let claim = Claim { waiter: waiter.clone(), size: need.size.clone(), node, victims: taken, at, stage: Stage::Warned };
+        Some((claim, why))
+    }
+
+    fn claim_reason(&self, leaf: QueueIx, size: &Resource, node: &NodeId) -> String {
+        let short = self.queue.path_of(leaf).find(|(ix, slot)| is_named(slot) && !self.filled(*ix, slot).is_whole());
+        let (name, fill) = short.map_or(("", 0), |(ix, slot)| (slot.path.short(), self.filled(ix, slot).thousandths() / 10));
+        format!("queue {name} has {fill} % of its guarantee and needs {size} on {node}")
+    }
+    fn filled(&self, ix: QueueIx, slot: &Slot) -> Dominant {
+        self.ledger.queue(ix).map_or(Dominant::default(), |account| Dominant::of_bound(&account.used, &slot.guaranteed))
+    }
+
+    /// The first node on which what may be taken makes room for `need`, and what has to go there.
+    fn pile_up(
+        &self,
+        need: Need<'_>,
+        leaf: QueueIx,
+        victims: &[Victim],
+    ) -> Option<(NodeId, std::collections::BTreeSet<ContainerId>)> {
+        let moving = self.moving(|_| true);
+        let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
+        let entitled: Vec<bool> = meets.iter().map(|meet| self.is_entitled(leaf, *meet, need.size, &moving)).collect();
+        let mut piles: BTreeMap<&NodeId, Option<Pile<'_>>> = BTreeMap::new();
+        for victim in victims.iter().filter(|victim| self.claims.against(&victim.id).is_none()) {
+            let Some((at, meet)) = self.meet(victim.leaf, &meets) else { continue };
+            if !entitled.get(at).copied().unwrap_or(false) {
+                continue;
+            }
+            let start =
+                || self.allows(need, &victim.node).then(|| Pile { room: self.room_for_all(&victim.node), ..Pile::default() });
+            let Some(pile) = piles.entry(&victim.node).or_insert_with(start) else { continue };
+            let short = excess(need.size, &pile.room);
+            if !helps(&victim.size, &short) || !self.can_lose(victim, meet, &moving.goes, &pile.goes) {
+                continue;
+            }
+            add(&mut pile.room, &victim.size);
+            self.book_path(victim.leaf, &victim.size, &mut pile.goes);
+            pile.members.push(victim);
+            if need.size.fits(&pile.room) {
+                let taken = without_the_spare(pile, need.size);
+                return Some((victim.node.clone(), taken));
+            }
+        }
+        None
+    }
+
+    /// Where the way down to `leaf` leaves that to whoever waits: its place among `meets`.
+    fn meet(&self, leaf: QueueIx, meets: &[QueueIx]) -> Option<(usize, QueueIx)> {
+        self.queue.path_of(leaf).find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
+    }
+
+    /// What it asks for fits every guarantee between where two ways meet and its leaf, and one of them is not filled.
+    fn is_entitled(&self, leaf: QueueIx, meet: QueueIx, size: &Resource, moving: &Moving) -> bool {
+        let way = self.queue.path_of(leaf).take_while(|(ix, _)| *ix != meet).filter(|(_, slot)| is_named(slot));
+        let mut any = false;
+        for (ix, slot) in way {
+            let Some(account) = self.ledger.queue(ix) else { return false };
+            let mut used = account.used.clone();
+            if let Some(comes) = moving.comes.get(&ix) {
+                add(&mut used, comes);
+            }
+            if !slot.guaranteed.admits(&used, size) {
+                return false;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Every queue between where two ways meet and the victim keeps its guarantee without it.
+    fn can_lose(&self, victim: &Victim, meet: QueueIx, going: &ByQueue, pile: &ByQueue) -> bool {
+        self.queue.path_of(victim.leaf).take_while(|(ix, _)| *ix != meet).filter(|(_, slot)| is_named(slot)).all(|(ix, slot)| {
+            let Some(account) = self.ledger.queue(ix) else { return false };
+            let gone = [going.get(&ix), pile.get(&ix), Some(&victim.size)];
+            let rest = gone.into_iter().flatten().fold(account.used.clone(), |rest, size| excess(&rest, size));
+            Dominant::of_bound(&rest, &slot.guaranteed).is_whole()
+        })
+    }
+
+    /// At the end of the warning everything has to be as right as it was at its beginning.
+    pub(crate) fn may_still_take(&self, claim: &Claim, victims: &[ContainerId]) -> bool {
+        let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else { return false };
+        let moving = self.moving(|other| other.stage == Stage::Taken);
+        let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
+        let mut gone = ByQueue::new();
+        victims.iter().filter_map(|id| self.containers.get(id)).all(|c| {
+            let Some(theirs) = self.queue.leaf_of(&c.id.app) else { return false };
+            let Some((_, meet)) = self.meet(theirs, &meets) else { return false };
+            let victim = victim(c, theirs);
+            let right = self.is_preemptable(theirs)
+                && self.is_entitled(leaf, meet, &claim.size, &moving)
+                && self.can_lose(&victim, meet, &moving.goes, &gone);
+            self.book_path(theirs, &victim.size, &mut gone);
+            right
+        })
+    }
+
+    /// What claims that stand move between queues.
+    fn moving(&self, which: impl Fn(&Claim) -> bool) -> Moving {
+        let mut moving = Moving::default();
+        for claim in self.claims.iter().filter(|claim| which(claim)) {
+            if let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) {
+                self.book_path(leaf, &claim.size, &mut moving.comes);
+            }
+            let alive = claim.victims.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
+            for c in alive {
+                if let Some(leaf) = self.queue.leaf_of(&c.id.app) {
+                    self.book_path(leaf, &c.counted().0, &mut moving.goes);
+                }
+            }
+        }
+        moving
+    }
+
+    fn book_path(&self, leaf: QueueIx, size: &Resource, sums: &mut ByQueue) {
+        for (ix, _) in self.queue.path_of(leaf) {
+            add(sums.entry(ix).or_default(), size);
+        }
+    }
+}
+
+fn is_named(slot: &Slot) -> bool {
+    !slot.guaranteed.is_open() && !slot.guaranteed.is_nothing()
+}
+
+fn victim(c: &Container, leaf: QueueIx) -> Victim {
+    Victim { id: c.id.clone(), node: c.node.clone(), leaf, size: c.counted().0 }
+}
+
+/// Its place among those that could be taken.
+fn order(app: &App, c: &Container, least: Bytes, above: Dominant) -> Order {
+    let times = c.resource.memory.get().saturating_mul(1000) / least.get().max(1);
+    let priority = c.request.as_ref().and_then(|request| app.requests.get(request)).map_or(0, |asked| asked.ask.priority);
+    (Reverse(above), times, priority, Reverse(c.granted), Reverse(c.id.seq))
+}
+
+/// It has something of what is short.
+fn helps(size: &Resource, short: &Resource) -> bool {
+    let memory = !short.memory.is_zero() && !size.memory.is_zero();
+    let cpus = short.cpus.milli() > 0 && size.cpus.milli() > 0;
+    memory || cpus || short.extra.keys().any(|name| size.extra.get(name).is_some_and(|n| *n > 0))
+}
+
+/// What has to go of a pile: what is worth most stays, where it need not.
+fn without_the_spare(pile: &Pile<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
+    let (mut room, mut taken) = (pile.room.clone(), pile.members.clone());
+    for at in (0..taken.len()).rev() {
+        let Some(member) = taken.get(at) else { continue };
+        let rest = excess(&room, &member.size);
+        if size.fits(&rest) {
+            room = rest;
+            taken.remove(at);
+        }
+    }
+    taken.into_iter().map(|victim| victim.id.clone()).collect()
+}
+
+/// Sums of what is on one node, or in one queue, stop at the largest quantity that can be written.
+fn add(sum: &mut Resource, size: &Resource) {
+    crate::ledger::add_times(sum, size, 1);
+}

@@ -1,0 +1,409 @@
+//! A queue gets what it can count on, from queues that have more: stories with jobs that escalate.
+
+use std::time::Duration;
+
+use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueSpec, Share, Tree};
+use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::{Answer, Call, Launch, Master, NewApp, Settings, UpdateKind};
+use headroom_types::{AppId, ContainerId, ExitReason, RequestId, UnixMillis};
+use proptest::prelude::*;
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+fn sure(thousandths: u32) -> QueueSpec {
+    let guaranteed = Share { memory: Some(Amount::Part(thousandths)), ..Share::default() };
+    QueueSpec { guaranteed, ..QueueSpec::default() }
+}
+fn tree(leaves: Vec<(&str, QueueSpec)>) -> Tree {
+    let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
+    Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+}
+/// Warned for 5 s, a round each second, and no bound on a round.
+fn settings(queues: Tree) -> Settings {
+    Settings { queues, preempt_warning: secs(5), preempt_every: secs(1), preempt_part: 1000, ..Settings::default() }
+}
+fn halves() -> Tree {
+    tree(vec![("a", sure(500)), ("b", sure(500))])
+}
+fn app(s: &mut Scenario, queue: &str, master: Master) -> AppId {
+    let spec = NewApp { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let Ok(Answer::Submitted { app, .. }) = s.call(Call::Submit(Box::new(spec))) else { panic!("not submitted") };
+    s.settle();
+    s.master(&app).expect("registers");
+    app
+}
+/// Two nodes of 8 GiB; `a` has all of it, in containers of 2 GiB; nothing is left for `b`.
+fn crowded(settings: Settings) -> (Scenario, AppId, AppId) {
+    let mut s = Scenario::with(settings);
+    s.node("n1", size(8, 32)).node("n2", size(8, 32));
+    let (a, b) = (app(&mut s, "a", Master::Unmanaged), app(&mut s, "b", Master::Unmanaged));
+    s.ask(&a, "task", 8, size(2, 1)).expect("asks");
+    s.settle();
+    (s, a, b)
+}
+/// Time passes in steps of half a second; nodes and masters behave.
+fn live(s: &mut Scenario, time: Duration, apps: &[&AppId]) {
+    for _ in 0..time.as_millis() / 500 {
+        s.after(Duration::from_millis(500));
+        s.settle();
+        for app in apps {
+            let last = s.cluster.app(app).expect("app").updates.last();
+            s.sync(app, last, vec![]).expect("syncs");
+        }
+    }
+}
+fn has(s: &Scenario, app: &AppId) -> u64 {
+    let sizes = s.alive(app).into_iter().filter_map(|c| s.cluster.container(&c)).map(|c| c.resource.memory.get() >> 30);
+    sizes.sum()
+}
+fn warned(s: &Scenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
+    let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
+    let soon = all.filter_map(|(_, u)| match &u.what {
+        UpdateKind::PreemptSoon { container, at, .. } => Some((container.clone(), *at)),
+        UpdateKind::Allocated(_)
+        | UpdateKind::Running { .. }
+        | UpdateKind::Exited { .. }
+        | UpdateKind::Resized { .. }
+        | UpdateKind::ResizeFailed { .. }
+        | UpdateKind::NodeDraining { .. }
+        | UpdateKind::Expired { .. } => None,
+    });
+    soon.collect()
+}
+fn ended(s: &Scenario, app: &AppId) -> Vec<(ContainerId, ExitReason)> {
+    s.cluster.history().iter().filter(|f| f.container.app == *app).map(|f| (f.container.clone(), f.reason)).collect()
+}
+fn one(s: &Scenario, app: &AppId, request: &str) -> ContainerId {
+    let request: RequestId = id(request);
+    let mine = s.alive(app).into_iter().find(|c| s.cluster.container(c).is_some_and(|c| c.request == Some(request.clone())));
+    mine.expect("a container of this request")
+}
+
+#[test]
+fn a_job_that_escalates_gets_its_guarantee_each_time() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    for (n, gib) in [(1, 2u64), (2, 4), (3, 8)] {
+        let request = format!("try-{n}");
+        let sentence = s.ask_waits(&b, &request, 1, size(gib, 1));
+        assert!(sentence.contains("needs"), "{sentence}");
+        live(&mut s, secs(1), &[&a, &b]);
+        if n == 1 {
+            let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
+            assert_eq!(why, "room is made for it on n2: 1 containers of other queues go in 5 s");
+        }
+        // a round, the warning, and one second
+        live(&mut s, secs(6), &[&a, &b]);
+        assert_eq!(has(&s, &b), gib, "after {n} tries");
+        assert!(has(&s, &a) >= 8, "a keeps its guarantee");
+        let mine = one(&s, &b, &request);
+        s.exit(&mine, ExitReason::HeapOom);
+        s.ask(&a, "task", 8 + 4 * n, size(2, 1)).expect("a takes what is free again");
+        s.settle();
+    }
+    assert!(ended(&s, &a).iter().all(|(_, reason)| *reason == ExitReason::Preempted));
+    s.check();
+}
+
+#[test]
+fn nobody_is_stopped_before_the_warning_is_over_and_nothing_more_than_needed() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask_waits(&b, "work", 1, size(3, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    let soon = warned(&s, &a);
+    assert_eq!(soon.len(), 2, "two of 2 GiB for one of 3 GiB");
+    let nodes: Vec<_> = soon.iter().filter_map(|(c, _)| s.cluster.container(c)).map(|c| c.node.clone()).collect();
+    assert_eq!(nodes[0], nodes[1], "on one node");
+    assert_eq!(soon[0].1, UnixMillis(1000 + 5000));
+    live(&mut s, secs(3), &[&a, &b]);
+    assert_eq!((ended(&s, &a), has(&s, &a)), (vec![], 16));
+    live(&mut s, secs(2), &[&a, &b]);
+    let mut gone: Vec<ContainerId> = ended(&s, &a).into_iter().map(|(c, _)| c).collect();
+    let mut told: Vec<ContainerId> = soon.into_iter().map(|(c, _)| c).collect();
+    gone.sort();
+    told.sort();
+    assert_eq!((gone, has(&s, &b)), (told, 3));
+    live(&mut s, secs(30), &[&a, &b]);
+    assert_eq!((has(&s, &a), has(&s, &b)), (12, 3), "and that is all");
+    s.check();
+}
+
+#[test]
+fn the_least_escalated_go_first_and_then_the_newest() {
+    let mut s = Scenario::with(settings(halves()));
+    s.node("n1", size(16, 32));
+    let (a, b) = (app(&mut s, "a", Master::Unmanaged), app(&mut s, "b", Master::Unmanaged));
+    for (request, gib) in [("first", 2), ("escalated", 4), ("second", 2), ("third", 2), ("grown", 2), ("again", 4)] {
+        s.ask(&a, request, 1, size(gib, 1)).expect("asks");
+        s.settle().after(Duration::from_millis(10));
+    }
+    let order: Vec<ContainerId> = ["third", "second", "first"].iter().map(|r| one(&s, &a, r)).collect();
+    // one that was grown in place has escalated too
+    let grown = one(&s, &a, "grown");
+    let third = one(&s, &a, "third");
+    s.call(Call::Stop { container: third.clone() }).expect("stops");
+    s.settle();
+    let to = headroom_rm_core::Size { resource: size(4, 1), heap: None };
+    s.call(Call::Resize { container: grown.clone(), version: None, size: to, how: headroom_rm_core::How::Really })
+        .expect("grows");
+    s.settle();
+    s.ask_waits(&b, "work", 1, size(4, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    let told: Vec<ContainerId> = warned(&s, &a).into_iter().map(|(c, _)| c).collect();
+    assert_eq!(told, [order[2].clone(), order[1].clone()], "named in the order of their ids; the three escalated ones stay");
+    live(&mut s, secs(6), &[&a, &b]);
+    assert_eq!(has(&s, &b), 4);
+    s.check();
+}
+
+#[test]
+fn what_its_master_cares_about_less_goes_before() {
+    let mut s = Scenario::with(settings(halves()));
+    s.node("n1", size(8, 32));
+    let (a, b) = (app(&mut s, "a", Master::Unmanaged), app(&mut s, "b", Master::Unmanaged));
+    let asked = |name: &str, priority: i32| {
+        let mut asked = ask(name, 2, size(2, 1));
+        asked.priority = priority;
+        asked
+    };
+    s.sync(&a, 0, vec![asked("idle", -5), asked("vital", 5)]).expect("asks");
+    s.settle();
+    s.ask_waits(&b, "work", 1, size(2, 1));
+    live(&mut s, secs(7), &[&a, &b]);
+    let left: Vec<_> = s.alive(&a).iter().filter_map(|c| s.cluster.container(c)?.request.clone()).collect();
+    assert_eq!(left, [id("vital"), id("vital"), id("idle")]);
+    s.check();
+}
+
+#[test]
+fn no_master_is_ever_taken() {
+    let mut s = Scenario::with(settings(halves()));
+    s.node("n1", size(8, 32));
+    let launch = std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() });
+    let masters: Vec<AppId> = (0..4)
+        .map(|_| app(&mut s, "a", Master::Managed { resource: size(2, 1), launch: launch.clone(), max_attempts: 2 }))
+        .collect();
+    let b = app(&mut s, "b", Master::Unmanaged);
+    s.ask_waits(&b, "work", 1, size(2, 1));
+    let mut all: Vec<&AppId> = masters.iter().collect();
+    all.push(&b);
+    live(&mut s, secs(20), &all);
+    assert_eq!((has(&s, &b), s.logged("PreemptSoon")), (0, 0));
+    s.check();
+}
+
+#[test]
+fn a_master_that_waits_has_a_claim_like_anybody_else() {
+    let launch = std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() });
+    let (mut s, a, _b) = crowded(settings(halves()));
+    let master = Master::Managed { resource: size(2, 1), launch, max_attempts: 2 };
+    let spec = NewApp { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let Ok(Answer::Submitted { app: late, .. }) = s.call(Call::Submit(Box::new(spec))) else { panic!("not submitted") };
+    live(&mut s, secs(7), &[&a]);
+    assert_eq!(has(&s, &late), 2);
+    s.check();
+}
+
+#[test]
+fn a_round_takes_no_more_than_its_part() {
+    // a quarter of 16 GiB: two containers of 2 GiB in each round
+    let (mut s, a, b) = crowded(Settings { preempt_part: 250, preempt_every: secs(3), ..settings(halves()) });
+    s.ask(&b, "work", 4, size(2, 1)).expect("asks");
+    live(&mut s, secs(3), &[&a, &b]);
+    assert_eq!(warned(&s, &a).len(), 2);
+    live(&mut s, Duration::from_millis(2500), &[&a, &b]);
+    assert_eq!(warned(&s, &a).len(), 2);
+    live(&mut s, Duration::from_millis(500), &[&a, &b]);
+    assert_eq!(warned(&s, &a).len(), 4);
+    live(&mut s, secs(30), &[&a, &b]);
+    assert_eq!((has(&s, &a), has(&s, &b), warned(&s, &a).len()), (8, 8, 4), "never below its guarantee");
+    s.check();
+}
+
+#[test]
+fn rounds_save_up_for_one_container_that_needs_more_than_a_round_may_take() {
+    // a tenth of 16 GiB is less than anything that runs there
+    let (mut s, a, b) = crowded(Settings { preempt_part: 100, preempt_every: secs(3), ..settings(halves()) });
+    s.ask_waits(&b, "work", 1, size(4, 1));
+    live(&mut s, secs(6), &[&a, &b]);
+    assert_eq!(warned(&s, &a).len(), 0, "two rounds come to 3.2 GiB");
+    live(&mut s, secs(3), &[&a, &b]);
+    assert_eq!(warned(&s, &a).len(), 2, "three come to 4.8 GiB");
+    s.check();
+}
+
+#[test]
+fn nothing_happens_when_it_is_off_or_not_allowed() {
+    let guarded = QueueSpec { preemptable: Preemptable::No, ..sure(500) };
+    let shielded = tree(vec![("a", guarded), ("b", sure(500))]);
+    let unsure = tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]);
+    let off = Settings { preempt_part: 0, ..settings(halves()) };
+    for settings in [off, settings(shielded), settings(unsure)] {
+        let (mut s, a, b) = crowded(settings);
+        s.ask_waits(&b, "work", 2, size(2, 1));
+        live(&mut s, secs(30), &[&a, &b]);
+        assert_eq!((has(&s, &a), has(&s, &b), s.logged("PreemptSoon")), (16, 0, 0));
+        s.check();
+    }
+}
+
+#[test]
+fn more_than_the_guarantee_is_nobodys_claim() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask(&b, "work", 5, size(2, 1)).expect("asks");
+    live(&mut s, secs(30), &[&a, &b]);
+    assert_eq!((has(&s, &a), has(&s, &b)), (8, 8));
+    let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
+    assert!(why.contains("needs 2 GiB"), "{why}");
+    s.check();
+}
+
+#[test]
+fn a_master_that_releases_another_one_there_keeps_what_was_to_go() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask_waits(&b, "work", 1, size(2, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    let (victim, _) = warned(&s, &a)[0].clone();
+    let node = s.cluster.container(&victim).expect("alive").node.clone();
+    let mut others = s.alive(&a).into_iter().filter(|c| *c != victim);
+    let other = others.find(|c| s.cluster.container(c).is_some_and(|c| c.node == node)).expect("another one there");
+    s.call(Call::Stop { container: other }).expect("releases");
+    s.settle();
+    assert_eq!(has(&s, &b), 2, "at once, not at the end of the warning");
+    live(&mut s, secs(10), &[&a, &b]);
+    assert!(s.alive(&a).contains(&victim));
+    assert!(s.cluster.claims().is_empty());
+    s.check();
+}
+
+#[test]
+fn a_claim_is_called_off_when_nobody_needs_it_any_more() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask_waits(&b, "work", 1, size(2, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    assert_eq!(s.cluster.claims().len(), 1);
+    s.call(Call::Withdraw { app: b.clone(), request: id("work") }).expect("withdraws");
+    live(&mut s, secs(10), &[&a, &b]);
+    assert_eq!((has(&s, &a), s.logged("PreemptCalledOff"), s.cluster.claims().len()), (16, 1, 0));
+    // or when a node with room comes
+    s.ask_waits(&b, "more", 1, size(2, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    s.node("n3", size(8, 8));
+    assert_eq!(has(&s, &b), 2);
+    live(&mut s, secs(10), &[&a, &b]);
+    assert_eq!((has(&s, &a), s.logged("PreemptCalledOff")), (16, 2));
+    s.check();
+}
+
+#[test]
+fn the_room_that_comes_goes_to_the_claim_and_not_back() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    // a wants ever more of what fits into the smallest gap
+    s.ask(&a, "crumbs", 50, size(1, 1)).expect("asks");
+    s.ask_waits(&b, "work", 1, size(6, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    let (first, _) = warned(&s, &a)[0].clone();
+    s.exit(&first, ExitReason::Exit { code: 0 });
+    let why = s.cluster.why(&a, s.now).expect("app");
+    assert!(
+        why[0].sentence.contains("queue a has more than its guarantee, and 3 of its containers have to go"),
+        "{}",
+        why[0].sentence
+    );
+    assert!(why[0].nodes.iter().any(|n| n.verdict.contains("keeps its room for")), "{:?}", why[0].nodes);
+    live(&mut s, secs(5), &[&a, &b]);
+    assert_eq!(has(&s, &b), 6);
+    s.check();
+}
+
+#[test]
+fn a_node_that_is_lost_or_drained_ends_the_claim_on_it() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask_waits(&b, "work", 1, size(2, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    let node = s.cluster.claims().iter().next().expect("a claim").node.clone();
+    let drain =
+        Call::Drain { node: node.clone(), within: None, reason: "disks".into(), then: headroom_rm_core::AfterDrain::Stay };
+    s.call(drain).expect("drains");
+    live(&mut s, secs(8), &[&a, &b]);
+    assert_eq!((s.logged("PreemptCalledOff"), has(&s, &b)), (1, 2));
+    let mine = one(&s, &b, "work");
+    assert_ne!(s.cluster.container(&mine).expect("alive").node, node, "on the other node");
+    s.check();
+}
+
+#[test]
+fn deep_trees_take_from_the_nearest_queue_that_has_too_much() {
+    let inner = QueueSpec { children: [(id("x"), sure(500)), (id("y"), sure(500))].into(), ..sure(500) };
+    let mut s = Scenario::with(settings(tree(vec![("etl", inner), ("web", sure(500))])));
+    s.node("n1", size(16, 64));
+    let (x, y) = (app(&mut s, "etl.x", Master::Unmanaged), app(&mut s, "etl.y", Master::Unmanaged));
+    let web = app(&mut s, "web", Master::Unmanaged);
+    s.ask(&web, "w", 4, size(2, 1)).expect("asks");
+    s.ask(&x, "t", 4, size(2, 1)).expect("asks");
+    s.settle();
+    s.ask(&y, "t", 4, size(2, 1)).expect("asks");
+    live(&mut s, secs(20), &[&x, &y, &web]);
+    assert_eq!((has(&s, &x), has(&s, &y), has(&s, &web)), (4, 4, 8), "web had just what it can count on");
+    s.check();
+}
+
+#[test]
+fn a_restart_forgets_claims_and_makes_them_again() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask_waits(&b, "work", 1, size(2, 1));
+    live(&mut s, secs(2), &[&a, &b]);
+    s.restart().register("n1").register("n2").settle();
+    s.master(&a).expect("registers");
+    s.master(&b).expect("registers");
+    s.sync(&b, 0, vec![ask("work", 1, size(2, 1))]).expect("asks again");
+    live(&mut s, secs(8), &[&a, &b]);
+    assert_eq!((has(&s, &a), has(&s, &b)), (14, 2));
+    s.check();
+}
+
+/// One moment: who asks, how much, how often; which container fails.
+type Moment = (bool, u64, u32, Option<usize>);
+
+fn any_moment() -> impl Strategy<Value = Moment> {
+    (any::<bool>(), 1u64..5, 1u32..4, proptest::option::weighted(0.3, 0usize..100))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, max_shrink_iters: 300, ..ProptestConfig::default() })]
+
+    /// Safety: nobody is taken below what his queue can count on. Liveness: in the end nobody waits for what fits into his guarantee
+    /// while the other has more than one container beyond his own.
+    #[test]
+    fn guarantees_are_kept_and_reached(moments in proptest::collection::vec(any_moment(), 1..20)) {
+        let (mut s, a, b) = crowded(settings(halves()));
+        for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {
+            let _ = s.ask(if who { &a } else { &b }, &format!("r{n}"), count, size(gib, 1));
+            for _ in 0..4 {
+                nobody_is_taken_below(&mut s, &a, &b);
+            }
+            let all: Vec<ContainerId> = s.alive(&a).into_iter().chain(s.alive(&b)).collect();
+            if let Some(c) = fails.and_then(|fails| all.get(fails % all.len().max(1))) {
+                s.exit(c, ExitReason::OverheadOom);
+            }
+        }
+        for _ in 0..60 {
+            nobody_is_taken_below(&mut s, &a, &b);
+        }
+        for (mine, other) in [(&a, &b), (&b, &a)] {
+            let app = s.cluster.app(mine).expect("app");
+            let waits = app.requests.iter().filter(|(request, _)| app.missing(request) > 0).map(|(_, r)| r.ask.resource.memory.get() >> 30);
+            let fits = waits.min().is_some_and(|least| has(&s, mine) + least <= 8);
+            prop_assert!(!fits || has(&s, other) < 8 + 4, "{} has {} GiB and waits, the other has {}", mine, has(&s, mine), has(&s, other));
+        }
+        s.check();
+    }
+}
+
+fn nobody_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {
+    let taken = |s: &Scenario, app| ended(s, app).iter().filter(|(_, reason)| *reason == ExitReason::Preempted).count();
+    let before = (taken(s, a), taken(s, b));
+    live(s, Duration::from_millis(500), &[a, b]);
+    assert!(taken(s, a) == before.0 || has(s, a) >= 8, "a is left with {} GiB", has(s, a));
+    assert!(taken(s, b) == before.1 || has(s, b) >= 8, "b is left with {} GiB", has(s, b));
+}
