@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId, StoreBackend};
+use headroom_wire::v1::queues::QueueSpec;
 
 use crate::raw::parse_duration;
 
@@ -27,6 +28,31 @@ pub struct ResourceManagerConfig {
     pub lost: Duration,
     /// Silence after which a run of an application master has failed.
     pub master_silence: Duration,
+    /// How much one caller may have.
+    pub limits: Limits,
+    /// The tree of queues; one queue, `default`, when there is none. Its keys are right each by itself.
+    pub queues: Option<QueueSpec>,
+}
+
+/// How much one caller of the interface may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls that change something, in the long run. Of each peer, per second.
+    pub calls_per_second: u32,
+    /// Calls that change something, all at once. Of each peer.
+    pub calls_at_once: u32,
+    /// Connections of each peer.
+    pub connections_per_peer: u32,
+    /// Event streams and waiting queries, of all peers together.
+    pub streams: u32,
+    /// Whether programs on the same machine are counted too.
+    pub loopback: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { calls_per_second: 200, calls_at_once: 2000, connections_per_peer: 2000, streams: 4000, loopback: false }
+    }
 }
 
 impl Default for ResourceManagerConfig {
@@ -39,6 +65,8 @@ impl Default for ResourceManagerConfig {
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),
             master_silence: Duration::from_secs(30),
+            limits: Limits::default(),
+            queues: None,
         }
     }
 }

@@ -8,8 +8,9 @@ use headroom_types::ids::ParseIdError;
 use headroom_types::{EnforcerKind, Name};
 use toml::de::DeValue;
 
-use crate::checked::{NodeAgentConfig, ResourceManagerConfig};
+use crate::checked::{Limits, NodeAgentConfig, ResourceManagerConfig};
 use crate::problem::{Problem, Report};
+use crate::queues;
 use crate::raw::{self, Section, hint};
 
 /// Most characters in the value of an attribute.
@@ -34,11 +35,31 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, raw::duration),
         lost: root.read_or(r, "lost", silence, usual.lost, raw::duration),
         master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, raw::duration),
+        limits: limits(r, &mut root),
+        queues: queues::read(&mut root, r),
     };
     rising(r, &root, ("suspect", config.suspect), ("unreachable", config.unreachable));
     rising(r, &root, ("unreachable", config.unreachable), ("lost", config.lost));
     root.finish(r);
     report.finish(Some(config))
+}
+
+fn limits(r: &mut Report<'_>, root: &mut Section<'_>) -> Limits {
+    let usual = Limits::default();
+    let whole = hint("one caller may not take what all need", "write a table: [limits]");
+    let Some(mut table) = root.table(r, "limits", whole) else { return usual };
+    let number = hint("one caller may not take what all need", "write a whole number from 1");
+    let switch = hint("programs on this machine are counted or not", "write true or false");
+    let count = || raw::count(1, 1_000_000);
+    let limits = Limits {
+        calls_per_second: table.read_or(r, "calls_per_second", number, usual.calls_per_second, count()),
+        calls_at_once: table.read_or(r, "calls_at_once", number, usual.calls_at_once, count()),
+        connections_per_peer: table.read_or(r, "connections_per_peer", number, usual.connections_per_peer, count()),
+        streams: table.read_or(r, "streams", number, usual.streams, count()),
+        loopback: table.read_or(r, "loopback", switch, usual.loopback, raw::truth),
+    };
+    table.finish(r);
+    limits
 }
 
 /// Compiles `nodeagent.toml`; `file` is its name in messages.

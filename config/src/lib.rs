@@ -12,9 +12,10 @@ pub mod compile;
 pub mod job;
 pub mod load;
 pub mod problem;
+pub mod queues;
 pub mod raw;
 
-pub use checked::{NodeAgentConfig, ResourceManagerConfig, SelfFence};
+pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, SelfFence};
 pub use compile::checked_attribute;
 pub use job::{ExecutorSpec, Idempotent, JobSpec, Placeholder, RetrySpec, Runtime, StageSpec, TaskLimit, Template};
 pub use load::{load_job, load_nodeagent, load_resourcemanager};

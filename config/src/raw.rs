@@ -117,6 +117,12 @@ impl<'a> Section<'a> {
         self.read(report, key, hint, parse).map_or(default, Spanned::into_inner)
     }
 
+    /// The value of `key` as it was written.
+    pub(crate) fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.asked.insert(key);
+        self.table.get(key)
+    }
+
     /// True when the key is written, right or wrong.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)

@@ -54,5 +54,15 @@ fn commented_keys_compile_too_and_none_is_forgotten() {
     assert!(all.iter().all(|there| *there) && node.bin_dir.is_some());
     assert!(node.rack.is_some() && node.attributes.len() == 2);
     assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
-    assert_eq!((documented(RM).len(), documented(NODE).len()), (7, 15), "one comment for each key of the checked types");
+    assert_eq!((documented(RM).len(), documented(NODE).len()), (12, 15), "one comment for each key of the checked types");
+}
+
+#[test]
+fn the_queues_of_the_sample_compile_and_name_every_key() {
+    let sample: String = RM.lines().filter_map(|l| l.strip_prefix("#   ")).map(|l| format!("{l}\n")).collect();
+    let tree = resourcemanager(&sample, "sample").expect("compiles").queues.expect("queues");
+    assert_eq!(tree.queues.len(), 3);
+    for key in headroom_wire::v1::queue_tree::KEYS {
+        assert!(sample.lines().any(|l| l.starts_with(&format!("{key} ="))) || key == "queues", "{key} is not in the sample");
+    }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "dev")]
-use headroom_types::{Bytes, EnforcerKind};
+use headroom_types::EnforcerKind;
+use headroom_types::{Bytes, ContainerId, Cpus, NodeId, QueuePath};
 use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::queues::Gate;
 
 pub(crate) use operator::{OperatorVerb, StateVerb};
 
@@ -139,6 +141,22 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: OperatorVerb,
     },
+    /// Queues
+    Queue {
+        #[command(subcommand)]
+        what: QueueVerb,
+    },
+    /// Move a job to another queue, or change its priority or the end of its time
+    App {
+        #[command(subcommand)]
+        what: AppVerb,
+    },
+    /// Containers
+    #[command(visible_alias = "ctr")]
+    Container {
+        #[command(subcommand)]
+        what: ContainerVerb,
+    },
     /// Versions of this program and of the resource manager
     Version,
     /// Run a whole cluster in this process until Ctrl-C
@@ -161,6 +179,136 @@ pub(crate) enum NodeVerb {
     /// All nodes, with what is granted on each
     #[command(visible_alias = "ls")]
     List,
+    /// Give a node no new work, and wait until what is on it has ended
+    Drain(Drain),
+    /// Let a node take work again
+    Undrain {
+        /// The node
+        node: NodeId,
+    },
+}
+
+/// `rmctl node drain`.
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// The node
+    pub(crate) node: NodeId,
+    /// What is left then is stopped, such as 10m; without it, whatever runs may run to its end
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) deadline: Option<Duration>,
+    /// Kept with the node
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// It leaves the cluster once it is empty
+    #[arg(long)]
+    pub(crate) decommission: bool,
+    /// Return at once
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Only tell what is on it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// About queues.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueVerb {
+    /// The tree, with what each queue has
+    #[command(visible_alias = "ls")]
+    List,
+    /// One queue
+    Show {
+        /// The queue, such as etl.nightly
+        queue: QueuePath,
+    },
+    /// Put the tree of a file in the place of the one there is, all of it or nothing
+    Set {
+        /// TOML with [queues.NAME] tables as in resourcemanager.toml, or JSON; - for standard input
+        file: PathBuf,
+        /// Only if the tree is still of this generation; `queue list` shows it
+        #[arg(long, value_name = "N")]
+        generation: Option<u64>,
+        /// Only check the file
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Say what a queue takes in and gives out
+    Gate {
+        /// The queue
+        queue: QueuePath,
+        /// open, paused (nothing is granted), draining (no new applications) or closed (neither)
+        #[arg(value_parser = gate)]
+        gate: Gate,
+    },
+}
+
+/// About one application.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AppVerb {
+    /// Move it to another queue
+    Move {
+        /// The job
+        job: String,
+        /// The leaf it goes on in
+        queue: QueuePath,
+    },
+    /// Give it another priority
+    Priority {
+        /// The job
+        job: String,
+        /// Higher goes first within its queue
+        #[arg(allow_negative_numbers = true)]
+        priority: i32,
+    },
+    /// Give it another end of its time
+    Lifetime {
+        /// The job
+        job: String,
+        /// How long it may live, counted from its submission, such as 2h; `none` for as long as it likes
+        #[arg(value_parser = life)]
+        time: Life,
+    },
+}
+
+/// How long an application may live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// As long as it likes.
+    Unbounded,
+    /// So long.
+    AtMost(Duration),
+}
+
+/// About containers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContainerVerb {
+    /// Give a container that runs another size
+    Resize(Resize),
+}
+
+/// `rmctl container resize`.
+#[derive(Debug, Args)]
+pub(crate) struct Resize {
+    /// The container
+    pub(crate) container: ContainerId,
+    /// All its memory, such as 2GiB; as it is when left out
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["cpus", "heap"])]
+    pub(crate) memory: Option<Bytes>,
+    /// Its processors; as they are when left out
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<Cpus>,
+    /// The heap budget in it; as it is when left out
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) heap: Option<Bytes>,
+    /// Only if its size is still of this version; the one it has now when left out
+    #[arg(long = "if-version", value_name = "N")]
+    pub(crate) version: Option<u32>,
+    /// Return before the node has confirmed it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Only tell whether it could have that size
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// `rmctl submit`.
@@ -294,6 +442,14 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
     all.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
+fn gate(text: &str) -> Result<Gate, String> {
+    Gate::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(|| "use open, paused, draining or closed".to_owned())
+}
+
+fn life(text: &str) -> Result<Life, String> {
+    if text == "none" { Ok(Life::Unbounded) } else { duration(text).map(Life::AtMost) }
+}
+
 /// Reads `90s`, `10m`, `2h`; a bare number counts seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write a time such as 90s, 10m or 2h".to_owned();
@@ -324,6 +480,12 @@ mod tests {
         assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
         assert!(duration("soon").is_err() && duration("5d").is_err() && duration("99999999999999999999h").is_err());
+    }
+
+    #[test]
+    fn a_life_has_an_end_or_none() {
+        assert_eq!((life("none"), life("2h")), (Ok(Life::Unbounded), Ok(Life::AtMost(Duration::from_secs(7200)))));
+        assert!(life("never").is_err() && gate("shut").is_err());
     }
 
     #[test]

@@ -120,7 +120,9 @@ impl From<ClientError> for Failure {
         match &e {
             ClientError::Problem(problem) => {
                 let failure = Failure::new(exit_of(problem.code), problem.detail.clone());
-                Failure { code: Some(problem.code), help: problem.hints.clone(), ..failure }
+                let each = problem.problems.iter().map(|p| format!("{} {}: {}; {}", p.queue, p.key, p.what, p.fix));
+                let help = if problem.problems.is_empty() { problem.hints.clone() } else { each.collect() };
+                Failure { code: Some(problem.code), help, ..failure }
             }
             ClientError::Address { .. } => Failure::new(Exit::Usage, e.to_string()),
             ClientError::Answer { what, .. } if what.contains("401") || what.contains("403") => {

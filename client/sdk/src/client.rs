@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, NodeId};
-use headroom_wire::v1::{am, apps, error::Problem, events, nodes};
+use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
+use headroom_wire::v1::{am, apps, error::Problem, events, nodes, queues};
+use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +23,26 @@ pub enum Follow {
     Yes,
     /// It ends.
     No,
+}
+
+/// Whether a call changes anything, or only says what it would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It counts.
+    Really,
+    /// It is only answered.
+    DryRun,
+}
+
+impl How {
+    fn dry_run(self) -> bool {
+        self == How::DryRun
+    }
+}
+
+/// The tag of a generation; of any when there is none.
+fn tag(generation: Option<u64>) -> String {
+    generation.map_or_else(|| "*".to_owned(), |g| format!("\"{g}\""))
 }
 
 /// A client of one resource manager (or, for logs, of one node agent).
@@ -89,10 +110,46 @@ impl Client {
         Ok(Lines::new(url, response, SILENCE))
     }
 
+    /// `METHOD path` with a JSON body and, where it matters, the tag that was read; JSON answer.
+    async fn change<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        matched: Option<&str>,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        let url = format!("{}{path}", self.base);
+        let mut request = self.http.request(method, &url).timeout(CALL).json(body);
+        if let Some(tag) = matched {
+            request = request.header("if-match", tag);
+        }
+        let response = self.send(&url, request).await?;
+        parse(url, response).await
+    }
+
+    /// `GET path` as soon as it is another one than `index` tells of, or the time is over. With the index it has now.
+    pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let url = format!("{}{path}{sign}wait={}ms&index={index}", self.base, wait.as_millis().max(1));
+        let request = self.http.get(&url).timeout(CALL + wait);
+        let response = self.send_within(&url, request, CALL + wait).await?;
+        let now = response.headers().get("x-headroom-index").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        Ok((parse(url, response).await?, now.unwrap_or(index)))
+    }
+
     async fn send(&self, url: &str, request: reqwest::RequestBuilder) -> Result<reqwest::Response, ClientError> {
-        let started = tokio::time::timeout(CALL, request.send()).await;
+        self.send_within(url, request, CALL).await
+    }
+
+    async fn send_within(
+        &self,
+        url: &str,
+        request: reqwest::RequestBuilder,
+        most: Duration,
+    ) -> Result<reqwest::Response, ClientError> {
+        let started = tokio::time::timeout(most, request.send()).await;
         let Ok(answer) = started else {
-            return Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", CALL.as_secs()) });
+            return Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", most.as_secs()) });
         };
         let response = answer.map_err(|source| ClientError::Unreachable { url: url.to_owned(), source })?;
         if response.status().is_success() {
@@ -163,6 +220,71 @@ impl Client {
     /// One node.
     pub async fn node(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
         self.get(&format!("/v1/nodes/{node}")).await
+    }
+
+    /// No new work for a node; what is on it may end by itself until the deadline.
+    pub async fn drain(&self, node: &NodeId, body: &nodes::DrainNode) -> Result<nodes::NodeView, ClientError> {
+        self.post(&format!("/v1/nodes/{node}/drain"), body).await
+    }
+    /// A node takes work again.
+    pub async fn undrain(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
+        self.post(&format!("/v1/nodes/{node}/undrain"), &()).await
+    }
+    /// Another queue, another priority, another end of its time for an application. `matched` is the tag that was read.
+    pub async fn change_app(
+        &self,
+        app: &AppId,
+        matched: Option<&str>,
+        body: &apps::ChangeApp,
+    ) -> Result<apps::AppView, ClientError> {
+        self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
+    }
+    /// Another size for a container that runs.
+    pub async fn resize(
+        &self,
+        container: &ContainerId,
+        how: How,
+        body: &apps::ResizeContainer,
+    ) -> Result<apps::Resizing, ClientError> {
+        self.post(&format!("/v1/containers/{container}/resize?dry_run={}", how.dry_run()), body).await
+    }
+    /// A container is to end.
+    pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
+        self.post(&format!("/v1/containers/{container}/stop"), &()).await
+    }
+    /// The whole tree of queues.
+    pub async fn queues(&self) -> Result<queues::QueuesView, ClientError> {
+        self.get("/v1/queues").await
+    }
+    /// One queue with those in it.
+    pub async fn queue(&self, path: &QueuePath) -> Result<queues::QueueView, ClientError> {
+        self.get(&format!("/v1/queues/{path}")).await
+    }
+    /// Another tree in the place of the one of `generation`; of whatever there is when that is left out. The tree is sent as it
+    /// was written, so that the other side can tell all that is wrong with it.
+    pub async fn set_queues(&self, tree: &serde_json::Value, generation: Option<u64>) -> Result<queues::QueuesView, ClientError> {
+        self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree).await
+    }
+    /// Whether that tree would be taken.
+    pub async fn check_queues(
+        &self,
+        tree: &serde_json::Value,
+        generation: Option<u64>,
+    ) -> Result<queues::QueuesChecked, ClientError> {
+        self.change(Method::PUT, "/v1/queues?dry_run=true", Some(&tag(generation)), tree).await
+    }
+    /// Some keys of one queue, laid over it; null takes a key away.
+    pub async fn patch_queue(&self, path: &QueuePath, keys: &serde_json::Value) -> Result<queues::QueuesView, ClientError> {
+        self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys).await
+    }
+    /// What one queue takes in and gives out from now on.
+    pub async fn set_gate(&self, path: &QueuePath, gate: queues::Gate) -> Result<queues::QueueView, ClientError> {
+        self.post(&format!("/v1/queues/{path}/gate"), &queues::SetGate { gate }).await
+    }
+    /// One container request: what becomes of it, or would.
+    pub async fn ask(&self, app: &AppId, how: How, ask: &am::Ask) -> Result<am::AskAnswer, ClientError> {
+        let body = serde_json::json!({ "ask": ask });
+        self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
     }
 
     /// A master is there.

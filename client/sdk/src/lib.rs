@@ -8,7 +8,7 @@ pub mod follow;
 pub mod retry;
 pub mod stream;
 
-pub use client::{Client, Follow};
+pub use client::{Client, Follow, How};
 pub use error::ClientError;
 pub use follow::EventFollower;
 pub use stream::Lines;

@@ -463,7 +463,7 @@ fn messages_about_queues() {
     golden("queue_spec", &root);
     golden("queues_checked", &queues::QueuesChecked { generation: 8, tree: root });
     golden("set_gate", &queues::SetGate { gate: queues::Gate::Draining });
-    let bound = queues::Limit { memory: Some(Bytes::from_gib(80)), cpus: Some(Cpus::from_cores(16)), extra: [].into() };
+    let bound = Resource::new(Bytes::from_gib(80), Cpus::from_cores(16));
     let leaf = queues::QueueView {
         path: "root.etl".parse().expect("queue"),
         spec: queues::QueueSpec { queues: [].into(), ..etl() },
@@ -471,9 +471,12 @@ fn messages_about_queues() {
         guaranteed: bound.clone(),
         maximum: bound.clone(),
         used: size(),
+        masters: Resource::default(),
         share: 1250,
+        below_guarantee: false,
         containers: 3,
         pending: 2,
+        waiting: size(),
         apps: 4,
         running: 1,
         users: vec![queues::QueueUser { user: "ana".into(), apps: 4, used: size() }],
@@ -484,7 +487,6 @@ fn messages_about_queues() {
         spec: queues::QueueSpec::default(),
         gate: queues::Gate::Open,
         users: Vec::new(),
-        maximum: queues::Limit::default(),
         queues: vec![leaf.clone()],
         ..leaf
     };

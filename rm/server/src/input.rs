@@ -2,6 +2,7 @@
 //!
 //! A handle never touches the core. It waits with a deadline, and says so when the loop does not keep up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use headroom_rm_core::{Answer, Answered, Call, Refusal, Update, Why};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId};
 use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::apps::{AttemptView, ContainerView};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::Desired;
@@ -72,10 +73,29 @@ pub(crate) enum Query {
     Why(AppId, oneshot::Sender<Option<Vec<Why>>>),
     /// The requests themselves.
     Requests(AppId, oneshot::Sender<Option<Vec<Ask>>>),
-    /// Containers of one application or all, those that are over included.
-    Containers(Option<AppId>, oneshot::Sender<Vec<ContainerView>>),
+    /// Containers, those that are over included.
+    Containers(Box<Wanted>, oneshot::Sender<Vec<ContainerView>>),
+    /// The runs of an application's master.
+    Attempts(AppId, oneshot::Sender<Vec<AttemptView>>),
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<ContainerView>>),
+}
+
+/// Which containers somebody wants to see.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// Of this application.
+    pub(crate) app: Option<AppId>,
+    /// On this node.
+    pub(crate) node: Option<NodeId>,
+    /// In this state.
+    pub(crate) state: Option<String>,
+    /// Of one of these applications.
+    pub(crate) apps: Option<BTreeSet<AppId>>,
+    /// After this one.
+    pub(crate) after: Option<ContainerId>,
+    /// At most so many.
+    pub(crate) most: usize,
 }
 
 /// The published view, and how many batches there have been.
@@ -83,20 +103,34 @@ pub(crate) enum Query {
 pub(crate) struct Published {
     view: watch::Sender<Arc<View>>,
     batches: AtomicU64,
+    /// For those who wait until there is another one.
+    news: watch::Sender<u64>,
 }
 
 impl Published {
     /// Begins with a view that is already old: nobody may see it before the loop has turned once.
     pub(crate) fn new(view: View) -> Self {
-        Published { batches: AtomicU64::new(view.batch + 1), view: watch::Sender::new(Arc::new(view)) }
+        let batches = view.batch + 1;
+        Published {
+            batches: AtomicU64::new(batches),
+            news: watch::Sender::new(batches),
+            view: watch::Sender::new(Arc::new(view)),
+        }
     }
     /// Another batch changed the cluster: the published view is old now.
     pub(crate) fn outdate(&self) {
-        self.batches.fetch_add(1, Ordering::AcqRel);
+        let before = self.batches.fetch_add(1, Ordering::AcqRel);
+        if self.news.receiver_count() > 0 {
+            self.news.send_replace(before + 1);
+        }
     }
     /// How many batches there have been.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Ordering::Acquire)
+    }
+    /// The view that was published last, fresh or not.
+    pub(crate) fn last(&self) -> Arc<View> {
+        self.view.borrow().clone()
     }
     pub(crate) fn publish(&self, view: View) {
         self.view.send_replace(Arc::new(view));
@@ -161,6 +195,11 @@ impl Handle {
     /// How many inputs wait for the loop.
     pub(crate) fn waiting(&self) -> usize {
         self.inputs.max_capacity() - self.inputs.capacity()
+    }
+
+    /// Tells when there is another batch.
+    pub(crate) fn batches(&self) -> watch::Receiver<u64> {
+        self.published.news.subscribe()
     }
 
     /// Tells the loop to end. False when it has.

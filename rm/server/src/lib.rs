@@ -20,9 +20,12 @@ mod notify;
 mod options;
 mod outgoing;
 mod query;
+mod queues;
 mod run;
 mod start;
 mod view;
 
+pub use headroom_config::Limits;
+pub use http::description;
 pub use options::{Args, Options};
 pub use start::{Running, start};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use headroom_config::{ResourceManagerConfig, load_resourcemanager, render};
+use headroom_config::{load, load_resourcemanager, queues, render};
 use headroom_resourcemanager::{Args, Options, start};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -26,11 +26,20 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
+    let options = match Options::with(config, &args) {
+        Ok(options) => options,
+        Err(problems) => {
+            let path = args.config.unwrap_or_default();
+            let text = load::read(&path).unwrap_or_default();
+            say(render(&queues::at_their_places(&text, &path.display().to_string(), &problems)).trim_end());
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
     if args.check_config {
         return ExitCode::SUCCESS;
     }
     log_to_stderr();
-    match run(config, &args) {
+    match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("resourcemanager: {error:#}"));
@@ -40,11 +49,11 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn run(config: ResourceManagerConfig, args: &Args) -> anyhow::Result<()> {
+async fn run(options: Options) -> anyhow::Result<()> {
     let listener = |kind| signal(kind).context("signals cannot be waited for");
     let (mut terminate, mut interrupt, mut hangup) =
         (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
-    let mut running = start(Options::with(config, args)).await?;
+    let mut running = start(options).await?;
     loop {
         tokio::select! {
             error = running.failed() => return Err(error),

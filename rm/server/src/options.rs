@@ -5,8 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use headroom_config::ResourceManagerConfig;
+use headroom_config::{Limits, ResourceManagerConfig};
+use headroom_rm_core::queue::spec::Tree;
 use headroom_types::StoreBackend;
+use headroom_wire::v1::queues::QueueProblem;
+
+use crate::http::listen::HEADERS;
+use crate::queues;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -48,22 +53,51 @@ pub struct Options {
     pub master_silence: Duration,
     /// After a restart: how long grants wait for nodes to come back.
     pub recovery_wait: Duration,
+    /// How much one caller may have.
+    pub limits: Limits,
+    /// The headers of a request have to be there by then.
+    pub header_time: Duration,
+    /// The configured tree of queues; one that was set at run time goes before it.
+    pub queues: Tree,
 }
 
 impl Options {
     /// The defaults, at this place.
     pub fn new(listen: SocketAddr, state: PathBuf) -> Self {
-        Options::from(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() })
+        Options::of(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() }, Tree::default())
     }
 
     /// A configuration with what the command line says instead.
-    pub fn with(mut config: ResourceManagerConfig, args: &Args) -> Self {
+    ///
+    /// # Errors
+    /// Everything that is wrong with its tree of queues as a whole.
+    pub fn with(mut config: ResourceManagerConfig, args: &Args) -> Result<Self, Vec<QueueProblem>> {
         config.listen = args.listen.unwrap_or(config.listen);
         if let Some(state) = &args.state {
             config.state.clone_from(state);
         }
         config.store = args.store.unwrap_or(config.store);
-        Options::from(config)
+        let tree = config.queues.take().map_or_else(|| Ok(Tree::default()), |spec| Tree::new(queues::tree(spec)));
+        let tree = tree.map_err(|problems| problems.iter().map(queues::found).collect::<Vec<_>>())?;
+        Ok(Options::of(config, tree))
+    }
+
+    fn of(config: ResourceManagerConfig, queues: Tree) -> Self {
+        let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence, limits, queues: _ } =
+            config;
+        Options {
+            listen,
+            state,
+            store,
+            suspect,
+            unreachable,
+            lost,
+            master_silence,
+            recovery_wait: headroom_rm_core::Settings::default().recovery_wait,
+            limits,
+            header_time: HEADERS,
+            queues,
+        }
     }
 
     pub(crate) fn settings(&self, clock: crate::clock::Clock) -> headroom_rm_core::Settings {
@@ -74,16 +108,9 @@ impl Options {
             master_silence: self.master_silence,
             recovery_wait: self.recovery_wait,
             unix_at_zero: clock.unix_at_zero(),
+            queues: self.queues.clone(),
             ..headroom_rm_core::Settings::default()
         }
-    }
-}
-
-impl From<ResourceManagerConfig> for Options {
-    fn from(config: ResourceManagerConfig) -> Self {
-        let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence } = config;
-        let recovery_wait = headroom_rm_core::Settings::default().recovery_wait;
-        Options { listen, state, store, suspect, unreachable, lost, master_silence, recovery_wait }
     }
 }
 
@@ -94,8 +121,22 @@ mod tests {
     #[test]
     fn the_command_line_goes_before_the_file() {
         let args = Args::parse_from(["resourcemanager", "--listen", "127.0.0.1:0", "--store", "redb"]);
-        let options = Options::with(ResourceManagerConfig::default(), &args);
+        let options = Options::with(ResourceManagerConfig::default(), &args).expect("right");
         assert_eq!((options.listen.port(), options.store), (0, StoreBackend::Redb));
         assert_eq!(options.state, ResourceManagerConfig::default().state);
+    }
+
+    #[test]
+    fn queues_that_promise_more_than_there_is_are_refused() {
+        let args = Args::parse_from(["resourcemanager"]);
+        let spec = |text: &str| serde_json::from_str(text).expect("reads");
+        let greedy = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "b": {"guaranteed": "60%"}}}"#);
+        let config = ResourceManagerConfig { queues: Some(greedy), ..ResourceManagerConfig::default() };
+        let problems = Options::with(config, &args).expect_err("120%");
+        assert!(problems.iter().any(|p| p.key.contains("guaranteed")), "{problems:?}");
+        let fair = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "default": {}}}"#);
+        let config = ResourceManagerConfig { queues: Some(fair), ..ResourceManagerConfig::default() };
+        let options = Options::with(config, &args).expect("right");
+        assert_eq!(options.queues.root().children.len(), 2);
     }
 }

@@ -2,12 +2,14 @@
 
 use headroom_rm_core as core;
 use headroom_rm_core::Refusal;
-use headroom_types::{ContainerId, Epoch, RequestId};
+use headroom_types::{AttemptId, ContainerId, Epoch, RequestId};
 use headroom_wire::v1::am::{self, Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
-use headroom_wire::v1::apps::{AppState, ContainerView, WhyNode, WhyPending};
+use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, WantedSize, WhyNode, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeTraits, RunOrder, Want};
+use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeMark, NodeTraits, RunOrder, Want};
+
+use crate::queues;
 
 /// A refusal with its code.
 pub(crate) fn problem(refusal: &Refusal) -> Problem {
@@ -22,7 +24,8 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
         Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) => says(Code::HR0404),
-        Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => says(Code::HR0400),
+        Refusal::NotALeaf { .. } => says(Code::HR0400),
+        Refusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
         Refusal::QueueClosed { .. } | Refusal::NotResizable { .. } | Refusal::Decommissioned(_) => says(Code::HR0409),
         Refusal::NoRoom { .. } => says(Code::HR0409).hint("try again when something has ended there"),
         Refusal::Conflict { .. } => says(Code::HR0409).hint("read it again, and send the version it has now"),
@@ -162,6 +165,16 @@ pub(crate) fn traits(traits: &core::Traits) -> NodeTraits {
     NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes }
 }
 
+/// What an operator decided about a node.
+pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
+    NodeMark {
+        reason: mark.reason.clone(),
+        until: mark.until,
+        decommission: mark.then == core::AfterDrain::Decommission,
+        drained: mark.drained,
+    }
+}
+
 /// Why a request waits.
 pub(crate) fn why(why: core::Why) -> WhyPending {
     let nodes = why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict });
@@ -193,7 +206,7 @@ pub(crate) fn container(c: &core::container::Container) -> ContainerView {
         ended: c.state.report().map(|r| r.ended),
         exit_code: c.state.report().and_then(|r| r.evidence.exit_code),
         peak: c.state.report().and_then(|r| r.evidence.own.peak),
-        wanted: None,
+        wanted: c.sizing.order().map(|o| WantedSize { resource: o.resource.clone(), version: o.version }),
     }
 }
 
@@ -214,6 +227,46 @@ pub(crate) fn finished(c: &core::Finished) -> ContainerView {
         exit_code: c.exit_code,
         peak: c.peak,
         wanted: None,
+    }
+}
+
+fn run(run: &core::attempt::State) -> String {
+    use core::attempt::State;
+    let word = match run {
+        State::Scheduled => "scheduled",
+        State::Launched { .. } => "launched",
+        State::Awaited => "awaited",
+        State::Registered { .. } => "registered",
+        State::Recovering { .. } => "recovering",
+        State::Over => "over",
+    };
+    word.to_owned()
+}
+
+/// The runs of a master that are kept.
+pub(crate) fn attempts(app: &core::app::App) -> Vec<AttemptView> {
+    app.runs.iter().map(|run| attempt(app, run)).collect()
+}
+
+fn attempt(app: &core::app::App, run: &core::runs::Run) -> AttemptView {
+    let state = match run.outcome {
+        Some(core::Outcome::Succeeded) => "succeeded".to_owned(),
+        Some(core::Outcome::Failed) => "failed".to_owned(),
+        Some(core::Outcome::Killed) => "killed".to_owned(),
+        None if run.number == app.attempt => self::run(&app.run),
+        None => "over".to_owned(),
+    };
+    AttemptView {
+        id: AttemptId { app: app.id.clone(), attempt: run.number },
+        state,
+        container: run.container.clone(),
+        node: run.node.clone(),
+        resource: run.resource.clone(),
+        started: run.started,
+        ended: run.ended,
+        reason: run.reason,
+        charged: run.charged,
+        diagnostics: run.why.clone(),
     }
 }
 

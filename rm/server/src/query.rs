@@ -1,12 +1,12 @@
 //! Questions about the cluster, answered between two batches. Changes nothing.
 
 use headroom_rm_core::{Cluster, Refusal, Update, Why};
-use headroom_types::{AppId, Epoch, NodeId, RequestId, Tick};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{Code, Problem};
 
-use crate::input::Query;
+use crate::input::{Query, Wanted};
 use crate::{facts, outgoing};
 
 /// Answers one question. Whoever asked may have gone.
@@ -20,12 +20,14 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
         Query::Requests(app, reply) => {
             let _ = reply.send(requests(cluster, &app));
         }
-        Query::Containers(app, reply) => {
-            let _ = reply.send(containers(cluster, app.as_ref()));
+        Query::Containers(wanted, reply) => {
+            let _ = reply.send(containers(cluster, &wanted));
+        }
+        Query::Attempts(app, reply) => {
+            let _ = reply.send(cluster.app(&app).map(outgoing::attempts).unwrap_or_default());
         }
         Query::Container(id, reply) => {
-            let live = cluster.container(&id).map(outgoing::container);
-            let _ = reply.send(live.or_else(|| cluster.history().get(&id).map(outgoing::finished)));
+            let _ = reply.send(one_container(cluster, &id));
         }
     }
 }
@@ -48,11 +50,27 @@ fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<Ask>> {
     Some(cluster.app(app)?.requests.values().map(|request| outgoing::ask(&request.ask)).collect())
 }
 
-/// Those that are over first, then the others, each by id.
-fn containers(cluster: &Cluster, app: Option<&AppId>) -> Vec<ContainerView> {
-    let wanted = |of: &AppId| app.is_none_or(|app| app == of);
-    let over = cluster.history().iter().filter(|c| wanted(&c.container.app)).map(outgoing::finished);
-    over.chain(cluster.containers().filter(|c| wanted(&c.id.app)).map(outgoing::container)).collect()
+/// Those that are over and the others, all by id.
+fn containers(cluster: &Cluster, wanted: &Wanted) -> Vec<ContainerView> {
+    let place = |id: &ContainerId, node: &NodeId, state: &str| {
+        wanted.app.as_ref().is_none_or(|app| *app == id.app)
+            && wanted.node.as_ref().is_none_or(|n| n == node)
+            && wanted.state.as_ref().is_none_or(|s| s == state)
+            && wanted.apps.as_ref().is_none_or(|apps| apps.contains(&id.app))
+            && wanted.after.as_ref().is_none_or(|after| id > after)
+    };
+    let over = cluster.history().iter().filter(|c| place(&c.container, &c.node, "exited"));
+    let live = cluster.containers().filter(|c| place(&c.id, &c.node, c.state.as_str()));
+    // Ids first: a view is made only of those that are shown.
+    let mut found: Vec<&ContainerId> = over.map(|c| &c.container).chain(live.map(|c| &c.id)).collect();
+    found.sort_unstable();
+    found.truncate(wanted.most);
+    found.into_iter().filter_map(|id| one_container(cluster, id)).collect()
+}
+
+fn one_container(cluster: &Cluster, id: &ContainerId) -> Option<ContainerView> {
+    let live = cluster.container(id).map(outgoing::container);
+    live.or_else(|| cluster.history().get(id).map(outgoing::finished))
 }
 
 /// Whether a node may listen.

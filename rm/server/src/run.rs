@@ -316,15 +316,15 @@ impl Owner {
     }
 
     fn publish(&self) {
-        let batch = self.shared.published.batches();
-        self.shared.published.publish(View::of(&self.cluster, self.clock.now(), batch));
+        let (batch, last) = (self.shared.published.batches(), self.shared.published.last());
+        self.shared.published.publish(View::of(&self.cluster, self.clock.now(), batch, Some(&last)));
     }
 
     /// What is due by the clock alone.
     async fn chores(&mut self) -> Result<(), Ended> {
         let now = self.clock.now();
         let (published, cluster) = (&self.shared.published, &self.cluster);
-        self.watchdog.feed(now, || View::of(cluster, now, published.batches()).line());
+        self.watchdog.feed(now, || View::of(cluster, now, published.batches(), None).line());
         if now >= self.next_snapshot {
             self.next_snapshot = now.plus(SNAPSHOT_EVERY);
             self.snapshot().await?;

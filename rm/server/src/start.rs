@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
+use crate::http::limits::Doors;
 use crate::http::{Web, listen, router};
 use crate::input::{Handle, Published, QUEUE};
 use crate::jobs::Jobs;
@@ -68,8 +69,19 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         .build()
         .context("a client for the logs of nodes")?;
     let owner = tokio::spawn(Owner::new(opened, options.settings(clock), clock, queue, shared.clone()).run());
-    let web = Web { handle: handle.clone(), shared, documents, epoch, clock, http, closing: closing.clone() };
-    let server = tokio::spawn(listen::serve(listener, router(web, address), closing.clone()));
+    let web = Web {
+        handle: handle.clone(),
+        shared,
+        documents,
+        epoch,
+        clock,
+        http,
+        closing: closing.clone(),
+        streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
+        changes: Arc::default(),
+    };
+    let (routes, doors) = (router(web, address, options.limits), Doors::new(options.limits));
+    let server = tokio::spawn(listen::serve(listener, routes, doors, options.header_time, closing.clone()));
     let running = Running { url, epoch, handle, owner, server, closing };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;

@@ -3,6 +3,7 @@
 //! What depends on the time of reading (silence, uptime) is filled in by the reader.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use headroom_rm_core::app::App;
 use headroom_rm_core::attempt;
@@ -10,14 +11,46 @@ use headroom_rm_core::{Cluster, node};
 use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick};
 use headroom_wire::v1::apps::{AppView, ClusterView};
 use headroom_wire::v1::nodes::NodeView;
+use headroom_wire::v1::queues::QueuesView;
 
 use crate::outgoing;
+
+/// A part of the view that a reader may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Applications.
+    Apps,
+    /// Nodes; what is only measured on them is left out.
+    Nodes,
+    /// Containers.
+    Containers,
+    /// Queues.
+    Queues,
+    /// All of them.
+    Status,
+}
+
+/// For each part, the batch after which it was seen to be another one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Since {
+    apps: u64,
+    nodes: u64,
+    containers: u64,
+    queues: u64,
+}
 
 /// The cluster at one moment.
 #[derive(Debug)]
 pub(crate) struct View {
     /// The batch after which it was made.
     pub(crate) batch: u64,
+    /// The life of the resource manager.
+    epoch: Epoch,
+    since: Since,
+    /// Stands for all containers, their states and their sizes.
+    containers: u64,
+    /// Queues.
+    pub(crate) queues: QueuesView,
     /// Applications, in the order of submission.
     pub(crate) apps: BTreeMap<AppId, AppView>,
     /// Nodes and their last sign of life.
@@ -27,23 +60,49 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The cluster as it is.
-    pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64) -> Self {
+    /// The cluster as it is; `before` is the view that was made before, in the same life.
+    pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64, before: Option<&View>) -> Self {
         let used = used_by_node(cluster);
         let nodes: BTreeMap<_, _> = cluster.nodes().map(|n| (n.id.clone(), (node_view(cluster, n, &used), n.heard))).collect();
         let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
         let status = status(cluster, now, &nodes, &apps);
-        View { batch, apps, nodes, status }
+        let (epoch, containers, queues) = (cluster.epoch(), digest(cluster), crate::queues::view(cluster));
+        let mut view = View { batch, epoch, since: Since::default(), containers, queues, apps, nodes, status };
+        view.since = view.since(before);
+        view
+    }
+
+    fn since(&self, before: Option<&View>) -> Since {
+        let Some(before) = before else {
+            return Since { apps: self.batch, nodes: self.batch, containers: self.batch, queues: self.batch };
+        };
+        let pick = |same: bool, then: u64| if same { then } else { self.batch };
+        let nodes = self.nodes.len() == before.nodes.len()
+            && self.nodes.values().zip(before.nodes.values()).all(|((a, _), (b, _))| steady(a) == steady(b));
+        Since {
+            apps: pick(self.apps == before.apps, before.since.apps),
+            nodes: pick(nodes, before.since.nodes),
+            containers: pick(self.containers == before.containers, before.since.containers),
+            queues: pick(self.queues == before.queues, before.since.queues),
+        }
+    }
+
+    /// The place of the latest change of a part: goes up with every change, over restarts too.
+    pub(crate) fn index(&self, part: Part) -> u64 {
+        let Since { apps, nodes, containers, queues } = self.since;
+        let batch = match part {
+            Part::Apps => apps,
+            Part::Nodes => nodes,
+            Part::Containers => containers,
+            Part::Queues => queues,
+            Part::Status => apps.max(nodes).max(containers).max(queues),
+        };
+        (u64::from(self.epoch.0) << 32) | (batch & u64::from(u32::MAX))
     }
 
     /// A node as it is seen at this moment.
     pub(crate) fn node(&self, id: &NodeId, now: Tick) -> Option<NodeView> {
         self.nodes.get(id).map(|node| seen_at(node, now))
-    }
-
-    /// All nodes as they are seen at this moment.
-    pub(crate) fn nodes(&self, now: Tick) -> Vec<NodeView> {
-        self.nodes.values().map(|node| seen_at(node, now)).collect()
     }
 
     /// The figures at this moment.
@@ -60,7 +119,22 @@ impl View {
     }
 }
 
-fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
+/// A node without what changes by itself.
+pub(crate) fn steady(node: &NodeView) -> NodeView {
+    NodeView { used: Bytes::ZERO, host_used: Bytes::ZERO, silent_ms: 0, ..node.clone() }
+}
+
+/// A short stand-in for all containers.
+fn digest(cluster: &Cluster) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for c in cluster.containers() {
+        (c.id.app.seq(), c.id.seq, c.state.as_str(), c.version).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A node as it is seen at this moment.
+pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
     NodeView { silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX), ..view.clone() }
 }
 
@@ -79,7 +153,7 @@ fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Byt
     let (used, containers) = used.get(&node.id).copied().unwrap_or_default();
     NodeView {
         id: node.id.clone(),
-        state: node.state.as_str().to_owned(),
+        state: cluster.standing(node).to_owned(),
         reason: node.state.reason().map(str::to_owned),
         enforcer: node.enforcer,
         offers: account.offers,
@@ -92,7 +166,7 @@ fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Byt
         version: node.version.clone(),
         traits: outgoing::traits(&node.traits),
         silent_ms: 0,
-        mark: None,
+        mark: cluster.mark(&node.id).map(outgoing::mark),
     }
 }
 
@@ -108,7 +182,7 @@ fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
         diagnostics: if app.diagnostics.is_empty() { waiting.unwrap_or_default() } else { app.diagnostics.clone() },
         master_url: app.master_url.clone(),
         attempt: app.attempt,
-        until: None,
+        until: app.until,
         attempts: Vec::new(),
         managed: app.is_managed(),
         submitted: app.submitted,
@@ -175,5 +249,5 @@ pub(crate) fn empty(epoch: Epoch) -> View {
         headroom_rm_core::Restored { epoch, ..headroom_rm_core::Restored::default() },
         Tick(0),
     );
-    View::of(&cluster, Tick(0), 0)
+    View::of(&cluster, Tick(0), 0, None)
 }

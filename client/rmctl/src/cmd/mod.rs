@@ -1,5 +1,7 @@
 //! One file for each verb. A verb asks, hands the answer to `render`, prints, and says how it ends.
 
+mod app;
+mod container;
 #[cfg(feature = "dev")]
 mod demo;
 #[cfg(feature = "dev")]
@@ -11,6 +13,7 @@ mod logs;
 mod node;
 mod operator;
 mod ps;
+mod queue;
 pub(crate) mod sample;
 mod status;
 pub(crate) mod submit;
@@ -18,7 +21,7 @@ mod version;
 mod wait;
 mod why;
 
-use crate::args::{NodeVerb, Verb};
+use crate::args::Verb;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
@@ -34,8 +37,11 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
         Verb::Kill { job, reason, dry_run } => kill::run(context, &job, reason, dry_run).await,
         Verb::Events { job, watch, warnings, tail } => events::run(context, events::Wanted { job, watch, warnings, tail }).await,
-        Verb::Node { what: NodeVerb::List } => node::list(context).await,
+        Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,
+        Verb::Queue { what } => queue::run(context, what).await,
+        Verb::App { what } => app::run(context, what).await,
+        Verb::Container { what } => container::run(context, what).await,
         Verb::Version => version::run(context).await,
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(context, args).await,

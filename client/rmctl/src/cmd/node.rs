@@ -1,15 +1,76 @@
-//! `rmctl node list`.
+//! `rmctl node`: all nodes; one emptied, with what is left on it as it goes; one taken back.
 
-use crate::args::Format;
-use crate::context::Context;
+use std::time::Duration;
+
+use headroom_client::Client;
+use headroom_types::NodeId;
+use headroom_wire::v1::nodes::{DrainNode, NodeView};
+
+use crate::args::{Drain, Format, NodeVerb};
+use crate::context::{Context, now, user};
 use crate::exit::{Exit, Failure};
-use crate::render::{json::Found, nodes};
+use crate::render::{count, figures::span, json::Found, nodes};
+
+/// Longest wait of one look while a node is drained.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// Does what is asked about nodes.
+pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failure> {
+    match what {
+        NodeVerb::List => list(context).await,
+        NodeVerb::Drain(args) => drain(context, args).await,
+        NodeVerb::Undrain { node } => undrain(context, &node).await,
+    }
+}
 
 /// Shows all nodes.
-pub(crate) async fn list(context: &Context) -> Result<Exit, Failure> {
+async fn list(context: &Context) -> Result<Exit, Failure> {
     let all = context.client()?.nodes().await?;
     let found = Found { items: &all, list: true };
     let text = found.text(context.format, |n| n.id.to_string());
     context.term.print(&text.unwrap_or_else(|| nodes::screen(&all, context.format == Format::Wide, context.term.paint)));
     Ok(Exit::Ok)
+}
+
+async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    if args.dry_run {
+        let view = client.node(&args.node).await?;
+        context.term.line(&format!("{} would be drained: {} on it", view.id, count(view.containers, "container")));
+        return Ok(Exit::Ok);
+    }
+    let reason = args.reason.or_else(|| user().map(|user| format!("drained by {user}"))).unwrap_or_default();
+    let body = DrainNode { deadline_s: args.deadline.map(|d| d.as_secs().max(1)), reason, decommission: args.decommission };
+    let mut view = client.drain(&args.node, &body).await?;
+    if !args.no_wait {
+        view = until_empty(context, &client, view).await?;
+    }
+    told(context, &view, |v| nodes::drained(v, now()));
+    Ok(Exit::Ok)
+}
+
+/// Says what is left whenever it is less, until nothing is.
+async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> Result<NodeView, Failure> {
+    let (path, mut index, mut said) = (format!("/v1/nodes/{}", view.id), 0, None);
+    while view.mark.as_ref().is_some_and(|mark| !mark.drained) {
+        if said != Some(view.containers) {
+            said = Some(view.containers);
+            let left = view.mark.as_ref().and_then(|m| m.until).map(|until| span(until.since(now())));
+            let left = left.map(|l| format!(", what is left is stopped in {l}")).unwrap_or_default();
+            context.term.say(&format!("{}  {} on it{left}", view.id, count(view.containers, "container")));
+        }
+        (view, index) = client.get_after::<NodeView>(&path, index, LOOK).await?;
+    }
+    Ok(view)
+}
+
+async fn undrain(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
+    let view = context.client()?.undrain(node).await?;
+    told(context, &view, |v| format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state));
+    Ok(Exit::Ok)
+}
+
+fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
+    let machine = Found { items: std::slice::from_ref(view), list: false }.text(context.format, |n| n.id.to_string());
+    context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

@@ -16,6 +16,7 @@ pub(crate) mod ladder;
 pub(crate) mod logs;
 pub(crate) mod nodes;
 pub(crate) mod plan;
+pub(crate) mod queues;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod table;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use headroom_types::Bytes;
+use headroom_types::{Bytes, UnixMillis};
 use headroom_wire::v1::nodes::NodeView;
 
 use super::figures::{percent, short, span};
 use super::table::Table;
-use super::{Paint, bars};
+use super::{Paint, bars, count};
 
 /// Characters of the largest node's bar.
 const WIDTH: usize = 36;
@@ -29,6 +29,20 @@ pub(crate) fn screen(nodes: &[NodeView], wide: bool, paint: Paint) -> String {
         table.row(cells(node, largest, wide, paint));
     }
     table.text() + &paint.dim("next: rmctl status · rmctl ps") + "\n"
+}
+
+/// What became of a node that was to be empty.
+pub(crate) fn drained(n: &NodeView, now: UnixMillis) -> String {
+    let id = &n.id;
+    let Some(mark) = &n.mark else { return format!("{id} is {}: somebody took it back\n", n.state) };
+    if mark.drained && mark.decommission {
+        return format!("{id} is empty and has left the cluster\nnext: rmctl node undrain {id} lets it come back\n");
+    }
+    if mark.drained {
+        return format!("{id} is empty\nnext: rmctl node undrain {id} when it may take work again\n");
+    }
+    let left = mark.until.map(|until| format!(", what is left in {} is stopped", span(until.since(now)))).unwrap_or_default();
+    format!("{id} gets no new work; {} on it{left}\nnext: rmctl node list\n", count(n.containers, "container"))
 }
 
 fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> {
@@ -59,6 +73,7 @@ fn bar(n: &NodeView, largest: Bytes) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
+    use headroom_wire::v1::nodes::NodeMark;
 
     #[test]
     fn nodes_of_two_sizes() {
@@ -68,6 +83,23 @@ mod tests {
     #[test]
     fn wide_tells_where_they_are() {
         insta::assert_snapshot!(screen(&fixture::nodes(), true, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_node_on_its_way_to_be_empty() {
+        let mut node = fixture::nodes().remove(0);
+        let until = Some(UnixMillis(fixture::NOW.0 + 600_000));
+        let mut mark = NodeMark { reason: "kernel".into(), until, decommission: false, drained: false };
+        let told = |mark: &NodeMark, node: &mut NodeView| {
+            node.mark = Some(mark.clone());
+            drained(node, fixture::NOW)
+        };
+        let text = told(&mark, &mut node);
+        assert!(text.starts_with("worker-01 gets no new work; 4 containers on it, what is left in 10m"), "{text}");
+        mark.drained = true;
+        assert!(told(&mark, &mut node).starts_with("worker-01 is empty\n"));
+        mark.decommission = true;
+        assert!(told(&mark, &mut node).contains("has left the cluster"));
     }
 
     #[test]

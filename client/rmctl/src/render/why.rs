@@ -82,6 +82,10 @@ fn request(w: &WhyPending, paint: Paint) -> String {
         count(w.ahead, "request"),
         w.sentence
     );
+    if let Some(r) = &w.reserved {
+        let since = span(Duration::from_millis(r.for_ms));
+        text.push_str(&format!("{} is kept free for it since {since}: {} of {} there now\n", r.node, r.free, w.asks));
+    }
     let mut table = Table::new(&["NODE", ">FREE", ">MAX", ">CPUS", "VERDICT"]);
     for (i, n) in w.nodes.iter().enumerate() {
         let closest = if i == 0 && w.nodes.len() > 1 { "   ← closest" } else { "" };
@@ -98,10 +102,23 @@ fn request(w: &WhyPending, paint: Paint) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
+    use headroom_wire::v1::apps::Reserved;
 
     #[test]
     fn a_job_that_waits_for_room() {
         insta::assert_snapshot!(of_app(&fixture::app(), &fixture::why(), Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_request_with_a_node_kept_for_it() {
+        let mut waits = fixture::why();
+        let free = waits[0].nodes[0].free.clone();
+        waits[0].reserved = Some(Reserved { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
+        let text = of_app(&fixture::app(), &waits, Paint::PLAIN);
+        assert!(
+            text.contains("worker-03 is kept free for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus there now"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub struct AppView {
 pub struct AttemptView {
     /// Which.
     pub id: AttemptId,
-    /// `scheduled`, `launched`, `registered`, `finished` or `failed`.
+    /// `scheduled`, `launched`, `awaited`, `registered` or `recovering`; then `succeeded`, `failed`, `killed` or `over`.
     pub state: String,
     /// Its container; `None` for a master that runs beside its user.
     pub container: Option<ContainerId>,
@@ -170,11 +170,11 @@ pub struct AttemptView {
     pub started: Option<UnixMillis>,
     /// When it was over.
     pub ended: Option<UnixMillis>,
-    /// How it ended.
+    /// How its container ended.
     pub reason: Option<ExitReason>,
     /// Whether its end counts against `max_attempts`.
     pub charged: bool,
-    /// For people.
+    /// How it failed, for people.
     pub diagnostics: String,
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, Cpus, Name, QueuePath, Resource};
+use headroom_types::{Name, QueuePath, Resource};
 use serde::{Deserialize, Serialize};
 
 use super::share::{Percent, Share};
@@ -159,18 +159,25 @@ pub struct QueueView {
     pub spec: QueueSpec,
     /// What it takes in and gives out in effect: its own gate and those of the queues that hold it.
     pub gate: Gate,
-    /// What it can count on now.
-    pub guaranteed: Limit,
+    /// What it can count on now; nothing of a resource it has no guarantee of.
+    pub guaranteed: Resource,
     /// What it can never pass now.
-    pub maximum: Limit,
+    pub maximum: Resource,
     /// What its containers have.
     pub used: Resource,
-    /// Its use against its guarantee, of the resource where that is largest. Thousandths; above 1000 it is over its share.
+    /// Of that, what application masters have.
+    pub masters: Resource,
+    /// Its use against its guarantee, or against the cluster where it has none, of the resource where that is largest.
+    /// Thousandths.
     pub share: u64,
+    /// It has less than it can count on.
+    pub below_guarantee: bool,
     /// Containers its applications have.
     pub containers: u32,
     /// Containers asked for and not yet granted.
-    pub pending: u32,
+    pub pending: u64,
+    /// What those containers would take.
+    pub waiting: Resource,
     /// Applications that have not ended.
     pub apps: u32,
     /// Applications whose master has a container or has registered.
@@ -182,21 +189,6 @@ pub struct QueueView {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub queues: Vec<QueueView>,
-}
-
-/// An amount of each resource. What is left out is not bounded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Limit {
-    /// Memory. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Bytes>,
-    /// Processors. Cores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Cpus>,
-    /// Countable resources. Pieces.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<Name, u64>,
 }
 
 /// What one user has in a queue.

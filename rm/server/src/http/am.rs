@@ -2,20 +2,25 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use headroom_rm_core::{Answer, Call, How};
 use headroom_types::{AppId, Epoch, RequestId};
-use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered};
+use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update};
 use headroom_wire::v1::apps::AppView;
 use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
 
+use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Ids, Params};
 use super::{Web, apps, stream, unexpected};
 use crate::input::Input;
 use crate::{incoming, outgoing};
 
-/// `POST /v1/apps/{app}/register`.
+/// A master is there.
+#[utoipa::path(post, path = "/v1/apps/{app}/register", tag = "application masters", params(("app" = AppId, Path)),
+    request_body = RegisterMaster, responses((status = 200, body = Registered), Bad, Missing, Conflict, Stale))]
 pub(crate) async fn register(
     State(web): State<Web>,
     Id(app): Id<AppId>,
@@ -28,7 +33,9 @@ pub(crate) async fn register(
     Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor }))
 }
 
-/// `POST /v1/apps/{app}/sync`.
+/// A master's heartbeat: asks, releases and acknowledgement in one.
+#[utoipa::path(post, path = "/v1/apps/{app}/sync", tag = "application masters", params(("app" = AppId, Path)),
+    request_body = MasterSync, responses((status = 200, body = MasterSyncReply), Bad, Missing, Conflict, Stale, TooLarge, TooMany))]
 pub(crate) async fn sync(
     State(web): State<Web>,
     Id(app): Id<AppId>,
@@ -42,7 +49,9 @@ pub(crate) async fn sync(
     Ok(Json(MasterSyncReply { verdicts, stop }))
 }
 
-/// `POST /v1/apps/{app}/finish`.
+/// A master is done.
+#[utoipa::path(post, path = "/v1/apps/{app}/finish", tag = "application masters", params(("app" = AppId, Path)),
+    request_body = FinishApp, responses((status = 200, body = AppView), Bad, Missing, Conflict, Stale, TooLarge))]
 pub(crate) async fn finish(
     State(web): State<Web>,
     Id(app): Id<AppId>,
@@ -54,44 +63,78 @@ pub(crate) async fn finish(
 }
 
 /// Body of `POST /v1/apps/{app}/requests`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OneAsk {
     /// The request.
     ask: Ask,
 }
 
-/// `POST /v1/apps/{app}/requests`.
+/// Whether a request counts.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Change {
+    /// Only say what would become of it.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// One container request. The answer says at once whether it fits, waits or can never be.
+#[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), Change),
+    request_body = OneAsk, responses((status = 200, body = AskAnswer), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn ask(
     State(web): State<Web>,
     Id(app): Id<AppId>,
+    Params(change): Params<Change>,
     Body(body): Body<OneAsk>,
 ) -> Result<Json<AskAnswer>, Failure> {
     let ask = Box::new(incoming::ask(body.ask)?);
     let request = ask.request.clone();
-    let Answer::Asked { verdict } = web.handle.call(Call::Ask { app, ask, how: How::Really }).await? else {
+    let how = if change.dry_run { How::DryRun } else { How::Really };
+    let Answer::Asked { verdict } = web.handle.call(Call::Ask { app, ask, how }).await? else {
         return Err(unexpected());
     };
     Ok(Json(outgoing::ask_answer(request, verdict)))
 }
 
-/// `DELETE /v1/apps/{app}/requests/{request}`.
+/// A container request is worth nothing any more.
+#[utoipa::path(delete, path = "/v1/apps/{app}/requests/{request}", tag = "application masters",
+    params(("app" = AppId, Path), ("request" = RequestId, Path)),
+    responses((status = 200, body = AppView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn withdraw(State(web): State<Web>, Ids(app, request): Ids<AppId, RequestId>) -> Result<Json<AppView>, Failure> {
     web.handle.call(Call::Withdraw { app: app.clone(), request }).await?;
     Ok(Json(apps::without_job(&web, &app).await?))
 }
 
 /// Parameters of the updates.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct From {
+    /// The life of the resource manager the master registered with.
     epoch: Epoch,
+    /// Only what came after this number; `Last-Event-ID` goes before it.
     #[serde(default)]
     cursor: u64,
 }
 
-/// `GET /v1/apps/{app}/updates`.
-pub(crate) async fn updates(State(web): State<Web>, Id(app): Id<AppId>, Params(from): Params<From>) -> Result<Response, Failure> {
-    let From { epoch, cursor } = from;
+/// What happens to an application's containers: one line of JSON each, or server-sent events, for as long as the caller listens.
+#[utoipa::path(get, path = "/v1/apps/{app}/updates", tag = "application masters", params(
+    ("app" = AppId, Path), From,
+    ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
+    ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
+), responses(
+    (status = 200, content((Update = "application/x-ndjson"), (Update = "text/event-stream"))),
+    Bad, Missing, Conflict, StaleOrTooOld,
+))]
+pub(crate) async fn updates(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(from): Params<From>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (epoch, cursor) = (from.epoch, stream::last_seen(&headers).unwrap_or(from.cursor));
     let mailbox = web.handle.ask(|reply| Input::WatchApp { app, epoch, cursor, reply }).await??;
-    Ok(stream::updates(cursor, mailbox))
+    Ok(stream::updates(stream::Format::wanted(&headers), cursor, mailbox))
 }

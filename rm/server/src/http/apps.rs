@@ -1,23 +1,42 @@
-//! `/v1/apps`: submit, list, look at, kill, and why something waits.
+//! `/v1/apps`: submit, list, look at, change, kill, and why something waits.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use headroom_rm_core::{Answer, Call};
-use headroom_types::{AppId, AttemptId};
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use headroom_rm_core::{Answer, Call, Lifetime};
+use headroom_types::{AppId, AttemptId, QueuePath};
 use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AppView, KillApp, SubmitApp, Submitted, WhyPending};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, SubmitApp, Submitted, WhyPending};
 use headroom_wire::v1::job::JobView;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use super::answer::{self, IfMatch, single};
+use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id};
-use super::{Web, unexpected};
+use super::parse::{Body, Id, Nothing, Params};
+use super::wait::{self, Patience, Wait};
+use super::{Web, once, pages, unexpected};
 use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
 use crate::outgoing;
+use crate::view::Part;
 
-/// `POST /v1/apps`.
-pub(crate) async fn submit(State(web): State<Web>, Body(body): Body<SubmitApp>) -> Result<Json<Submitted>, Failure> {
+/// A new application. The answer comes when it is durable.
+#[utoipa::path(post, path = "/v1/apps", tag = "applications", request_body = SubmitApp,
+    responses((status = 200, body = Submitted), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
+pub(crate) async fn submit(
+    State(web): State<Web>,
+    Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
+    Body(mut body): Body<SubmitApp>,
+) -> Result<Json<Submitted>, Failure> {
+    // A key in the header means what a key in the body means; in the journal it holds over a restart too.
+    let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
+    body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
     let Answer::Submitted { app, attempt } = web.handle.call(incoming::submit(body)?).await? else {
         return Err(unexpected());
     };
@@ -25,16 +44,110 @@ pub(crate) async fn submit(State(web): State<Web>, Body(body): Body<SubmitApp>) 
     Ok(Json(Submitted { app, attempt, epoch: web.epoch }))
 }
 
-/// `GET /v1/apps`.
-pub(crate) async fn list(State(web): State<Web>) -> Result<Json<Vec<AppView>>, Failure> {
-    Ok(Json(web.handle.view().await?.apps.values().cloned().collect()))
+/// Which applications.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// Only those in this state.
+    state: Option<AppState>,
+    /// Only those in this queue, or in one that it holds.
+    queue: Option<QueuePath>,
+    /// Only those of this user.
+    user: Option<String>,
+    /// Only those whose name begins so.
+    name: Option<String>,
+    /// At most so many, 1 to 1000; all when left out.
+    limit: Option<usize>,
+    /// Only those after this one; the header Link has the address of the next piece.
+    after: Option<AppId>,
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
 }
 
-/// `GET /v1/apps/{app}`.
-pub(crate) async fn one(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Json<AppView>, Failure> {
-    let mut view = without_job(&web, &app).await?;
-    view.job = job(&web, &app).await;
-    Ok(Json(view))
+/// All applications that are kept, in the order of their submission. Without their tasks and runs.
+#[utoipa::path(get, path = "/v1/apps", tag = "applications", params(Asked), responses(
+    (status = 200, body = Vec<AppView>, headers(
+        ("Link", description = "The address of the next piece, when there is more."),
+        ("X-Headroom-Index", description = "The place of the latest change."),
+    )), Bad, TooMany,
+))]
+pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, uri: Uri) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Apps, Patience { wait: asked.wait, index: asked.index }).await?;
+    let wanted = |a: &&AppView| {
+        asked.state.is_none_or(|s| s == a.state)
+            && asked.queue.as_ref().is_none_or(|q| a.queue.is_within(q))
+            && asked.user.as_ref().is_none_or(|u| *u == a.user)
+            && asked.name.as_ref().is_none_or(|n| a.id.name().as_str().starts_with(n))
+    };
+    let all = view.apps.values().filter(wanted);
+    let (rows, next) = pages::piece(all, |a| &a.id, asked.after.as_ref(), pages::limit(asked.limit)?);
+    answer::list(&uri, view.index(Part::Apps), &rows, next.map(|a| a.to_string()).as_deref())
+}
+
+/// How a query may wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AskedOne {
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
+}
+
+/// One application with its tasks and the runs of its master.
+#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), AskedOne), responses(
+    (status = 200, body = AppView, headers(("ETag", description = "What PATCH can change, and all that is shown."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, Missing, TooMany,
+))]
+pub(crate) async fn one(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(asked): Params<AskedOne>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Apps, Patience { wait: asked.wait, index: asked.index }).await?;
+    let mut found = view.apps.get(&app).cloned().ok_or_else(|| no_such_app(&app))?;
+    found.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(app.clone(), reply))).await?;
+    found.job = job(&web, &app).await;
+    single(&headers, Some(&version(&found)), view.index(Part::Apps), &found, &found)
+}
+
+/// Stands for all that PATCH can change.
+fn version(app: &AppView) -> String {
+    let settings = format!("{} {} {:?}", app.queue, app.priority, app.until);
+    format!("{:08x}", answer::digest(settings.as_bytes()) >> 32)
+}
+
+/// An application goes on in another queue, with another priority, with another end of its time.
+#[utoipa::path(patch, path = "/v1/apps/{app}", tag = "applications", params(
+    ("app" = AppId, Path),
+    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+), request_body = ChangeApp, responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn change(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
+    Body(body): Body<ChangeApp>,
+) -> Result<Json<AppView>, Failure> {
+    let matched = IfMatch::of(&headers)?;
+    let lifetime = body.lifetime_ms.map(|ms| match ms {
+        0 => Lifetime::Unbounded,
+        ms => Lifetime::AtMost(Duration::from_millis(ms)),
+    });
+    // What is compared is what was read: in between, nobody else may change it.
+    let _turn = web.changes.lock().await;
+    let before = without_job(&web, &app).await?;
+    matched.check(&format!("application {app}"), &version(&before))?;
+    web.handle.call(Call::ChangeApp { app: app.clone(), queue: body.queue, priority: body.priority, lifetime }).await?;
+    Ok(Json(without_job(&web, &app).await?))
 }
 
 /// An application without its tasks.
@@ -62,10 +175,13 @@ async fn job(web: &Web, app: &AppId) -> Option<JobView> {
     }
 }
 
-/// `POST /v1/apps/{app}/kill`.
+/// Ends an application and all its containers.
+#[utoipa::path(post, path = "/v1/apps/{app}/kill", tag = "applications", params(("app" = AppId, Path)), request_body = KillApp,
+    responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn kill(
     State(web): State<Web>,
     Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
     Body(body): Body<KillApp>,
 ) -> Result<Json<AppView>, Failure> {
     let reason = body.reason.map(|r| cut(r, 4096));
@@ -73,15 +189,27 @@ pub(crate) async fn kill(
     Ok(Json(without_job(&web, &app).await?))
 }
 
-/// `GET /v1/apps/{app}/why`.
-pub(crate) async fn why(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Json<Vec<WhyPending>>, Failure> {
+/// Why its requests wait: one row for each that does.
+#[utoipa::path(get, path = "/v1/apps/{app}/why", tag = "applications", params(("app" = AppId, Path)),
+    responses((status = 200, body = Vec<WhyPending>), Bad, Missing))]
+pub(crate) async fn why(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Json<Vec<WhyPending>>, Failure> {
     let rows = web.handle.ask(|reply| Input::Query(Query::Why(app.clone(), reply))).await?;
     let rows = rows.ok_or_else(|| no_such_app(&app))?;
     Ok(Json(rows.into_iter().map(outgoing::why).collect()))
 }
 
-/// `GET /v1/apps/{app}/requests`.
-pub(crate) async fn requests(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Json<Vec<Ask>>, Failure> {
+/// Its container requests, as they were asked.
+#[utoipa::path(get, path = "/v1/apps/{app}/requests", tag = "applications", params(("app" = AppId, Path)),
+    responses((status = 200, body = Vec<Ask>), Bad, Missing))]
+pub(crate) async fn requests(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Json<Vec<Ask>>, Failure> {
     let asks = web.handle.ask(|reply| Input::Query(Query::Requests(app.clone(), reply))).await?;
-    asks.map(Json).ok_or_else(|| Problem::new(Code::HR0404, format!("there is no application {app}")).into())
+    Ok(Json(asks.ok_or_else(|| no_such_app(&app))?))
 }

@@ -1,38 +1,93 @@
-//! `/v1/containers`: look at, stop, and their logs by way of their nodes.
+//! `/v1/containers`: look at, stop, resize, and their logs by way of their nodes.
 
 use std::str::FromStr;
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::Body as Bytes;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::Response;
-use headroom_rm_core::{Call, Refusal};
-use headroom_types::{AppId, ContainerId};
-use headroom_wire::v1::apps::ContainerView;
+use headroom_rm_core::{Answer, Call, How, Refusal, Size};
+use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
+use headroom_wire::v1::apps::{AppView, ContainerView, ResizeContainer, Resizing};
 use headroom_wire::v1::error::{Code, Problem};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::Web;
+use super::answer::{self, IfMatch, single};
+use super::describe::{Bad, Conflict, Missing, Never, TooMany};
 use super::error::Failure;
-use super::parse::{Id, Ids, Params};
-use crate::input::{Input, Query};
+use super::parse::{Body, Id, Ids, Nothing, Params};
+use super::wait::{self, Patience, Wait};
+use super::{Web, pages, unexpected};
+use crate::input::{Input, Query, Wanted};
 use crate::outgoing;
+use crate::view::Part;
 
-/// Parameters of the list.
-#[derive(Debug, Deserialize)]
+/// Which containers.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Of {
+    /// Only those of this application.
     app: Option<AppId>,
+    /// Only those on this node.
+    node: Option<NodeId>,
+    /// Only those in this state: `allocated`, `launching`, `running`, `stopping` or `exited`.
+    state: Option<String>,
+    /// Only those of applications in this queue, or in one that it holds.
+    queue: Option<QueuePath>,
+    /// Only those of applications of this user.
+    user: Option<String>,
+    /// At most so many, 1 to 1000; all when left out.
+    limit: Option<usize>,
+    /// Only those after this one; the header Link has the address of the next piece.
+    after: Option<ContainerId>,
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
 }
 
-/// `GET /v1/containers`.
-pub(crate) async fn list(State(web): State<Web>, Params(of): Params<Of>) -> Result<Json<Vec<ContainerView>>, Failure> {
-    Ok(Json(web.handle.ask(|reply| Input::Query(Query::Containers(of.app, reply))).await?))
+/// Containers by id, those that are over included while they are kept.
+#[utoipa::path(get, path = "/v1/containers", tag = "containers", params(Of), responses(
+    (status = 200, body = Vec<ContainerView>, headers(
+        ("Link", description = "The address of the next piece, when there is more."),
+        ("X-Headroom-Index", description = "The place of the latest change; use is not counted."),
+    )), Bad, TooMany,
+))]
+pub(crate) async fn list(State(web): State<Web>, Params(of): Params<Of>, uri: Uri) -> Result<Response, Failure> {
+    let limit = pages::limit(of.limit)?;
+    let view = wait::view(&web, Part::Containers, Patience { wait: of.wait, index: of.index }).await?;
+    let apps = (of.queue.is_some() || of.user.is_some()).then(|| {
+        let within = |a: &&AppView| of.queue.as_ref().is_none_or(|q| a.queue.is_within(q));
+        let owned = |a: &&AppView| of.user.as_ref().is_none_or(|u| *u == a.user);
+        view.apps.values().filter(within).filter(owned).map(|a| a.id.clone()).collect()
+    });
+    let index = view.index(Part::Containers);
+    let wanted = Wanted { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
+    let rows = web.handle.ask(|reply| Input::Query(Query::Containers(Box::new(wanted), reply))).await?;
+    let (rows, next) = pages::piece(rows.into_iter(), |c| &c.id, None, limit);
+    answer::list(&uri, index, &rows, next.map(|c| c.to_string()).as_deref())
 }
 
-/// `GET /v1/containers/{id}`.
-pub(crate) async fn one(State(web): State<Web>, Id(id): Id<ContainerId>) -> Result<Json<ContainerView>, Failure> {
-    find(&web, &id).await.map(Json)
+/// One container.
+#[utoipa::path(get, path = "/v1/containers/{id}", tag = "containers", params(("id" = ContainerId, Path)), responses(
+    (status = 200, body = ContainerView, headers(("ETag", description = "The version of its size, and all but its use."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, Missing,
+))]
+pub(crate) async fn one(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let index = web.handle.view().await?.index(Part::Containers);
+    let found = find(&web, &id).await?;
+    let (version, steady) = (found.version.to_string(), ContainerView { used: None, ..found.clone() });
+    single(&headers, Some(&version), index, &found, &steady)
 }
 
 async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
@@ -40,10 +95,50 @@ async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
     found.ok_or_else(|| outgoing::problem(&Refusal::NoSuchContainer(id.clone())).into())
 }
 
-/// `POST /v1/containers/{id}/stop`.
-pub(crate) async fn stop(State(web): State<Web>, Id(id): Id<ContainerId>) -> Result<Json<ContainerView>, Failure> {
+/// A container is to end.
+#[utoipa::path(post, path = "/v1/containers/{id}/stop", tag = "containers", params(("id" = ContainerId, Path)),
+    responses((status = 200, body = ContainerView), Bad, Missing, Conflict, TooMany))]
+pub(crate) async fn stop(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Json<ContainerView>, Failure> {
     web.handle.call(Call::Stop { container: id.clone() }).await?;
     find(&web, &id).await.map(Json)
+}
+
+/// Whether a change is only checked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Change {
+    /// Only check it.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Another size for a container that runs. It is there when an update or the container's view has the version of the answer.
+#[utoipa::path(post, path = "/v1/containers/{id}/resize", tag = "containers", params(
+    ("id" = ContainerId, Path), Change,
+    ("If-Match" = Option<String>, Header, description = "The ETag that was read; the same as `version` in the body."),
+), request_body = ResizeContainer, responses((status = 200, body = Resizing), Bad, Missing, Conflict, Never, TooMany))]
+pub(crate) async fn resize(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(change): Params<Change>,
+    headers: HeaderMap,
+    Body(body): Body<ResizeContainer>,
+) -> Result<Json<Resizing>, Failure> {
+    let matched: Option<u32> = IfMatch::of(&headers)?.number()?;
+    if matched.is_some() && body.version.is_some() && matched != body.version {
+        return Err(Problem::new(Code::HR0400, "If-Match and version name two versions").hint("send one of them").into());
+    }
+    let how = if change.dry_run { How::DryRun } else { How::Really };
+    let (version, size) = (body.version.or(matched), Size { resource: body.resource, heap: body.heap });
+    let Answer::Resizing { version } = web.handle.call(Call::Resize { container: id, version, size, how }).await? else {
+        return Err(unexpected());
+    };
+    Ok(Json(Resizing { version }))
 }
 
 /// Name of a log file: one plain path component.
@@ -62,12 +157,18 @@ impl FromStr for LogFile {
 }
 
 /// Parameters of a log.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct End {
+    /// Only the last so many bytes.
     tail: Option<u64>,
 }
 
-/// `GET /v1/containers/{id}/logs/{file}`: passed on to the node that has it, as its answer comes.
+/// A log of a container: asked of the node that has it, and passed on as it comes.
+#[utoipa::path(get, path = "/v1/containers/{id}/logs/{file}", tag = "containers", params(
+    ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, or TASK.out or TASK.err"), End,
+), responses((status = 200, body = String, content_type = "text/plain"), Bad, Missing))]
 pub(crate) async fn log(
     State(web): State<Web>,
     Ids(id, file): Ids<ContainerId, LogFile>,
@@ -87,7 +188,7 @@ pub(crate) async fn log(
     if let Some(kind) = answer.headers().get(header::CONTENT_TYPE) {
         response = response.header(header::CONTENT_TYPE, kind);
     }
-    let passed_on = response.body(Body::from_stream(answer.bytes_stream()));
+    let passed_on = response.body(Bytes::from_stream(answer.bytes_stream()));
     passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
 }
 

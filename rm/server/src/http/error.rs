@@ -18,8 +18,14 @@ impl From<Problem> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(self.0)).into_response();
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let mut response = (status, Json(&self.0)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if matches!(self.0.code, Code::HR0429 | Code::HR0503) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        // Whoever knows the request's id writes it in.
+        response.extensions_mut().insert(self.0);
         response
     }
 }

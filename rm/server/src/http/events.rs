@@ -4,27 +4,31 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
-use futures_util::stream;
+use futures_util::stream::unfold;
 use headroom_types::AppId;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::Event;
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use utoipa::IntoParams;
 
-use super::Web;
+use super::describe::{Bad, TooMany, TooOld as Old};
 use super::error::Failure;
 use super::parse::Params;
-use super::stream::{ALIVE_EVERY, Format, endless, line};
+use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
+use super::{Web, limits, stream};
 use crate::eventlog::{EventLog, Place, TooOld};
 
 /// Parameters of the call.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
-    /// Only what came after this number.
+    /// Only what came after this number; `Last-Event-ID` goes before it.
     cursor: Option<u64>,
-    /// Wait for more.
+    /// Wait for more. Always so for server-sent events.
     #[serde(default)]
     follow: bool,
     /// Only of this application.
@@ -40,26 +44,33 @@ struct Reader {
     format: Format,
     first: Option<Vec<Arc<Event>>>,
     closing: tokio_util::sync::CancellationToken,
+    /// Given back when the reader goes.
+    _seat: Option<OwnedSemaphorePermit>,
 }
 
-/// `GET /v1/events`.
+/// The event log: one line of JSON each, or server-sent events.
+#[utoipa::path(get, path = "/v1/events", tag = "cluster", params(
+    Wanted,
+    ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
+    ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
+), responses(
+    (status = 200, content((Event = "application/x-ndjson"), (Event = "text/event-stream"))), Bad, Old, TooMany,
+))]
 pub(crate) async fn events(
     State(web): State<Web>,
     Params(wanted): Params<Wanted>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let header = |name| headers.get(name).and_then(|v: &axum::http::HeaderValue| v.to_str().ok());
-    let sse = header(header::ACCEPT).is_some_and(|accept| accept.contains("text/event-stream"));
-    // A browser that lost its connection says itself where it stood.
-    let last_seen = header(header::HeaderName::from_static("last-event-id")).and_then(|id| id.parse().ok());
-    let cursor = last_seen.or(wanted.cursor).unwrap_or(0);
+    let format = stream::Format::wanted(&headers);
+    let cursor = stream::last_seen(&headers).or(wanted.cursor).unwrap_or(0);
     let mut place = Place { cursor, app: wanted.app };
     let log = web.shared.events.clone();
     let news = log.watch();
     let first = log.read(&mut place).map_err(|old| too_old(cursor, &old))?;
-    let format = if sse { Format::Sse } else { Format::Lines };
-    let reader = Reader { log, place, news, follow: wanted.follow || sse, format, first: Some(first), closing: web.closing };
-    Ok(endless(format, stream::unfold(reader, next)))
+    let follow = wanted.follow || format == Format::Sse;
+    let seat = if follow { Some(limits::place(&web.streams)?) } else { None };
+    let reader = Reader { log, place, news, follow, format, first: Some(first), closing: web.closing, _seat: seat };
+    Ok(endless(format, unfold(reader, next)))
 }
 
 fn too_old(cursor: u64, old: &TooOld) -> Failure {
@@ -95,24 +106,10 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
     }
 }
 
-fn alive(format: Format) -> Bytes {
-    match format {
-        Format::Lines => Bytes::from_static(b"\n"),
-        Format::Sse => Bytes::from_static(b": alive\n\n"),
-    }
-}
-
 fn render(format: Format, events: &[Arc<Event>]) -> Bytes {
     let mut out = Vec::new();
     for event in events {
-        match format {
-            Format::Lines => line(&mut out, &**event),
-            Format::Sse => {
-                out.extend_from_slice(format!("id: {}\nevent: {}\ndata: ", event.index, event.reason).as_bytes());
-                line(&mut out, &**event);
-                out.push(b'\n');
-            }
-        }
+        numbered(&mut out, format, event.index, &event.reason, &**event);
     }
     Bytes::from(out)
 }

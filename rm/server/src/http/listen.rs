@@ -1,17 +1,21 @@
 //! Connections: taken in up to a bound, with a deadline for their headers, and ended in good order.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+
+use super::limits::{Doors, Peer};
 
 /// Connections at once. A node has two, a master two, a screen one or two.
 const CONNECTIONS: u64 = 30_000;
@@ -19,30 +23,38 @@ const CONNECTIONS: u64 = 30_000;
 const OTHERS: u64 = 512;
 /// A request's headers have to be there by then; also the longest a connection may idle between two. Longer than clients keep
 /// theirs, so that they are the first to close.
-const HEADERS: Duration = Duration::from_secs(100);
+pub(crate) const HEADERS: Duration = Duration::from_secs(100);
 /// Out of file descriptors or memory: until something was given back.
 const RECOVER: Duration = Duration::from_millis(200);
 /// Calls that are under way may take so long when the end has come.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `closing`, then lets what is under way come to its end.
-pub(crate) async fn serve(listener: TcpListener, router: Router, closing: CancellationToken) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, doors: Doors, headers: Duration, closing: CancellationToken) {
     let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
     let graceful = GracefulShutdown::new();
     loop {
-        let (place, stream) = tokio::select! {
+        let (place, stream, peer) = tokio::select! {
             () = closing.cancelled() => break,
             taken = take(&listener, &places) => match taken {
                 Some(taken) => taken,
                 None => continue,
             },
         };
-        let service = TowerToHyperService::new(router.clone());
+        let Some(inside) = doors.enter(peer) else {
+            debug!(%peer, "a connection beyond those its address may have was closed");
+            continue;
+        };
+        let routes = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            routes.call(request)
+        });
         let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+        http.timer(TokioTimer::new()).header_read_timeout(headers);
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            let _place = place;
+            let (_place, _inside) = (place, inside);
             if let Err(error) = connection.await {
                 debug!(error = &error as &dyn std::error::Error, "connection ended");
             }
@@ -76,13 +88,13 @@ fn places(descriptors: u64) -> u64 {
     descriptors.saturating_sub(OTHERS).clamp(1, CONNECTIONS)
 }
 
-async fn take(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(tokio::sync::OwnedSemaphorePermit, TcpStream)> {
+async fn take(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(OwnedSemaphorePermit, TcpStream, IpAddr)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => {
+        Ok((stream, peer)) => {
             // Lines are short and must not wait for more.
             let _ = stream.set_nodelay(true);
-            Some((place, stream))
+            Some((place, stream, peer.ip()))
         }
         Err(error) => {
             warn!(error = &error as &dyn std::error::Error, "a connection could not be taken in, going on");

@@ -1,36 +1,50 @@
 //! The interface: addresses and what they lead to. No logic: messages become calls of the core, answers become messages.
 
 pub(crate) mod am;
+pub(crate) mod answer;
 pub(crate) mod apps;
+pub(crate) mod cluster;
 pub(crate) mod containers;
+pub(crate) mod describe;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod nodes;
+pub(crate) mod once;
 pub(crate) mod origin;
+pub(crate) mod pages;
 pub(crate) mod parse;
+pub(crate) mod queues;
 pub(crate) mod stream;
+pub(crate) mod trace;
+pub(crate) mod wait;
 pub(crate) mod yarn;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, State};
-use axum::routing::{delete, get, post};
-use axum::{Json, Router};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use headroom_config::Limits;
 use headroom_rm_store::Documents;
 use headroom_types::Epoch;
-use headroom_wire::v1::apps::ClusterView;
 use headroom_wire::v1::error::{Code, Problem};
-use serde::Serialize;
+use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use self::error::Failure;
+use self::limits::Rates;
+use self::once::Once;
 use crate::clock::Clock;
 use crate::input::Handle;
 use crate::run::Shared;
-use error::Failure;
 
 /// Largest body of most calls. Bytes.
 const BODY: usize = 1 << 20;
@@ -49,70 +63,77 @@ pub(crate) struct Web {
     pub(crate) clock: Clock,
     pub(crate) http: reqwest::Client,
     pub(crate) closing: CancellationToken,
+    /// Places for event streams and waiting queries.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Held by whoever changes what it has just read.
+    pub(crate) changes: Arc<Mutex<()>>,
+}
+
+/// What nodes and masters call all the time: large bodies, no rates, no keys.
+fn daemons() -> OpenApiRouter<Web> {
+    OpenApiRouter::new()
+        .routes(routes!(am::sync))
+        .routes(routes!(am::finish))
+        .routes(routes!(am::register))
+        .routes(routes!(nodes::register))
+        .routes(routes!(nodes::report))
+        .layer(DefaultBodyLimit::max(LARGE_BODY))
+}
+
+/// What people and their programs call.
+fn people() -> OpenApiRouter<Web> {
+    OpenApiRouter::new()
+        .routes(routes!(apps::submit, apps::list))
+        .routes(routes!(apps::one, apps::change))
+        .routes(routes!(apps::kill))
+        .routes(routes!(apps::why))
+        .routes(routes!(am::ask, apps::requests))
+        .routes(routes!(am::withdraw))
+        .routes(routes!(am::updates))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::one))
+        .routes(routes!(nodes::desired))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(nodes::undrain))
+        .routes(routes!(containers::list))
+        .routes(routes!(containers::one))
+        .routes(routes!(containers::stop))
+        .routes(routes!(containers::resize))
+        .routes(routes!(containers::log))
+        .routes(routes!(queues::list, queues::put))
+        .routes(routes!(queues::one, queues::patch))
+        .routes(routes!(queues::gate))
+        .routes(routes!(events::events))
+        .routes(routes!(cluster::status))
+        .routes(routes!(cluster::version))
+        .routes(routes!(cluster::description))
+        .routes(routes!(cluster::live))
+        .routes(routes!(cluster::ready))
+        .layer(DefaultBodyLimit::max(BODY))
+}
+
+/// The description of every address, as text.
+pub fn description() -> String {
+    let api = people().merge(daemons()).into_openapi();
+    // Names and texts of this crate: can always be written.
+    describe::text(&describe::whole(api)).unwrap_or_default()
 }
 
 /// Every address, answered at `listen`.
-pub(crate) fn router(web: Web, listen: SocketAddr) -> Router {
-    let large = Router::new()
-        .route("/v1/apps/{app}/sync", post(am::sync))
-        .route("/v1/apps/{app}/finish", post(am::finish))
-        .route("/v1/nodes/{node}/register", post(nodes::register))
-        .route("/v1/nodes/{node}/report", post(nodes::report))
-        .layer(DefaultBodyLimit::max(LARGE_BODY));
-    Router::new()
-        .route("/v1/apps", post(apps::submit).get(apps::list))
-        .route("/v1/apps/{app}", get(apps::one))
-        .route("/v1/apps/{app}/kill", post(apps::kill))
-        .route("/v1/apps/{app}/why", get(apps::why))
-        .route("/v1/apps/{app}/register", post(am::register))
-        .route("/v1/apps/{app}/requests", post(am::ask).get(apps::requests))
-        .route("/v1/apps/{app}/requests/{request}", delete(am::withdraw))
-        .route("/v1/apps/{app}/updates", get(am::updates))
-        .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{node}", get(nodes::one))
-        .route("/v1/nodes/{node}/desired", get(nodes::desired))
-        .route("/v1/containers", get(containers::list))
-        .route("/v1/containers/{id}", get(containers::one))
-        .route("/v1/containers/{id}/stop", post(containers::stop))
-        .route("/v1/containers/{id}/logs/{file}", get(containers::log))
-        .route("/v1/events", get(events::events))
-        .route("/v1/status", get(status))
-        .route("/v1/version", get(version))
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .layer(DefaultBodyLimit::max(BODY))
-        .merge(large)
-        .merge(yarn::router())
+pub(crate) fn router(web: Web, listen: SocketAddr, limits: Limits) -> Router {
+    let (rates, once) = (Arc::new(Rates::new(limits)), Arc::new(Once::default()));
+    let ids = Arc::new(trace::Ids::new(web.epoch));
+    let people = Router::from(people()).layer(from_fn_with_state(once, once::once)).merge(yarn::router());
+    let people = people.layer(from_fn_with_state(rates, limits::rate));
+    people
+        .merge(Router::from(daemons()))
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
-        .layer(axum::middleware::from_fn_with_state(listen, origin::guard))
+        .layer(from_fn_with_state(listen, origin::guard))
         .layer(RequestBodyDeadlineLayer::new(BODY_DEADLINE))
         .layer(CatchPanicLayer::custom(error::panicked))
+        .layer(from_fn_with_state(ids, trace::trace))
         .with_state(web)
-}
-
-/// `GET /v1/status`.
-async fn status(State(web): State<Web>) -> Result<Json<ClusterView>, Failure> {
-    let ooms = web.shared.events.ooms_in_last_hour(web.clock.unix_now());
-    Ok(Json(web.handle.view().await?.status(web.clock.now(), ooms)))
-}
-
-/// What `GET /v1/version` answers.
-#[derive(Debug, Serialize)]
-struct Version {
-    version: &'static str,
-    api: &'static str,
-    epoch: Epoch,
-}
-
-async fn version(State(web): State<Web>) -> Json<Version> {
-    Json(Version { version: env!("CARGO_PKG_VERSION"), api: "v1", epoch: web.epoch })
-}
-
-/// `GET /readyz`: the loop turns.
-async fn ready(State(web): State<Web>) -> Result<&'static str, Failure> {
-    web.handle.view().await?;
-    Ok("ok\n")
 }
 
 /// The core gave another kind of answer than the call asks for. Every handler knows its own, so this is a fault of ours.

@@ -1,32 +1,108 @@
-//! `/v1/nodes`: what node agents call, and what others see of them.
+//! `/v1/nodes`: what node agents call, and what others see of them and do to them.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use headroom_rm_core::Answer;
+use headroom_rm_core::{AfterDrain, Answer, Call};
 use headroom_types::{Epoch, NodeId};
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode};
+use headroom_wire::v1::nodes::{Desired, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
+use super::answer::{self, single};
+use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Params};
-use super::{Web, stream, unexpected};
+use super::parse::{Body, Id, Nothing, Params};
+use super::wait::{self, Patience, Wait};
+use super::{Web, pages, stream, unexpected};
+use crate::incoming::cut;
 use crate::input::Input;
+use crate::view::{self, Part};
 use crate::{incoming, outgoing};
 
-/// `GET /v1/nodes`.
-pub(crate) async fn list(State(web): State<Web>) -> Result<Json<Vec<NodeView>>, Failure> {
-    Ok(Json(web.handle.view().await?.nodes(web.clock.now())))
+/// Which nodes.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// Only those in this state: `ready`, `draining`, `lost` …
+    state: Option<String>,
+    /// Only those whose name begins so.
+    name: Option<String>,
+    /// Only those with this label.
+    label: Option<String>,
+    /// Only those in this rack.
+    rack: Option<String>,
+    /// At most so many, 1 to 1000; all when left out.
+    limit: Option<usize>,
+    /// Only those after this one; the header Link has the address of the next piece.
+    after: Option<NodeId>,
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
 }
 
-/// `GET /v1/nodes/{node}`.
-pub(crate) async fn one(State(web): State<Web>, Id(node): Id<NodeId>) -> Result<Json<NodeView>, Failure> {
-    let view = web.handle.view().await?.node(&node, web.clock.now());
-    view.map(Json).ok_or_else(|| Problem::new(Code::HR0404, format!("there is no node {node}")).into())
+/// All nodes, by name.
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(Asked), responses((status = 200, body = Vec<NodeView>, headers(
+    ("Link", description = "The address of the next piece, when there is more."),
+    ("X-Headroom-Index", description = "The place of the latest change; what is only measured is not counted."),
+)), Bad, TooMany))]
+pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, uri: Uri) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Nodes, Patience { wait: asked.wait, index: asked.index }).await?;
+    let now = web.clock.now();
+    let wanted = |n: &NodeView| {
+        asked.state.as_ref().is_none_or(|s| *s == n.state)
+            && asked.name.as_ref().is_none_or(|name| n.id.as_str().starts_with(name))
+            && asked.label.as_ref().is_none_or(|l| n.traits.labels.iter().any(|label| label.as_str() == l))
+            && asked.rack.as_ref().is_none_or(|r| n.traits.rack.as_ref().is_some_and(|rack| rack.as_str() == r))
+    };
+    let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(|node| view::seen_at(node, now));
+    let (rows, next) = pages::piece(all, |n| &n.id, asked.after.as_ref(), pages::limit(asked.limit)?);
+    answer::list(&uri, view.index(Part::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
 }
 
-/// `POST /v1/nodes/{node}/register`.
+/// How a query may wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AskedOne {
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
+}
+
+/// One node.
+#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), AskedOne), responses(
+    (status = 200, body = NodeView, headers(("ETag", description = "Changes with all but what is only measured."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, Missing, TooMany,
+))]
+pub(crate) async fn one(
+    State(web): State<Web>,
+    Id(node): Id<NodeId>,
+    Params(asked): Params<AskedOne>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Nodes, Patience { wait: asked.wait, index: asked.index }).await?;
+    let found = view.node(&node, web.clock.now()).ok_or_else(|| no_such_node(&node))?;
+    single(&headers, None, view.index(Part::Nodes), &found, &view::steady(&found))
+}
+
+fn no_such_node(node: &NodeId) -> Problem {
+    Problem::new(Code::HR0404, format!("there is no node {node}"))
+}
+
+/// A node agent is there, with all it has.
+#[utoipa::path(post, path = "/v1/nodes/{node}/register", tag = "node agents", params(("node" = NodeId, Path)),
+    request_body = RegisterNode, responses((status = 200, body = NodeRegistered), Bad, Conflict, TooLarge))]
 pub(crate) async fn register(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
@@ -38,7 +114,9 @@ pub(crate) async fn register(
     Ok(Json(NodeRegistered { epoch: web.epoch, acked }))
 }
 
-/// `POST /v1/nodes/{node}/report`.
+/// A node agent's sign of life.
+#[utoipa::path(post, path = "/v1/nodes/{node}/report", tag = "node agents", params(("node" = NodeId, Path)),
+    request_body = NodeReport, responses((status = 200, body = NodeReportReply), Bad, Stale, TooLarge))]
 pub(crate) async fn report(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
@@ -51,12 +129,17 @@ pub(crate) async fn report(
 }
 
 /// Parameters of what is wanted.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Life {
+    /// The life of the resource manager the agent registered with.
     epoch: Epoch,
 }
 
-/// `GET /v1/nodes/{node}/desired`.
+/// What a node should have: one line of JSON each, for as long as the agent listens.
+#[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), Life),
+    responses((status = 200, body = Desired, content_type = "application/x-ndjson"), Bad, Stale))]
 pub(crate) async fn desired(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
@@ -65,4 +148,36 @@ pub(crate) async fn desired(
     let mailbox = web.handle.ask(|reply| Input::WatchNode { node, epoch: life.epoch, reply }).await?;
     let mailbox = mailbox.map_err(|refusal| outgoing::problem(&refusal))?;
     Ok(stream::desired(web.epoch, mailbox))
+}
+
+/// No new work for a node; what is on it may end by itself until the deadline.
+#[utoipa::path(post, path = "/v1/nodes/{node}/drain", tag = "nodes", params(("node" = NodeId, Path)), request_body = DrainNode,
+    responses((status = 200, body = NodeView), Bad, Missing, Conflict, TooMany))]
+pub(crate) async fn drain(
+    State(web): State<Web>,
+    Id(node): Id<NodeId>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<DrainNode>,
+) -> Result<Json<NodeView>, Failure> {
+    let then = if body.decommission { AfterDrain::Decommission } else { AfterDrain::Stay };
+    let (within, reason) = (body.deadline_s.map(Duration::from_secs), cut(body.reason, 1024));
+    web.handle.call(Call::Drain { node: node.clone(), within, reason, then }).await?;
+    as_it_is(&web, &node).await
+}
+
+/// A node takes work again.
+#[utoipa::path(post, path = "/v1/nodes/{node}/undrain", tag = "nodes", params(("node" = NodeId, Path)),
+    responses((status = 200, body = NodeView), Bad, Missing, Conflict, TooMany))]
+pub(crate) async fn undrain(
+    State(web): State<Web>,
+    Id(node): Id<NodeId>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Json<NodeView>, Failure> {
+    web.handle.call(Call::Undrain { node: node.clone() }).await?;
+    as_it_is(&web, &node).await
+}
+
+async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, Failure> {
+    let view = web.handle.view().await?.node(node, web.clock.now());
+    Ok(Json(view.ok_or_else(|| no_such_node(node))?))
 }

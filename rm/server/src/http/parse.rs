@@ -42,8 +42,30 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
-        let wrong = |what: String| Failure(Problem::new(Code::HR0400, format!("the parameters: {what}")));
-        parsed.map(|Query(t)| Params(t)).map_err(|e| wrong(e.body_text()))
+        parsed.map(|Query(t)| Params(t)).map_err(|e| mistaken(&e.body_text()).into())
+    }
+}
+
+/// A call without parameters.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// A parameter that is wrong. For one that nobody knows, the nearest one that is known.
+fn mistaken(what: &str) -> Problem {
+    let problem = Problem::new(Code::HR0400, format!("the parameters: {what}"));
+    let mut words = what.split('`').skip(1).step_by(2);
+    match words.next().filter(|_| what.contains("unknown field")) {
+        None => problem,
+        Some(written) => {
+            let known: Vec<&str> = words.collect();
+            let problem = Problem::new(Code::HR0400, format!("the parameters: there is no parameter {written:?} here"));
+            match headroom_config::raw::nearest(written, &known) {
+                Some(near) => problem.hint(format!("did you mean {near:?}?")),
+                None if known.is_empty() => problem.hint("this call takes none"),
+                None => problem.hint(format!("it takes {}", known.join(", "))),
+            }
+        }
     }
 }
 
@@ -85,4 +107,33 @@ async fn path<T: DeserializeOwned + Send, S: Send + Sync>(parts: &mut Parts, sta
 
 fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Failure> {
     text.parse().map_err(|e| Problem::new(Code::HR0400, format!("the address: {e}")).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        #[allow(dead_code)] // only its name matters
+        limit: Option<u32>,
+        #[allow(dead_code)]
+        after: Option<String>,
+    }
+
+    fn told<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> Problem {
+        let uri: axum::http::Uri = format!("/x?{query}").parse().expect("an address");
+        mistaken(&Query::<T>::try_from_uri(&uri).expect_err(query).body_text())
+    }
+
+    #[test]
+    fn a_parameter_nobody_knows_is_named_with_the_one_that_was_meant() {
+        let problem = told::<Asked>("lmit=3");
+        assert!(problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"], "{problem:?}");
+        assert_eq!(told::<Asked>("colour=3").hints, ["it takes limit, after"]);
+        assert_eq!(told::<Nothing>("colour=3").hints, ["this call takes none"]);
+        assert!(told::<Asked>("limit=many").detail.contains("limit"), "{:?}", told::<Asked>("limit=many"));
+    }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use futures_util::stream::{self, Stream};
 use headroom_rm_core::Update;
@@ -26,6 +26,39 @@ pub(crate) enum Format {
     Lines,
     /// Server-sent events.
     Sse,
+}
+
+impl Format {
+    /// What a caller accepts; lines when it does not say.
+    pub(crate) fn wanted(headers: &HeaderMap) -> Format {
+        let accept = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
+        if accept.into_iter().any(|a| a.contains("text/event-stream")) { Format::Sse } else { Format::Lines }
+    }
+}
+
+/// Where a browser that lost its connection stood; it says so itself.
+pub(crate) fn last_seen(headers: &HeaderMap) -> Option<u64> {
+    headers.get(HeaderName::from_static("last-event-id"))?.to_str().ok()?.trim().parse().ok()
+}
+
+/// A sign of life.
+pub(crate) fn alive(format: Format) -> Bytes {
+    match format {
+        Format::Lines => Bytes::from_static(b"\n"),
+        Format::Sse => Bytes::from_static(b": alive\n\n"),
+    }
+}
+
+/// One message with its number and its word.
+pub(crate) fn numbered<T: Serialize>(out: &mut Vec<u8>, format: Format, number: u64, word: &str, message: &T) {
+    match format {
+        Format::Lines => line(out, message),
+        Format::Sse => {
+            out.extend_from_slice(format!("id: {number}\nevent: {word}\ndata: ").as_bytes());
+            line(out, message);
+            out.push(b'\n');
+        }
+    }
 }
 
 /// An answer that goes on for as long as `chunks` does.
@@ -67,8 +100,8 @@ pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>) -> Respons
 }
 
 /// What happens to an application's containers, after `cursor`. Says at once where it stands.
-pub(crate) fn updates(cursor: u64, mailbox: mpsc::Receiver<Vec<Update>>) -> Response {
-    let chunks = stream::unfold((mailbox, cursor), |(mut mailbox, mut cursor)| async move {
+pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<Update>>) -> Response {
+    let chunks = stream::unfold((mailbox, cursor), move |(mut mailbox, mut cursor)| async move {
         let updates = match tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await {
             Ok(updates) => updates?,
             Err(_) => Vec::new(),
@@ -76,12 +109,29 @@ pub(crate) fn updates(cursor: u64, mailbox: mpsc::Receiver<Vec<Update>>) -> Resp
         let mut out = Vec::new();
         for update in updates {
             cursor = update.cursor;
-            line(&mut out, &outgoing::update(update));
+            let update = outgoing::update(update);
+            numbered(&mut out, format, cursor, word(&update.what), &update);
         }
         if out.is_empty() {
-            line(&mut out, &am::Update { cursor, what: am::UpdateKind::Alive });
+            let alive = am::Update { cursor, what: am::UpdateKind::Alive };
+            numbered(&mut out, format, cursor, word(&alive.what), &alive);
         }
         Some((Bytes::from(out), (mailbox, cursor)))
     });
-    endless(Format::Lines, chunks)
+    endless(format, chunks)
+}
+
+/// The word by which a listener tells updates apart; `kind` in the JSON.
+fn word(what: &am::UpdateKind) -> &'static str {
+    match what {
+        am::UpdateKind::Allocated(_) => "allocated",
+        am::UpdateKind::Running { .. } => "running",
+        am::UpdateKind::Exited { .. } => "exited",
+        am::UpdateKind::Resized { .. } => "resized",
+        am::UpdateKind::ResizeFailed { .. } => "resize_failed",
+        am::UpdateKind::PreemptSoon { .. } => "preempt_soon",
+        am::UpdateKind::NodeDraining { .. } => "node_draining",
+        am::UpdateKind::Expired { .. } => "expired",
+        am::UpdateKind::Alive => "alive",
+    }
 }

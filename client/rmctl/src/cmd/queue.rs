@@ -1,0 +1,110 @@
+//! `rmctl queue`: the tree, one queue, another tree in its place, a gate.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use headroom_client::{Client, ClientError};
+use headroom_types::QueuePath;
+use headroom_wire::v1::queues::{Gate, QueueProblem, QueuesView};
+use serde_json::Value;
+
+use crate::args::{Format, QueueVerb};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::{count, json::Found, queues};
+
+/// Does what is asked about queues.
+pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    match what {
+        QueueVerb::List => list(context, &client).await,
+        QueueVerb::Show { queue } => show(context, &client, &queue).await,
+        QueueVerb::Set { file, generation, dry_run } => set(context, &client, &file, generation, dry_run).await,
+        QueueVerb::Gate { queue, gate } => set_gate(context, &client, &queue, gate).await,
+    }
+}
+
+async fn list(context: &Context, client: &Client) -> Result<Exit, Failure> {
+    let view = client.queues().await?;
+    let all: Vec<_> = view.root.walk();
+    let machine = match context.format {
+        Format::Json => Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |_| String::new()),
+        Format::Table | Format::Wide | Format::Jsonl | Format::Name => {
+            Found { items: &all, list: true }.text(context.format, |q| q.path.to_string())
+        }
+    };
+    context.term.print(&machine.unwrap_or_else(|| queues::screen(&view, context.format == Format::Wide, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn show(context: &Context, client: &Client, queue: &QueuePath) -> Result<Exit, Failure> {
+    let view = client.queue(queue).await?;
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |q| q.path.to_string());
+    context.term.print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn set(context: &Context, client: &Client, file: &Path, generation: Option<u64>, dry_run: bool) -> Result<Exit, Failure> {
+    let text = read(file)?;
+    let name = file.display().to_string();
+    let tree = tree(&text, &name)?;
+    let told = |e: ClientError| at_their_places(e, &text, &name);
+    if dry_run {
+        let checked = client.check_queues(&tree, generation).await.map_err(told)?;
+        let machine =
+            Found { items: std::slice::from_ref(&checked), list: false }.text(context.format, |c| c.generation.to_string());
+        context.term.print(&machine.unwrap_or_else(|| format!("it is right: it would be generation {}\n", checked.generation)));
+        return Ok(Exit::Ok);
+    }
+    let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |v| v.generation.to_string());
+    let people = || {
+        let below = u64::try_from(view.root.walk().len().saturating_sub(1)).unwrap_or(u64::MAX);
+        format!("generation {} is in force: {}\nnext: rmctl queue list\n", view.generation, count(below, "queue"))
+    };
+    context.term.print(&machine.unwrap_or_else(people));
+    Ok(Exit::Ok)
+}
+
+/// The text of a file; of standard input for `-`.
+fn read(file: &Path) -> Result<String, Failure> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        let read = std::io::stdin().read_to_string(&mut text);
+        return read.map(|_| text).map_err(|e| Failure::new(Exit::Usage, format!("standard input cannot be read: {e}")));
+    }
+    headroom_config::load::read(file).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+}
+
+/// JSON as `PUT /v1/queues` takes it, or TOML with the tables of the resource manager's configuration.
+fn tree(text: &str, name: &str) -> Result<Value, Failure> {
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(text).map_err(|e| Failure::new(Exit::Usage, format!("{name} is not JSON: {e}")));
+    }
+    headroom_config::queues::tree(text, name).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+}
+
+/// What is wrong with the tree, at its place in the file.
+fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
+    let problems: &[QueueProblem] = match &error {
+        ClientError::Problem(problem) => &problem.problems,
+        ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::Answer { .. } => &[],
+    };
+    if problems.is_empty() || text.trim_start().starts_with('{') {
+        return error.into();
+    }
+    let places = headroom_config::queues::at_their_places(text, name, problems);
+    Failure::laid_out(Exit::Usage, headroom_config::render(&places))
+}
+
+async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: Gate) -> Result<Exit, Failure> {
+    let view = client.set_gate(queue, gate).await?;
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |q| q.path.to_string());
+    let people = || {
+        let (own, held) = (gate.as_str(), view.gate.as_str());
+        let note = if gate == view.gate { String::new() } else { format!(", but {held} in effect, by a queue that holds it") };
+        format!("{} is {own}{note}\nnext: rmctl queue show {}\n", view.path.short(), view.path.short())
+    };
+    context.term.print(&machine.unwrap_or_else(people));
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,130 @@
+//! Queues: the tree as a table, one queue with all that is written down of it.
+
+use headroom_types::Resource;
+use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueView, QueuesView};
+use serde_json::Value;
+
+use super::Paint;
+use super::figures::short;
+use super::table::Table;
+
+/// The whole tree.
+pub(crate) fn screen(view: &QueuesView, wide: bool, paint: Paint) -> String {
+    let mut headers =
+        vec!["QUEUE", "GATE", ">GUARANTEED", ">MAXIMUM", ">USED", ">SHARE", ">CTR", ">PENDING", ">APPS", ">RUNNING"];
+    if wide {
+        headers.extend([">CPUS", ">MASTERS", "ORDER", ">WEIGHT", ">PRIORITY"]);
+    }
+    let mut table = Table::new(&headers);
+    rows(&view.root, 0, wide, paint, &mut table);
+    let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
+    format!("{}generation {}\n{next}\n", table.text(), view.generation)
+}
+
+fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table) {
+    let name = format!("{}{}", "  ".repeat(depth), q.path.name());
+    let mut cells = vec![name, gate(q.gate, paint), short(q.guaranteed.memory), short(q.maximum.memory), short(q.used.memory)];
+    cells.extend([share(q, paint), q.containers.to_string(), q.pending.to_string(), q.apps.to_string(), q.running.to_string()]);
+    if wide {
+        let weight = q.spec.weight.unwrap_or(1).to_string();
+        cells.extend([format!("{}/{}", q.used.cpus, q.maximum.cpus), short(q.masters.memory), order(q.spec.order).to_owned()]);
+        cells.extend([weight, q.spec.priority.to_string()]);
+    }
+    table.row(cells);
+    for below in &q.queues {
+        rows(below, depth + 1, wide, paint, table);
+    }
+}
+
+/// Its use against its guarantee, in percent.
+fn share(q: &QueueView, paint: Paint) -> String {
+    let text = format!("{}%", q.share / 10);
+    if q.share > 1000 { paint.warn(&text) } else { text }
+}
+
+fn gate(gate: Gate, paint: Paint) -> String {
+    match gate {
+        Gate::Open => gate.as_str().to_owned(),
+        Gate::Paused | Gate::Draining | Gate::Closed => paint.warn(gate.as_str()),
+    }
+}
+
+fn order(order: Order) -> &'static str {
+    match order {
+        Order::Fifo => "fifo",
+        Order::Fair => "fair",
+    }
+}
+
+/// One queue.
+pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
+    let mut text = format!("{}  {}\n", paint.strong(q.path.as_str()), gate(q.gate, paint));
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<14}{value}\n"));
+    line("guaranteed", figures(&q.guaranteed));
+    line("maximum", figures(&q.maximum));
+    let below = if q.below_guarantee { ", below its guarantee" } else { "" };
+    line("used", format!("{} ({}% of what it can count on{below})", figures(&q.used), q.share / 10));
+    line("masters", figures(&q.masters));
+    line("waiting", format!("{} in {} containers", figures(&q.waiting), q.pending));
+    line("applications", format!("{} of {} run", q.running, q.apps));
+    for (key, value) in written(q) {
+        line(&key, value);
+    }
+    let names: Vec<&str> = q.queues.iter().map(|below| below.path.name()).collect();
+    if !names.is_empty() {
+        line("queues", names.join(", "));
+    }
+    let mut users = Table::new(&["USER", ">APPS", ">MEMORY", ">CPUS"]);
+    for user in &q.users {
+        users.row([user.user.clone(), user.apps.to_string(), short(user.used.memory), user.used.cpus.to_string()]);
+    }
+    if !q.users.is_empty() {
+        text.push_str(&users.text());
+    }
+    text + &paint.dim(&format!("next: rmctl queue gate {} paused · rmctl queue list", q.path.short())) + "\n"
+}
+
+fn figures(r: &Resource) -> String {
+    let extra: String = r.extra.iter().map(|(name, n)| format!(", {n} {name}")).collect();
+    format!("{}, {} cpus{extra}", short(r.memory), r.cpus)
+}
+
+/// What is written down of a queue beside its shares and its gate.
+fn written(q: &QueueView) -> Vec<(String, String)> {
+    let Ok(Value::Object(keys)) = serde_json::to_value(&q.spec) else { return Vec::new() };
+    let shown = ["guaranteed", "maximum", "gate"];
+    let kept = keys.into_iter().filter(|(key, _)| !shown.contains(&key.as_str()));
+    let mut rows: Vec<(String, String)> =
+        kept.map(|(key, value)| (key, value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect();
+    if q.spec.preemptable == Preemptable::No {
+        rows.retain(|(key, _)| key != "preemptable");
+        rows.push(("preemptable".to_owned(), "never".to_owned()));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VIEW: &str = include_str!("../../../wire/golden/v1/queues_view.json");
+
+    fn view() -> QueuesView {
+        serde_json::from_str(VIEW).expect("a golden sample")
+    }
+
+    #[test]
+    fn a_tree() {
+        insta::assert_snapshot!(screen(&view(), false, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_wide_tree() {
+        insta::assert_snapshot!(screen(&view(), true, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_leaf_with_its_users() {
+        insta::assert_snapshot!(one(&view().root.queues[0], Paint::PLAIN));
+    }
+}

@@ -1,0 +1,146 @@
+//! The queues of `resourcemanager.toml`: `[queues.etl]`, `[queues.etl.queues.night]`. The keys are those of `PUT /v1/queues`.
+//!
+//! What is wrong with one key is told here; what is wrong with the tree as a whole is found by whoever runs it, and told at its
+//! place in the file by [`at_their_places`].
+
+use std::ops::Range;
+
+use headroom_wire::v1::queue_tree;
+use headroom_wire::v1::queues::{QueueProblem, QueueSpec};
+use serde_json::{Map, Number, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::{Problem, Report};
+use crate::raw::{self, Section};
+
+/// Why a queue's key is refused.
+const WHY: &str = "a tree of queues is taken as a whole or not at all";
+
+/// The tree of a file; `None` when it has no queues.
+pub(crate) fn read(root: &mut Section<'_>, report: &mut Report<'_>) -> Option<QueueSpec> {
+    let written = root.value("queues")?;
+    let tree = Value::Object([("queues".to_owned(), json(written.get_ref()))].into_iter().collect());
+    let (spec, problems) = queue_tree::read(&tree);
+    note(report, written, &problems);
+    Some(spec)
+}
+
+/// The tree of a file as a call takes it: its table `queues`, whatever else is in it.
+///
+/// # Errors
+/// The text is not TOML, or has no such table.
+pub fn tree(text: &str, file: &str) -> Result<Value, Vec<Problem>> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    let queues = table.get_ref().get("queues").map(|q| json(q.get_ref()));
+    if queues.is_none() && report.is_empty() {
+        report.add(0..0, "queues", "the file has no queues", WHY, "write a table for each: [queues.default]");
+    }
+    report.finish(queues.map(|queues| Value::Object([("queues".to_owned(), queues)].into_iter().collect())))
+}
+
+/// What was found wrong with the tree of this file, each at its place in it.
+pub fn at_their_places(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<Problem> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    if let Some(written) = table.get_ref().get("queues") {
+        note(&mut report, written, problems);
+    }
+    report.finish::<()>(None).err().unwrap_or_default()
+}
+
+fn note(report: &mut Report<'_>, written: &Spanned<DeValue<'_>>, problems: &[QueueProblem]) {
+    for p in problems {
+        let below = p.queue.strip_prefix("root").unwrap_or(&p.queue).trim_start_matches('.');
+        let words: Vec<&str> = below.split('.').filter(|w| !w.is_empty()).collect();
+        let key = match (words.is_empty(), p.key.as_str()) {
+            (true, key) => key.to_owned(),
+            (false, "") => format!("queues.{}", words.join(".queues.")),
+            (false, key) => format!("queues.{}.{key}", words.join(".queues.")),
+        };
+        report.add(place(written, &words, &p.key), &key, format!("{key}: {}", p.what), WHY, p.fix.clone());
+    }
+}
+
+/// Where a key of a queue stands; its queue when it is left out, the whole when that is not there either.
+fn place(written: &Spanned<DeValue<'_>>, queue: &[&str], key: &str) -> Range<usize> {
+    let mut at = written.span();
+    let mut table = written.get_ref().as_table();
+    for (level, word) in queue.iter().enumerate() {
+        let inside = if level == 0 { table } else { table.and_then(|t| t.get("queues")).and_then(|q| q.get_ref().as_table()) };
+        let Some(next) = inside.and_then(|t| t.get(*word)) else { return at };
+        (at, table) = (next.span(), next.get_ref().as_table());
+    }
+    let words = if queue.is_empty() { key.strip_prefix("queues.").unwrap_or("") } else { key };
+    for word in words.split('.').filter(|w| !w.is_empty()) {
+        let Some(next) = table.and_then(|t: &DeTable<'_>| t.get(word)) else { return at };
+        (at, table) = (next.span(), next.get_ref().as_table());
+    }
+    at
+}
+
+/// The same value as a call would have it.
+fn json(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_or(Value::Null, Value::from),
+        DeValue::Float(n) => n.as_str().parse().ok().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
+        DeValue::Boolean(b) => Value::Bool(*b),
+        DeValue::Datetime(d) => Value::String(d.to_string()),
+        DeValue::Array(items) => items.iter().map(|i| json(i.get_ref())).collect(),
+        DeValue::Table(table) => {
+            Value::Object(table.iter().map(|(k, v)| (k.get_ref().to_string(), json(v.get_ref()))).collect::<Map<_, _>>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::resourcemanager;
+
+    #[test]
+    fn queues_are_read_as_a_call_reads_them() {
+        let text = "[queues.etl]\nguaranteed = \"40%\"\nmaximum = { memory = \"80GiB\", cpus = 4.5 }\npreemptable = false\n\
+                    [queues.etl.queues.night]\nmax_apps = 3\n[queues.adhoc]\n";
+        let tree = resourcemanager(text, "f").expect("right").queues.expect("a tree");
+        let wanted = r#"{"queues": {"adhoc": {}, "etl": {"guaranteed": "40%", "maximum": {"memory": "80GiB", "cpus": 4.5},
+            "preemptable": false, "queues": {"night": {"max_apps": 3}}}}}"#;
+        assert_eq!(tree, serde_json::from_str(wanted).expect("reads"));
+    }
+
+    #[test]
+    fn each_mistake_has_its_line() {
+        let text = "lost = 30\n[queues.etl]\nguaranteed = \"140%\"\nwieght = 2\n[queues.etl.queues.night]\norder = \"lifo\"\n\
+                    maximum.memory = \"much\"\n[queues.\"a b\"]\n";
+        let problems = resourcemanager(text, "f").expect_err("six mistakes");
+        let found: Vec<(Option<usize>, &str)> = problems.iter().map(|p| (p.line, p.key.as_str())).collect();
+        let wanted = [
+            (Some(1), "lost"),
+            (Some(3), "queues.etl.guaranteed"),
+            (Some(4), "queues.etl.wieght"),
+            (Some(6), "queues.etl.queues.night.order"),
+            (Some(7), "queues.etl.queues.night.maximum.memory"),
+            (Some(8), "queues.a b"),
+        ];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn what_is_found_later_is_told_at_its_place() {
+        let text = "[queues.etl]\nguaranteed = \"60%\"\n[queues.adhoc]\n";
+        let wrong = |queue: &str, key: &str| QueueProblem {
+            queue: queue.into(),
+            key: key.into(),
+            what: "too much".into(),
+            fix: "less".into(),
+        };
+        let found = at_their_places(
+            text,
+            "f",
+            &[wrong("root.etl", "guaranteed"), wrong("root.adhoc", "maximum"), wrong("root", "queues")],
+        );
+        assert_eq!(found.iter().map(|p| p.line).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+    }
+}

@@ -1,0 +1,192 @@
+//! What every answer to a reader carries: where the view stood, a tag for "not changed since", and where a list goes on.
+//!
+//! A tag is `"VERSION.CONTENT"`. `If-None-Match` compares all of it; `If-Match` only what stands before the dot, so that a
+//! caller who changes something is not turned away because a figure beside it has moved.
+
+use std::hash::{DefaultHasher, Hasher as _};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use headroom_wire::v1::error::{Code, Problem};
+use serde::Serialize;
+
+use super::error::Failure;
+
+/// Header with the place of the view that was shown; `?index=` takes it.
+pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-headroom-index");
+/// Header with the cursor of the next piece of a list; `?after=` takes it.
+pub(crate) const NEXT: HeaderName = HeaderName::from_static("x-headroom-next");
+
+/// One thing as JSON, or nothing when the caller has it already. `steady` is the same without what changes by itself.
+pub(crate) fn single<T: Serialize, S: Serialize>(
+    asked: &HeaderMap,
+    version: Option<&str>,
+    index: u64,
+    value: &T,
+    steady: &S,
+) -> Result<Response, Failure> {
+    let tag = tag(version, steady)?;
+    let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
+    let has_it = known.flat_map(|v| v.split(',')).map(str::trim).any(|t| t == "*" || t == tag || t == format!("W/{tag}"));
+    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json(value)? };
+    let headers = response.headers_mut();
+    put(headers, header::ETAG, &tag);
+    put(headers, INDEX, &index.to_string());
+    Ok(response)
+}
+
+/// A piece of a list as JSON.
+pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option<&str>) -> Result<Response, Failure> {
+    let mut response = json(&rows)?;
+    let headers = response.headers_mut();
+    put(headers, INDEX, &index.to_string());
+    if let Some(next) = next {
+        put(headers, NEXT, next);
+        put(headers, header::LINK, &format!("<{}>; rel=\"next\"", further(uri, next)));
+    }
+    Ok(response)
+}
+
+/// The same list from after `next`.
+fn further(uri: &Uri, next: &str) -> String {
+    let once = ["after=", "wait=", "index="];
+    let kept = uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty() && !once.iter().any(|o| p.starts_with(o)));
+    let mut query: Vec<&str> = kept.collect();
+    let after = format!("after={next}");
+    query.push(&after);
+    format!("{}?{}", uri.path(), query.join("&"))
+}
+
+fn json<T: Serialize>(value: &T) -> Result<Response, Failure> {
+    let body = serde_json::to_vec(value).map_err(|e| unwritten(&e))?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
+}
+
+fn unwritten(error: &serde_json::Error) -> Failure {
+    tracing::error!(%error, "an answer could not be written as JSON; the caller was told, going on");
+    Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more").into()
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // Ids, numbers and addresses that were read from a header or an address before: always fit.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+fn tag<S: Serialize>(version: Option<&str>, steady: &S) -> Result<String, Failure> {
+    let content = digest(&serde_json::to_vec(steady).map_err(|e| unwritten(&e))?);
+    Ok(match version {
+        Some(version) => format!("\"{version}.{content:016x}\""),
+        None => format!("\"{content:016x}\""),
+    })
+}
+
+/// A short stand-in for many bytes. Not against forgers.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// What `If-Match` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum IfMatch {
+    /// Nothing: there is none.
+    Absent,
+    /// Whatever it is.
+    Any,
+    /// One of these versions.
+    Versions(Vec<String>),
+}
+
+impl IfMatch {
+    /// From the headers of a call.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let mut versions = Vec::new();
+        for value in headers.get_all(header::IF_MATCH) {
+            let wrong =
+                || Problem::new(Code::HR0400, "If-Match is not a list of tags").hint("send the ETag as it was given, or *");
+            for tag in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
+                if tag == "*" {
+                    return Ok(IfMatch::Any);
+                }
+                let quoted = tag.strip_prefix("W/").unwrap_or(tag);
+                let bare = quoted.strip_prefix('"').and_then(|t| t.strip_suffix('"')).ok_or_else(wrong)?;
+                versions.push(bare.split('.').next().unwrap_or(bare).to_owned());
+            }
+        }
+        Ok(if versions.is_empty() { IfMatch::Absent } else { IfMatch::Versions(versions) })
+    }
+
+    /// The one number it names; `None` when it names nothing or everything.
+    pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, Problem> {
+        let IfMatch::Versions(versions) = self else { return Ok(None) };
+        let wrong =
+            || Problem::new(Code::HR0400, "If-Match names no version of this").hint("send the ETag as it was given, or *");
+        match versions.as_slice() {
+            [one] => one.parse().map(Some).map_err(|_| wrong()),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Refuses a call that was meant for another version than `current`.
+    pub(crate) fn check(&self, what: &str, current: &str) -> Result<(), Problem> {
+        match self {
+            IfMatch::Absent | IfMatch::Any => Ok(()),
+            IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),
+            IfMatch::Versions(_) => Err(Problem::new(Code::HR0409, format!("{what} has changed since it was read"))
+                .hint("read it again, and send the ETag it has now")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn headers(name: HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_str(value).expect("a header"))])
+    }
+    fn text(response: &Response, name: HeaderName) -> String {
+        response.headers()[name].to_str().expect("text").to_owned()
+    }
+
+    #[test]
+    fn a_caller_that_has_it_gets_nothing() {
+        let value = json!({"a": 1, "age": 7});
+        let steady = json!({"a": 1});
+        let first = single(&HeaderMap::new(), Some("3"), 9, &value, &steady).expect("answers");
+        let tag = text(&first, header::ETAG);
+        assert!(tag.starts_with("\"3.") && text(&first, INDEX) == "9", "{tag}");
+        for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {
+            let again = single(&headers(header::IF_NONE_MATCH, &known), Some("3"), 9, &value, &steady).expect("answers");
+            assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
+        }
+        let moved = single(&headers(header::IF_NONE_MATCH, &tag), Some("3"), 9, &value, &json!({"a": 2})).expect("answers");
+        assert_eq!(moved.status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn a_version_is_compared_without_what_moves_beside_it() {
+        let read = |value: &str| IfMatch::of(&headers(header::IF_MATCH, value));
+        assert_eq!(IfMatch::of(&HeaderMap::new()), Ok(IfMatch::Absent));
+        assert_eq!(read("*"), Ok(IfMatch::Any));
+        assert_eq!(read("\"7.00ff\"").expect("reads").number(), Ok(Some(7_u64)));
+        assert_eq!(read("W/\"7\"").expect("reads").number(), Ok(Some(7_u64)));
+        assert!(read("\"7.00ff\"").expect("reads").check("it", "7").is_ok());
+        assert_eq!(read("\"7.00ff\"").expect("reads").check("it", "8").expect_err("changed").code, Code::HR0409);
+        assert!(read("7").is_err() && read("\"x\"").expect("reads").number::<u64>().is_err());
+    }
+
+    #[test]
+    fn a_list_says_where_it_goes_on() {
+        let uri: Uri = "/v1/apps?limit=2&after=a.1&index=4&state=running".parse().expect("an address");
+        let piece = list(&uri, 3, &[1, 2], Some("b.2")).expect("answers");
+        assert_eq!(text(&piece, header::LINK), "</v1/apps?limit=2&state=running&after=b.2>; rel=\"next\"");
+        assert_eq!(text(&piece, NEXT), "b.2");
+        let last = list(&uri, 3, &[1], None).expect("answers");
+        assert!(!last.headers().contains_key(header::LINK));
+    }
+}

@@ -1,0 +1,85 @@
+//! The cluster on one screen, versions, whether it answers, and the description of the interface.
+
+use std::sync::LazyLock;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use headroom_types::Epoch;
+use headroom_wire::v1::apps::ClusterView;
+use headroom_wire::v1::error::Problem;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Web;
+use super::answer::INDEX;
+use super::describe::{self, Bad, TooMany};
+use super::error::Failure;
+use super::parse::{Nothing, Params};
+use super::wait::{self, Patience, Wait};
+use crate::view::Part;
+
+/// How a query may wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
+}
+
+/// The cluster on one screen.
+#[utoipa::path(get, path = "/v1/status", tag = "cluster", params(Asked), responses((status = 200, body = ClusterView, headers(
+    ("X-Headroom-Index", description = "The place of the latest change of anything; what is only measured is not counted."),
+)), Bad, TooMany))]
+pub(crate) async fn status(State(web): State<Web>, Params(asked): Params<Asked>) -> Result<Response, Failure> {
+    use axum::response::IntoResponse as _;
+    let view = wait::view(&web, Part::Status, Patience { wait: asked.wait, index: asked.index }).await?;
+    let ooms = web.shared.events.ooms_in_last_hour(web.clock.unix_now());
+    let index = [(INDEX, view.index(Part::Status).to_string())];
+    Ok((index, Json(view.status(web.clock.now(), ooms))).into_response())
+}
+
+/// What is spoken here.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Version {
+    /// Of the resource manager.
+    version: &'static str,
+    /// Of the interface: `v1`.
+    api: &'static str,
+    /// The life of the resource manager.
+    epoch: Epoch,
+}
+
+/// Versions.
+#[utoipa::path(get, path = "/v1/version", tag = "cluster", responses((status = 200, body = Version), Bad))]
+pub(crate) async fn version(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Version> {
+    Json(Version { version: env!("CARGO_PKG_VERSION"), api: "v1", epoch: web.epoch })
+}
+
+static TEXT: LazyLock<String> = LazyLock::new(super::description);
+
+/// This description.
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "cluster", responses((status = 200, body = serde_json::Value), Bad))]
+pub(crate) async fn description(Params(Nothing {}): Params<Nothing>) -> Response {
+    describe::answer(&TEXT)
+}
+
+/// The process is there.
+#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+pub(crate) async fn live() -> &'static str {
+    "ok\n"
+}
+
+/// The resource manager takes calls.
+#[utoipa::path(get, path = "/readyz", tag = "health", responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 503, body = Problem, content_type = "application/problem+json", description = "Not now."),
+))]
+pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, Failure> {
+    web.handle.view().await?;
+    Ok("ok\n")
+}

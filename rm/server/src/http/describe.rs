@@ -1,0 +1,121 @@
+//! The interface described, from the code: what OpenAPI 3.1 says of every route, parameter, body, answer and problem.
+//!
+//! The routes are those of the router, because both come from the same list. Served at `/v1/openapi.json`, kept in
+//! `docs/openapi.json`.
+
+use std::collections::BTreeMap;
+
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use headroom_wire::v1::error::{Code, Problem};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr, Required, ResponseBuilder};
+use utoipa::{IntoResponses, OpenApi as _, ToSchema};
+
+/// What holds for all of it.
+#[derive(utoipa::OpenApi)]
+#[openapi(components(schemas(Problem)))]
+struct Whole;
+
+/// Defines the answers that tell of problems with certain codes.
+macro_rules! problems {
+    ($($name:ident: $($code:ident),+; $what:literal)*) => {$(
+        #[doc = $what]
+        #[derive(Debug)]
+        pub(crate) struct $name;
+        impl IntoResponses for $name {
+            fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+                problem(&[$(Code::$code),+], $what)
+            }
+        }
+    )*};
+}
+problems! {
+    Bad: HR0400; "The body, the address or a parameter is not what the call takes."
+    Missing: HR0404; "There is no such thing."
+    Conflict: HR0409; "Its state does not allow that, or somebody else was first."
+    Stale: HR0410; "The call is for another life of the resource manager: register again."
+    TooOld: HR0411; "The cursor is older than what is kept."
+    StaleOrTooOld: HR0410, HR0411; "The call is for another life of the resource manager, or the cursor is older than what is kept."
+    TooLarge: HR0413; "The body, a count or a name is too large."
+    Never: HR0422; "It can never fit on any node or in the queue."
+    TooMany: HR0429; "Too many at once; Retry-After says when to come back."
+}
+
+fn problem(codes: &[Code], what: &str) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+    let names: Vec<String> = codes.iter().map(ToString::to_string).collect();
+    let status = codes.first().map_or(500, |c| c.status()).to_string();
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
+    let response = ResponseBuilder::new().description(format!("{}: {what}", names.join(", ")));
+    [(status, response.content("application/problem+json", content).build().into())].into()
+}
+
+/// The description of the routes in `api`, made whole.
+pub(crate) fn whole(api: OpenApi) -> OpenApi {
+    let mut api = Whole::openapi().merge_from(api);
+    api.info = InfoBuilder::new()
+        .title("Headroom resource manager")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(ABOUT))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
+        .build();
+    for (path, item) in &mut api.paths.paths {
+        for (method, operation) in operations(item) {
+            finish(path, method, operation);
+        }
+    }
+    api
+}
+
+const ABOUT: &str = "Applications, containers, nodes and queues of one cluster. Additive within /v1: fields and calls are added, \
+    none changes its meaning. Every problem is an RFC 9457 document with a stable code. A request may carry an X-Request-Id of \
+    its own; the answer, its problem and the log have it. A POST may carry an Idempotency-Key: the same key is answered as it \
+    was answered the first time.";
+
+fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
+    let all = [
+        ("get", item.get.as_mut()),
+        ("put", item.put.as_mut()),
+        ("post", item.post.as_mut()),
+        ("delete", item.delete.as_mut()),
+        ("patch", item.patch.as_mut()),
+    ];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation?))).collect()
+}
+
+/// What every operation has without saying so.
+fn finish(path: &str, method: &str, operation: &mut Operation) {
+    for text in [&mut operation.summary, &mut operation.description].into_iter().flatten() {
+        *text = text.replace("[`", "`").replace("`]", "`");
+    }
+    if !path.starts_with("/v1") {
+        return;
+    }
+    let mut usual = problem(&[Code::HR0500], "A fault inside; the log says more.");
+    usual.extend(problem(&[Code::HR0503], "Not ready, or it was not got to in time; Retry-After says when to come back."));
+    for (status, response) in usual {
+        operation.responses.responses.entry(status).or_insert(response);
+    }
+    let mut headers = vec![header_parameter("X-Request-Id", "An id for this request; made when it is left out.")];
+    if method == "post" && !super::trace::DAEMONS.contains(&path) {
+        headers.push(header_parameter("Idempotency-Key", "Names this call: sent again with the same key, it is made once."));
+    }
+    operation.parameters.get_or_insert_default().extend(headers);
+}
+
+fn header_parameter(name: &str, what: &str) -> Parameter {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).required(Required::False);
+    parameter.description(Some(what)).schema(Some(text.build())).build()
+}
+
+/// The text that is served and kept: the same for the same code.
+pub(crate) fn text(api: &OpenApi) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(&serde_json::to_value(api)?)? + "\n")
+}
+
+/// The description as an answer.
+pub(crate) fn answer(text: &str) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text.to_owned()).into_response()
+}

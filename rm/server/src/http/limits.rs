@@ -1,0 +1,206 @@
+//! How much one caller may have: calls that change something, connections, open streams.
+//!
+//! Owned by the interface. Nodes and masters are not counted by calls: what they send is bounded by what they have. Programs on
+//! the same machine are let through unless the configuration says otherwise.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use headroom_config::Limits;
+use headroom_wire::v1::error::{Code, Problem};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::Failure;
+
+/// Callers that are remembered.
+const PEERS: usize = 10_000;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// What each caller has left.
+#[derive(Debug)]
+pub(crate) struct Rates {
+    limits: Limits,
+    buckets: Mutex<BTreeMap<IpAddr, Bucket>>,
+}
+
+/// Fills with time, empties with calls.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl Rates {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Rates { limits, buckets: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Takes one call; how long to wait when there is none left.
+    fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
+        if !counts(peer, &self.limits) {
+            return Ok(());
+        }
+        let (most, rate) = (f64::from(self.limits.calls_at_once.max(1)), f64::from(self.limits.calls_per_second.max(1)));
+        // Whoever panicked here left whole figures behind.
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let filled = |b: &Bucket| (b.left + now.saturating_duration_since(b.at).as_secs_f64() * rate).min(most);
+        if buckets.len() >= PEERS && !buckets.contains_key(&peer) {
+            // A full bucket says nothing that a new one does not say.
+            buckets.retain(|_, b| filled(b) < most);
+        }
+        let known = buckets.get(&peer).map(filled);
+        let left = match known {
+            Some(left) => left,
+            None if buckets.len() >= PEERS => return Err(Duration::from_secs(1)),
+            None => most,
+        };
+        if left < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - left) / rate));
+        }
+        buckets.insert(peer, Bucket { left: left - 1.0, at: now });
+        Ok(())
+    }
+}
+
+/// Whether this caller is counted at all.
+fn counts(peer: IpAddr, limits: &Limits) -> bool {
+    limits.loopback || !peer.to_canonical().is_loopback()
+}
+
+/// Turns away who calls too often. Reading is free.
+pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next: Next) -> Response {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let peer = request.extensions().get::<Peer>().copied();
+    if let (false, Some(Peer(peer))) = (reads, peer)
+        && let Err(wait) = rates.take(peer, Instant::now())
+    {
+        let seconds = wait.as_secs_f64().ceil();
+        let problem = Problem::new(Code::HR0429, format!("{peer} sends more calls than the configuration allows"));
+        let problem =
+            problem.hint(format!("wait {seconds} s, send several things in one call, or raise limits.calls_per_second"));
+        return too_many(problem, &format!("{seconds}"));
+    }
+    next.run(request).await
+}
+
+/// A refusal that says when to come back. Seconds.
+fn too_many(problem: Problem, after: &str) -> Response {
+    let mut response = Failure(problem).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_str(after).unwrap_or(HeaderValue::from_static("1")));
+    response
+}
+
+/// A place among the open streams, given back when it is dropped.
+pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+    streams.clone().try_acquire_owned().map_err(|_| {
+        let problem = Problem::new(Code::HR0429, "as many streams and waiting queries are open as the configuration allows");
+        problem.hint("close one, or raise limits.streams").into()
+    })
+}
+
+/// Connections by caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Doors {
+    limits: Limits,
+    open: Arc<Mutex<BTreeMap<IpAddr, u32>>>,
+}
+
+/// One connection that was let in.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    doors: Doors,
+    peer: IpAddr,
+}
+
+impl Doors {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Doors { limits, open: Arc::default() }
+    }
+
+    /// `None` when that caller has as many connections as it may.
+    pub(crate) fn enter(&self, peer: IpAddr) -> Option<Inside> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = open.entry(peer).or_default();
+        if *n >= self.limits.connections_per_peer && counts(peer, &self.limits) {
+            return None;
+        }
+        *n += 1;
+        Some(Inside { doors: self.clone(), peer })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut open = self.doors.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = open.get_mut(&self.peer) {
+            *n = n.saturating_sub(1);
+            if *n == 0 {
+                open.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { calls_per_second: 10, calls_at_once: 3, connections_per_peer: 2, ..Limits::default() }
+    }
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_bucket_empties_with_calls_and_fills_with_time() {
+        let (rates, start) = (Rates::new(limits()), Instant::now());
+        let at = |ms: u64| rates.take(ip("10.0.0.1"), start + Duration::from_millis(ms));
+        assert!((0..3).all(|_| at(0).is_ok()));
+        assert_eq!(at(0), Err(Duration::from_millis(100)));
+        assert!(at(100).is_ok() && at(100).is_err());
+        assert!(rates.take(ip("10.0.0.2"), start).is_ok(), "another caller has its own");
+        assert!((0..3).all(|_| at(60_000).is_ok()) && at(60_000).is_err(), "it never holds more than at once");
+    }
+
+    #[test]
+    fn the_same_machine_is_let_through_unless_told_otherwise() {
+        let rates = Rates::new(limits());
+        let now = Instant::now();
+        assert!((0..100).all(|_| rates.take(ip("127.0.0.1"), now).is_ok() && rates.take(ip("::ffff:127.0.0.1"), now).is_ok()));
+        let strict = Rates::new(Limits { loopback: true, ..limits() });
+        assert!((0..3).all(|_| strict.take(ip("127.0.0.1"), now).is_ok()) && strict.take(ip("127.0.0.1"), now).is_err());
+    }
+
+    #[test]
+    fn a_flood_of_addresses_does_not_fill_the_memory() {
+        let (rates, start) = (Rates::new(limits()), Instant::now());
+        let address = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n));
+        let n = u32::try_from(PEERS).expect("few");
+        assert!((0..n).all(|i| rates.take(address(i), start).is_ok()));
+        assert!(rates.take(address(n), start).is_err(), "nobody can be forgotten yet");
+        assert!(rates.take(address(n), start + Duration::from_secs(1)).is_ok());
+        assert_eq!(rates.buckets.lock().expect("whole").len(), 1, "those that were full again were forgotten");
+    }
+
+    #[test]
+    fn a_door_is_free_again_when_somebody_leaves() {
+        let doors = Doors::new(limits());
+        let (first, second) = (doors.enter(ip("10.0.0.1")), doors.enter(ip("10.0.0.1")));
+        assert!(first.is_some() && second.is_some() && doors.enter(ip("10.0.0.1")).is_none());
+        assert!(doors.enter(ip("10.0.0.2")).is_some());
+        drop(first);
+        assert!(doors.enter(ip("10.0.0.1")).is_some());
+        drop(second);
+        assert!(doors.open.lock().expect("whole").is_empty());
+    }
+}

@@ -1,0 +1,236 @@
+//! Calls that are made once however often they are sent: the header `Idempotency-Key` names a call, and the same name gets the
+//! same answer.
+//!
+//! Kept in memory, bounded in number, size and time. What must hold over a restart too, a submission, also has its key in the
+//! journal.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use headroom_wire::v1::error::{Code, Problem};
+use tokio::sync::watch;
+
+use super::answer::digest;
+use super::error::Failure;
+
+/// The header.
+pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Says that an answer was given before.
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// Longest key.
+pub(crate) const LONGEST: usize = 64;
+/// Calls that are remembered.
+const MOST: usize = 10_000;
+/// Bytes of answers that are remembered.
+const MOST_BYTES: usize = 64 << 20;
+/// How long.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Largest body of a call with a key, and of its answer. Bytes.
+const LARGEST: usize = 1 << 20;
+
+/// An answer as it was given.
+#[derive(Clone, Debug)]
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+    problem: Option<Problem>,
+}
+
+/// One key.
+#[derive(Debug)]
+struct Entry {
+    /// Of the whole call: method, address, body.
+    call: u64,
+    at: Instant,
+    answer: watch::Receiver<Option<Answer>>,
+}
+
+/// Keys and their answers.
+#[derive(Debug, Default)]
+pub(crate) struct Once {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: BTreeMap<String, Entry>,
+    /// Keys, oldest first. A key that was given up stands here until its turn.
+    order: VecDeque<(Instant, String)>,
+    bytes: usize,
+}
+
+/// What is to be done with a call.
+enum Turn {
+    /// It is the first.
+    First(watch::Sender<Option<Answer>>),
+    /// Another one is or was the first.
+    Later(watch::Receiver<Option<Answer>>),
+    /// The key belongs to another call.
+    Taken,
+}
+
+impl Once {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Each change of it is whole before anything can panic.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, key: &str, call: u64, now: Instant) -> Turn {
+        let mut kept = self.kept();
+        kept.forget(|kept, at| kept.order.len() >= 2 * MOST || now.saturating_duration_since(at) >= KEPT);
+        if let Some(entry) = kept.entries.get(key) {
+            return if entry.call == call { Turn::Later(entry.answer.clone()) } else { Turn::Taken };
+        }
+        kept.forget(|kept, _| kept.entries.len() >= MOST || kept.bytes >= MOST_BYTES);
+        let (tell, answer) = watch::channel(None);
+        kept.entries.insert(key.to_owned(), Entry { call, at: now, answer });
+        kept.order.push_back((now, key.to_owned()));
+        Turn::First(tell)
+    }
+
+    fn answered(&self, size: usize) {
+        self.kept().bytes += size;
+    }
+
+    /// The call came to nothing: the next one with this key is the first again.
+    fn give_up(&self, key: &str) {
+        self.kept().entries.remove(key);
+    }
+}
+
+impl Kept {
+    /// Forgets the oldest ones for as long as `too_many` says so.
+    fn forget(&mut self, too_many: impl Fn(&Kept, Instant) -> bool) {
+        while self.order.front().is_some_and(|(at, _)| too_many(self, *at)) {
+            let Some((at, key)) = self.order.pop_front() else { break };
+            if self.entries.get(&key).is_some_and(|e| e.at == at)
+                && let Some(gone) = self.entries.remove(&key)
+            {
+                let size = gone.answer.borrow().as_ref().map_or(0, |a| a.body.len());
+                self.bytes = self.bytes.saturating_sub(size);
+            }
+        }
+    }
+}
+
+/// Answers a call that was made before as it was answered then.
+pub(crate) async fn once(State(once): State<Arc<Once>>, request: Request, next: Next) -> Response {
+    let Some(key) = request.headers().get(&KEY).filter(|_| *request.method() == Method::POST) else {
+        return next.run(request).await;
+    };
+    let plain = |k: &HeaderValue| (1..=LONGEST).contains(&k.len()) && k.as_bytes().iter().all(u8::is_ascii_graphic);
+    let Some(key) = Some(key).filter(|k| plain(k)).and_then(|k| k.to_str().ok()).map(str::to_owned) else {
+        let detail = format!("Idempotency-Key must have 1 to {LONGEST} plain characters");
+        return Failure(Problem::new(Code::HR0400, detail)).into_response();
+    };
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, LARGEST).await else {
+        return Failure(Problem::new(Code::HR0413, "the body is larger than this call takes")).into_response();
+    };
+    let mut whole = format!("{} {}\n", parts.method, parts.uri).into_bytes();
+    whole.extend_from_slice(&body);
+    let request = Request::from_parts(parts, Body::from(body));
+    match once.turn(&key, digest(&whole), Instant::now()) {
+        Turn::First(tell) => first(once, key, request, next, tell).await,
+        Turn::Later(answer) => later(answer).await,
+        Turn::Taken => {
+            let problem = Problem::new(Code::HR0409, format!("Idempotency-Key {key} was used for another call"));
+            Failure(problem.hint("use a new key for a new call")).into_response()
+        }
+    }
+}
+
+/// Makes the call to its end, also when the caller does not wait for it.
+async fn first(once: Arc<Once>, key: String, request: Request, next: Next, tell: watch::Sender<Option<Answer>>) -> Response {
+    let (kept, named) = (once.clone(), key.clone());
+    let made = tokio::spawn(async move {
+        let (parts, body) = next.run(request).await.into_parts();
+        let Ok(body) = to_bytes(body, LARGEST).await else {
+            kept.give_up(&named);
+            return broken();
+        };
+        if parts.status.is_server_error() || parts.status == StatusCode::TOO_MANY_REQUESTS {
+            kept.give_up(&named);
+        } else {
+            kept.answered(body.len());
+            let (headers, problem) = (parts.headers.clone(), parts.extensions.get::<Problem>().cloned());
+            // Nobody else may be waiting for it now; later ones will ask.
+            let _ = tell.send(Some(Answer { status: parts.status, headers, body: body.clone(), problem }));
+        }
+        Response::from_parts(parts, Body::from(body))
+    });
+    made.await.unwrap_or_else(|_| {
+        once.give_up(&key);
+        broken()
+    })
+}
+
+async fn later(mut answer: watch::Receiver<Option<Answer>>) -> Response {
+    // Ends without an answer when the first call came to nothing.
+    let Ok(answer) = answer.wait_for(Option::is_some).await.map(|a| a.clone()) else {
+        let problem = Problem::new(Code::HR0503, "the first call with this Idempotency-Key came to nothing");
+        return Failure(problem.hint("send it again")).into_response();
+    };
+    let Some(answer) = answer else { return broken() };
+    let mut response = Response::new(Body::from(answer.body));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    if let Some(problem) = answer.problem {
+        response.extensions_mut().insert(problem);
+    }
+    response
+}
+
+fn broken() -> Response {
+    Failure(Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_keys_make_room_and_old_ones_go() {
+        let once = Once::default();
+        let start = Instant::now();
+        let first = |key: &str, at| matches!(once.turn(key, 1, at), Turn::First(_));
+        assert!((0..MOST).all(|i| first(&format!("k{i}"), start)));
+        assert!(!first("k0", start), "still there");
+        assert!(first("one more", start) && first("k0", start), "it made room for one more");
+        assert_eq!(once.kept().entries.len(), MOST);
+        assert!(first("k9999", start + KEPT), "a day later nothing is remembered");
+        assert_eq!(once.kept().entries.len(), 1);
+    }
+
+    #[test]
+    fn large_answers_make_room_too() {
+        let once = Once::default();
+        let now = Instant::now();
+        let Turn::First(tell) = once.turn("a", 1, now) else { panic!("the first") };
+        let body = Bytes::from(vec![0; MOST_BYTES]);
+        once.answered(body.len());
+        tell.send(Some(Answer { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None })).expect("kept");
+        assert!(matches!(once.turn("b", 1, now), Turn::First(_)));
+        assert!(matches!(once.turn("a", 1, now), Turn::First(_)), "it is forgotten");
+        assert_eq!(once.kept().bytes, 0);
+    }
+
+    #[test]
+    fn a_key_belongs_to_one_call() {
+        let once = Once::default();
+        let now = Instant::now();
+        assert!(matches!(once.turn("a", 1, now), Turn::First(_)));
+        assert!(matches!(once.turn("a", 1, now), Turn::Later(_)));
+        assert!(matches!(once.turn("a", 2, now), Turn::Taken));
+        once.give_up("a");
+        assert!(matches!(once.turn("a", 2, now), Turn::First(_)));
+    }
+}

@@ -1,0 +1,66 @@
+//! Lists in pieces: a stable order, a bound, and the id after which the next piece begins.
+
+use headroom_wire::v1::error::{Code, Problem};
+
+/// Most rows of one piece.
+pub(crate) const MOST: usize = 1000;
+
+/// The bound a caller asks for; everything when there is none.
+pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+    match asked {
+        None => Ok(usize::MAX),
+        Some(n) if (1..=MOST).contains(&n) => Ok(n),
+        Some(n) => Err(Problem::new(Code::HR0400, format!("the parameters: limit is {n}"))
+            .hint(format!("write 1 to {MOST}, and follow the header Link for more"))),
+    }
+}
+
+/// At most `limit` of the rows after `after`, and the id of the last one when there are more. The rows are in the order of their
+/// ids.
+pub(crate) fn piece<T, K: Ord + Clone>(
+    rows: impl Iterator<Item = T>,
+    id: impl Fn(&T) -> &K,
+    after: Option<&K>,
+    limit: usize,
+) -> (Vec<T>, Option<K>) {
+    let mut rows = rows.skip_while(|row| after.is_some_and(|after| id(row) <= after));
+    let piece: Vec<T> = rows.by_ref().take(limit).collect();
+    let more = rows.next().is_some();
+    let next = piece.last().filter(|_| more).map(|row| id(row).clone());
+    (piece, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_everything_once() {
+        let all: Vec<u32> = (0..25).collect();
+        for size in 1..30 {
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let (rows, next) = piece(all.iter().copied(), |n| n, after.as_ref(), size);
+                assert!(!rows.is_empty() && rows.len() <= size);
+                seen.extend(rows);
+                match next {
+                    Some(next) => after = Some(next),
+                    None => break,
+                }
+            }
+            assert_eq!(seen, all, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_gone_is_still_a_place() {
+        assert_eq!(piece([1, 3, 5].into_iter(), |n| n, Some(&2), 1), (vec![3], Some(3)));
+        assert_eq!(piece([1, 3, 5].into_iter(), |n| n, Some(&9), 1), (vec![], None));
+    }
+
+    #[test]
+    fn a_bound_has_bounds() {
+        assert_eq!(limit(Some(1000)), Ok(1000));
+        assert!(limit(Some(0)).is_err() && limit(Some(1001)).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! `/v1/queues`: the tree as it is, another one in its place, one queue changed, a gate opened or closed.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use headroom_rm_core::queue::spec::Tree;
+use headroom_rm_core::{Answer, Call, How};
+use headroom_types::QueuePath;
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::queue_tree;
+use headroom_wire::v1::queues::{QueueSpec, QueueView, QueuesChecked, QueuesView, SetGate};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use super::answer::{IfMatch, single};
+use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
+use super::error::Failure;
+use super::parse::{Body, Id, Nothing, Params};
+use super::wait::{self, Patience, Wait};
+use super::{Web, unexpected};
+use crate::queues;
+use crate::view::{Part, View};
+
+/// How a query may wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
+}
+
+/// Whether a change is only checked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Change {
+    /// Only check it and say what would be in force.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// The whole tree, with what each queue has.
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Asked), responses(
+    (status = 200, body = QueuesView, headers(("ETag", description = "The generation and what is in the queues."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, TooMany,
+))]
+pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, headers: HeaderMap) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Queues, Patience { wait: asked.wait, index: asked.index }).await?;
+    let generation = view.queues.generation.to_string();
+    single(&headers, Some(&generation), view.index(Part::Queues), &view.queues, &view.queues)
+}
+
+/// One queue with those in it.
+#[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), Asked), responses(
+    (status = 200, body = QueueView, headers(("ETag", description = "The generation and what is in the queue."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, Missing, TooMany,
+))]
+pub(crate) async fn one(
+    State(web): State<Web>,
+    Id(path): Id<QueuePath>,
+    Params(asked): Params<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Queues, Patience { wait: asked.wait, index: asked.index }).await?;
+    let queue = view.queues.root.find(&path).ok_or_else(|| no_such_queue(&path))?;
+    let generation = view.queues.generation.to_string();
+    single(&headers, Some(&generation), view.index(Part::Queues), queue, queue)
+}
+
+fn no_such_queue(path: &QueuePath) -> Problem {
+    Problem::new(Code::HR0404, format!("there is no queue {path}")).hint("rmctl queue list shows all of them")
+}
+
+/// Another tree in the place of the one there is, all of it or nothing.
+#[utoipa::path(put, path = "/v1/queues", tag = "queues", params(
+    Change, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
+), request_body = QueueSpec, responses(
+    (status = 200, description = "It is in force.", body = QueuesView),
+    (status = 202, description = "With dry_run: it would be in force.", body = QueuesChecked),
+    Bad, Conflict, TooLarge, TooMany,
+))]
+pub(crate) async fn put(
+    State(web): State<Web>,
+    Params(change): Params<Change>,
+    headers: HeaderMap,
+    Body(tree): Body<Value>,
+) -> Result<Response, Failure> {
+    let matched = IfMatch::of(&headers)?;
+    if matched == IfMatch::Absent {
+        let problem = Problem::new(Code::HR0400, "If-Match is missing: a tree may not be put over one that was never read");
+        return Err(problem.hint("send the ETag of GET /v1/queues, or * for whatever it is").into());
+    }
+    set(&web, &tree, matched.number()?, change).await
+}
+
+/// Some keys of one queue, as RFC 7396 says: null takes a key away.
+#[utoipa::path(patch, path = "/v1/queues/{path}", tag = "queues", params(
+    ("path" = QueuePath, Path), Change,
+    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+), request_body = QueueSpec, responses(
+    (status = 200, description = "It is in force.", body = QueuesView),
+    (status = 202, description = "With dry_run: it would be in force.", body = QueuesChecked),
+    Bad, Missing, Conflict, TooLarge, TooMany,
+))]
+pub(crate) async fn patch(
+    State(web): State<Web>,
+    Id(path): Id<QueuePath>,
+    Params(change): Params<Change>,
+    headers: HeaderMap,
+    Body(keys): Body<Value>,
+) -> Result<Response, Failure> {
+    let given = IfMatch::of(&headers)?.number()?;
+    // What is merged is what was read: in between, nobody else may change it.
+    let _turn = web.changes.lock().await;
+    let view = web.handle.view().await?;
+    let mut tree = written(&view);
+    let place = queues::place(&mut tree, &path).ok_or_else(|| no_such_queue(&path))?;
+    let mut value = serde_json::to_value(&*place).map_err(|_| unexpected())?;
+    queue_tree::merge(&mut value, &keys);
+    let mut whole = serde_json::to_value(&tree).map_err(|_| unexpected())?;
+    let below = path.as_str().split('.').skip(1);
+    let spot = below.fold(&mut whole, |at, word| &mut at["queues"][word]);
+    *spot = value;
+    set(&web, &whole, Some(given.unwrap_or(view.queues.generation)), change).await
+}
+
+/// What is written down of the tree that is in force.
+fn written(view: &View) -> QueueSpec {
+    fn spec(queue: &QueueView) -> QueueSpec {
+        let below = queue.queues.iter().filter_map(|q| Some((q.path.name().parse().ok()?, spec(q))));
+        QueueSpec { queues: below.collect(), ..queue.spec.clone() }
+    }
+    spec(&view.queues.root)
+}
+
+async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Change) -> Result<Response, Failure> {
+    let (spec, mut problems) = queue_tree::read(tree);
+    let checked = Tree::new(queues::tree(spec.clone()));
+    let tree = match checked {
+        Ok(tree) if problems.is_empty() => tree,
+        Ok(_) => return Err(queues::problem(problems).into()),
+        Err(found) => {
+            problems.extend(found.iter().map(queues::found));
+            return Err(queues::problem(problems).into());
+        }
+    };
+    let how = if change.dry_run { How::DryRun } else { How::Really };
+    let call = Call::SetQueues { tree: Box::new(tree), generation, how };
+    let Answer::Queues { generation } = web.handle.call(call).await? else { return Err(unexpected()) };
+    if change.dry_run {
+        return Ok((axum::http::StatusCode::ACCEPTED, Json(QueuesChecked { generation, tree: spec })).into_response());
+    }
+    let view = web.handle.view().await?;
+    let mut response = Json(&view.queues).into_response();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{generation}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+/// What one queue takes in and gives out from now on.
+#[utoipa::path(post, path = "/v1/queues/{path}/gate", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetGate,
+    responses((status = 200, body = QueueView), Bad, Missing, Conflict, TooMany))]
+pub(crate) async fn gate(
+    State(web): State<Web>,
+    Id(path): Id<QueuePath>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<SetGate>,
+) -> Result<Json<QueueView>, Failure> {
+    web.handle.call(Call::SetGate { queue: path.clone(), gate: queues::gate(body.gate) }).await?;
+    let view = web.handle.view().await?;
+    let queue = view.queues.root.find(&path).cloned().ok_or_else(|| no_such_queue(&path))?;
+    Ok(Json(queue))
+}

@@ -1,0 +1,110 @@
+//! Every request has an id: the caller's own or one of ours. The answer, its problem document and the log carry it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use headroom_types::Epoch;
+use headroom_wire::v1::error::Problem;
+use tracing::{debug, info, warn};
+
+use super::limits::Peer;
+
+/// Header with the id.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longest id that is taken from a caller.
+const LONGEST: usize = 128;
+/// What nodes and masters send all the time: told at debug only.
+pub(crate) const DAEMONS: [&str; 5] = [
+    "/v1/apps/{app}/sync",
+    "/v1/apps/{app}/finish",
+    "/v1/apps/{app}/register",
+    "/v1/nodes/{node}/register",
+    "/v1/nodes/{node}/report",
+];
+
+/// Gives out ids.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    epoch: Epoch,
+    next: AtomicU64,
+}
+
+impl Ids {
+    pub(crate) fn new(epoch: Epoch) -> Self {
+        Ids { epoch, next: AtomicU64::new(1) }
+    }
+
+    /// The caller's id when it is one line of plain characters, else a new one.
+    fn of(&self, request: &Request) -> HeaderValue {
+        let given = request.headers().get(&REQUEST_ID);
+        if let Some(given) = given.filter(|v| is_plain(v)) {
+            return given.clone();
+        }
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        HeaderValue::from_str(&format!("e{}-{n}", self.epoch)).unwrap_or(HeaderValue::from_static("-"))
+    }
+}
+
+fn is_plain(value: &HeaderValue) -> bool {
+    (1..=LONGEST).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+/// Names the request, and says in the log how it ended.
+pub(crate) async fn trace(State(ids): State<std::sync::Arc<Ids>>, request: Request, next: Next) -> Response {
+    let (id, began) = (ids.of(&request), Instant::now());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let peer = request.extensions().get::<Peer>().map(|p| p.0.to_string()).unwrap_or_default();
+    let daemon = request.extensions().get::<MatchedPath>().is_some_and(|p| DAEMONS.contains(&p.as_str()));
+    let mut response = named(next.run(request).await, &id);
+    let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis());
+    let (request, path) = (id.to_str().unwrap_or_default(), uri.path());
+    if response.status().is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
+        warn!(request, peer, %method, path, status, ms, "a call was not answered as it should be");
+    } else if daemon || matches!(method, Method::GET | Method::HEAD) {
+        debug!(request, peer, %method, path, status, ms, "answered");
+    } else {
+        info!(request, peer, %method, path, status, ms, "answered");
+    }
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// A problem says which request it was.
+fn named(mut response: Response, id: &HeaderValue) -> Response {
+    let Some(mut problem) = response.extensions_mut().remove::<Problem>() else { return response };
+    problem.instance = id.to_str().ok().map(|id| format!("urn:headroom:request:{id}"));
+    let (mut parts, _) = response.into_parts();
+    let (fresh, body) = Json(problem).into_response().into_parts();
+    if let Some(length) = fresh.headers.get(header::CONTENT_LENGTH) {
+        parts.headers.insert(header::CONTENT_LENGTH, length.clone());
+    } else {
+        parts.headers.remove(header::CONTENT_LENGTH);
+    }
+    Response::from_parts(parts, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id_for(given: Option<&'static str>) -> String {
+        let mut request = Request::new(axum::body::Body::empty());
+        if let Some(given) = given {
+            request.headers_mut().insert(REQUEST_ID, HeaderValue::from_static(given));
+        }
+        Ids::new(Epoch(4)).of(&request).to_str().expect("text").to_owned()
+    }
+
+    #[test]
+    fn a_callers_id_is_kept_when_it_is_plain() {
+        assert_eq!(id_for(Some("deploy-7/step:2")), "deploy-7/step:2");
+        for odd in [None, Some(""), Some("two words"), Some("tab\tbed")] {
+            assert_eq!(id_for(odd), "e4-1", "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Trees of queues between messages and the core. Decides nothing.
+
+use std::collections::BTreeMap;
+
+use headroom_rm_core::queue::spec as core;
+use headroom_rm_core::{Cluster, QueueView as Shown};
+use headroom_types::{QueuePath, Resource};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueProblem, QueueSpec, QueueUser, QueueView, QueuesView};
+use headroom_wire::v1::share::{Amount, Percent, Share};
+
+/// A tree as the core takes it.
+pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
+    core::QueueSpec {
+        guaranteed: share(spec.guaranteed),
+        maximum: share(spec.maximum),
+        weight: spec.weight,
+        priority: spec.priority,
+        order: match spec.order {
+            Order::Fifo => core::Order::Fifo,
+            Order::Fair => core::Order::Fair,
+        },
+        user_limit: spec.user_limit.map(Percent::thousandths),
+        master_share: spec.master_share.map(Percent::thousandths),
+        max_running: spec.max_running,
+        max_apps: spec.max_apps,
+        gate: gate(spec.gate),
+        preemptable: match spec.preemptable {
+            Preemptable::Yes => core::Preemptable::Yes,
+            Preemptable::No => core::Preemptable::No,
+        },
+        max_lifetime_ms: spec.max_lifetime_ms,
+        children: spec.queues.into_iter().map(|(name, child)| (name, tree(child))).collect(),
+    }
+}
+
+/// A gate as the core takes it.
+pub(crate) fn gate(gate: Gate) -> core::Gate {
+    match gate {
+        Gate::Open => core::Gate::Open,
+        Gate::Paused => core::Gate::Paused,
+        Gate::Draining => core::Gate::Draining,
+        Gate::Closed => core::Gate::Closed,
+    }
+}
+
+fn share(share: Share) -> core::Share {
+    let extra = share.extra.into_iter().map(|(name, a)| (name, amount(a))).collect();
+    core::Share { memory: share.memory.map(amount), cpus: share.cpus.map(amount), extra }
+}
+
+fn amount<T>(amount: Amount<T>) -> core::Amount<T> {
+    match amount {
+        Amount::Part(percent) => core::Amount::Part(percent.thousandths()),
+        Amount::Exactly(quantity) => core::Amount::Exactly(quantity),
+    }
+}
+
+/// One queue as people write it, without those in it.
+pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
+    QueueSpec {
+        guaranteed: written(&queue.guaranteed),
+        maximum: written(&queue.maximum),
+        weight: queue.weight,
+        priority: queue.priority,
+        order: match queue.order {
+            core::Order::Fifo => Order::Fifo,
+            core::Order::Fair => Order::Fair,
+        },
+        user_limit: queue.user_limit.map(Percent::from_thousandths),
+        master_share: queue.master_share.map(Percent::from_thousandths),
+        max_running: queue.max_running,
+        max_apps: queue.max_apps,
+        gate: shown_gate(queue.gate),
+        preemptable: match queue.preemptable {
+            core::Preemptable::Yes => Preemptable::Yes,
+            core::Preemptable::No => Preemptable::No,
+        },
+        max_lifetime_ms: queue.max_lifetime_ms,
+        queues: [].into(),
+    }
+}
+
+/// A gate as people write it.
+pub(crate) fn shown_gate(gate: core::Gate) -> Gate {
+    match gate {
+        core::Gate::Open => Gate::Open,
+        core::Gate::Paused => Gate::Paused,
+        core::Gate::Draining => Gate::Draining,
+        core::Gate::Closed => Gate::Closed,
+    }
+}
+
+fn written(share: &core::Share) -> Share {
+    let extra = share.extra.iter().map(|(name, a)| (name.clone(), write_amount(*a))).collect();
+    Share { memory: share.memory.map(write_amount), cpus: share.cpus.map(write_amount), extra }
+}
+
+fn write_amount<T>(amount: core::Amount<T>) -> Amount<T> {
+    match amount {
+        core::Amount::Part(thousandths) => Amount::Part(Percent::from_thousandths(thousandths)),
+        core::Amount::Exactly(quantity) => Amount::Exactly(quantity),
+    }
+}
+
+/// Everything that is wrong with a tree, as one problem.
+pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> Problem {
+    problems.sort_by(|a, b| (&a.queue, &a.key).cmp(&(&b.queue, &b.key)));
+    let first = problems.first().map(|p| format!("; first, {} {}: {}", p.queue, p.key, p.what)).unwrap_or_default();
+    let plural = if problems.len() == 1 { "problem" } else { "problems" };
+    let detail = format!("{} {plural} in the tree of queues{first}", problems.len());
+    let hint = problems.first().map(|p| p.fix.clone());
+    let mut problem = Problem::new(Code::HR0400, detail);
+    problem.hints.extend(hint);
+    problem.problems = problems;
+    problem
+}
+
+/// What the core finds wrong.
+pub(crate) fn found(problem: &core::QueueProblem) -> QueueProblem {
+    QueueProblem {
+        queue: problem.queue.to_string(),
+        key: problem.key.to_owned(),
+        what: problem.what.clone(),
+        fix: problem.fix.clone(),
+    }
+}
+
+/// Where one queue stands in a tree.
+pub(crate) fn place<'t>(root: &'t mut QueueSpec, path: &QueuePath) -> Option<&'t mut QueueSpec> {
+    let words = path.as_str().split('.').skip(1);
+    words.into_iter().try_fold(root, |queue, word| queue.queues.get_mut(&word.parse().ok()?))
+}
+
+/// The tree and what each queue has.
+pub(crate) fn view(cluster: &Cluster) -> QueuesView {
+    let mut apps: Counts<'_> = BTreeMap::new();
+    for app in cluster.apps().filter(|a| !a.state.is_over()) {
+        *apps.entry((&app.queue, &app.spec.user)).or_default() += 1;
+    }
+    let all: BTreeMap<&QueuePath, Shown<'_>> = cluster.queues().into_iter().map(|q| (q.path, q)).collect();
+    let root = QueuePath::root();
+    let root = all.get(&root).map(|queue| shown(queue, &all, &apps));
+    QueuesView { generation: cluster.queues_generation(), root: root.unwrap_or_else(nothing) }
+}
+
+/// Applications that have not ended, by queue and user.
+type Counts<'a> = BTreeMap<(&'a QueuePath, &'a str), u32>;
+
+fn shown(queue: &Shown<'_>, all: &BTreeMap<&QueuePath, Shown<'_>>, apps: &Counts<'_>) -> QueueView {
+    let below = queue.children.iter().filter_map(|path| all.get(path)).map(|child| shown(child, all, apps));
+    let users = queue.users.iter().map(|(user, used)| QueueUser {
+        user: (*user).to_owned(),
+        apps: apps.get(&(queue.path, *user)).copied().unwrap_or(0),
+        used: (*used).clone(),
+    });
+    QueueView {
+        path: queue.path.clone(),
+        spec: own(queue.spec),
+        gate: shown_gate(queue.gate),
+        guaranteed: queue.guaranteed.clone(),
+        maximum: queue.maximum.clone(),
+        used: queue.used.clone(),
+        masters: queue.masters.clone(),
+        share: queue.dominant,
+        below_guarantee: queue.below_guarantee,
+        containers: queue.containers,
+        pending: queue.pending_containers,
+        waiting: queue.pending.clone(),
+        apps: u32::try_from(queue.apps).unwrap_or(u32::MAX),
+        running: queue.running,
+        users: users.collect(),
+        queues: below.collect(),
+    }
+}
+
+/// A tree always has a root; this stands in for the one that is not there.
+fn nothing() -> QueueView {
+    QueueView {
+        path: QueuePath::root(),
+        spec: QueueSpec::default(),
+        gate: Gate::Closed,
+        guaranteed: Resource::default(),
+        maximum: Resource::default(),
+        used: Resource::default(),
+        masters: Resource::default(),
+        share: 0,
+        below_guarantee: false,
+        containers: 0,
+        pending: 0,
+        waiting: Resource::default(),
+        apps: 0,
+        running: 0,
+        users: Vec::new(),
+        queues: Vec::new(),
+    }
+}

@@ -1,0 +1,265 @@
+//! What changes something: once by its key, only at the version that was read, not more often than allowed, and with a name.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use std::time::Duration;
+
+use fakes::*;
+use headroom_client::{Client, How};
+use headroom_resourcemanager::{Limits, Options, start};
+use headroom_types::QueuePath;
+use headroom_wire::v1::am::AskVerdict;
+use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::nodes::DrainNode;
+use headroom_wire::v1::queues::Gate;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+async fn send(client: &Client, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Response {
+    let mut request = reqwest::Client::new().request(method, format!("{}{path}", client.base())).json(body);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    soon(path, request.send()).await.expect("answers")
+}
+
+async fn post(client: &Client, path: &str, headers: &[(&str, &str)], body: &Value) -> Response {
+    send(client, Method::POST, path, headers, body).await
+}
+
+async fn problem(response: Response) -> Problem {
+    response.json().await.expect("a problem")
+}
+
+fn job(name: &str) -> Value {
+    json!({"name": name, "master": {"kind": "unmanaged"}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_is_the_same_call() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let key = [("idempotency-key", "deploy-1")];
+    let body = job("a");
+    let (first, second) = tokio::join!(post(&client, "/v1/apps", &key, &body), post(&client, "/v1/apps", &key, &body));
+    let replayed = [&first, &second].iter().filter(|r| r.headers().contains_key("idempotency-replayed")).count();
+    assert_eq!((first.status(), second.status(), replayed), (200.try_into().expect("ok"), 200.try_into().expect("ok"), 1));
+    assert_eq!(first.bytes().await.expect("reads"), second.bytes().await.expect("reads"));
+    assert_eq!(client.apps().await.expect("lists").len(), 1);
+
+    let other = problem(post(&client, "/v1/apps", &key, &job("b")).await).await;
+    assert_eq!(other.code, Code::HR0409, "another body");
+    let elsewhere = problem(post(&client, "/v1/apps/a.1/kill", &key, &json!({})).await).await;
+    assert_eq!(elsewhere.code, Code::HR0409, "another call");
+    let refused = [("idempotency-key", "deploy-2")];
+    for _ in 0..2 {
+        assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &refused, &json!({})).await).await.code, Code::HR0404);
+    }
+    for bad in ["", "two words", &"x".repeat(65)] {
+        let answer = post(&client, "/v1/apps", &[("idempotency-key", bad)], &job("c")).await;
+        assert_eq!(answer.status(), 400, "{bad:?}");
+    }
+}
+
+/// The key of a submission is in the journal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submissions_key_outlives_the_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = [("idempotency-key", "once")];
+    let (running, client) = resource_manager(dir.path()).await;
+    let first: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("an answer");
+    running.shutdown().await.expect("ends");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let second: Value = post(&client, "/v1/apps", &key, &job("a")).await.json().await.expect("an answer");
+    assert_eq!(first["app"], second["app"]);
+    assert_eq!(client.apps().await.expect("lists").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_has_a_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let named = post(&client, "/v1/apps/a.9/kill", &[("x-request-id", "deploy-7")], &json!({})).await;
+    assert_eq!(named.headers()["x-request-id"], "deploy-7");
+    assert_eq!(problem(named).await.instance.as_deref(), Some("urn:headroom:request:deploy-7"));
+    let ours = post(&client, "/v1/apps", &[], &job("a")).await;
+    let id = ours.headers()["x-request-id"].to_str().expect("text").to_owned();
+    assert!(id.starts_with("e1-"), "{id}");
+    let lost = send(&client, Method::GET, "/v1/nowhere", &[], &json!({})).await;
+    let id = lost.headers()["x-request-id"].to_str().expect("text").to_owned();
+    assert_eq!(problem(lost).await.instance, Some(format!("urn:headroom:request:{id}")));
+}
+
+async fn limited(state: &std::path::Path, limits: Limits) -> (headroom_resourcemanager::Running, Client) {
+    let mut options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    options.limits = Limits { loopback: true, ..limits };
+    options.header_time = Duration::from_millis(300);
+    let running = start(options).await.expect("starts");
+    let client = Client::new(&running.url).expect("address");
+    (running, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_calls_too_often_is_told_when_to_come_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = limited(dir.path(), Limits { calls_per_second: 1, calls_at_once: 3, ..Limits::default() }).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    let mut last = None;
+    for i in 0..4 {
+        last = Some(post(&client, "/v1/apps", &[], &job(&format!("a{i}"))).await);
+    }
+    let refused = last.expect("four");
+    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().expect("text")), (429, "1"));
+    assert_eq!(problem(refused).await.code, Code::HR0429);
+    assert_eq!(client.apps().await.expect("reading is free").len(), 3);
+    for _ in 0..5 {
+        node.report().await.expect("nodes are not counted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_and_connections_have_an_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = limited(dir.path(), Limits { streams: 1, connections_per_peer: 3, ..Limits::default() }).await;
+    let first = client.events(0).await.expect("the only place");
+    assert_eq!(client.events(0).await.expect_err("none left").code(), Some(Code::HR0429));
+    drop(first);
+    until("the place to be free again", || async { client.events(0).await.ok() }).await;
+
+    let address = client.base().strip_prefix("http://").expect("an address").to_owned();
+    let mut open = Vec::new();
+    // Those beyond the bound are closed before they say anything; the client above has some of them.
+    for _ in 0..4 {
+        open.push(tokio::net::TcpStream::connect(&address).await.expect("connects"));
+    }
+    let mut closed = 0;
+    for stream in &mut open {
+        let mut byte = [0];
+        let read = tokio::io::AsyncReadExt::read(stream, &mut byte);
+        closed += usize::from(matches!(tokio::time::timeout(Duration::from_millis(100), read).await, Ok(Ok(0) | Err(_))));
+    }
+    assert!(closed >= 1, "the fourth is one too many");
+    // Headers that do not come end a connection: sooner or later all of them are gone, and there is room again.
+    for mut stream in open {
+        let mut rest = Vec::new();
+        let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
+        let _ = soon("the end of a silent connection", read).await;
+    }
+    until("room again", || async { client.apps().await.ok() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_is_changed_only_as_it_was_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    client.submit(&unmanaged("job")).await.expect("submits");
+    let read = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
+    let tag = read.headers()["etag"].to_str().expect("text").to_owned();
+    let app = id("job.1");
+    let priority = |n| ChangeApp { priority: Some(n), ..ChangeApp::default() };
+    assert_eq!(client.change_app(&app, Some(&tag), &priority(7)).await.expect("changes").priority, 7);
+    let late = client.change_app(&app, Some(&tag), &priority(8)).await.expect_err("it has changed");
+    assert_eq!(late.code(), Some(Code::HR0409), "{late}");
+    assert_eq!(client.change_app(&app, None, &priority(9)).await.expect("whatever it is").priority, 9);
+    let elsewhere = ChangeApp { queue: Some("nowhere".parse().expect("queue")), ..ChangeApp::default() };
+    assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("no such queue").code(), Some(Code::HR0404));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_can_be_tried_without_asking() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    let fits = client.ask(master.app(), How::DryRun, &master.ask("main", mib(64), 1)).await.expect("answers");
+    assert_eq!(fits.verdict, AskVerdict::Fits);
+    client.ask(master.app(), How::Really, &master.ask("real", mib(300), 1)).await.expect("answers");
+    let waits = client.ask(master.app(), How::DryRun, &master.ask("main", mib(300), 1)).await.expect("answers");
+    assert!(matches!(waits.verdict, AskVerdict::Waits { .. }), "{waits:?}");
+    let never = client.ask(master.app(), How::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
+    assert!(matches!(never.verdict, AskVerdict::Never { .. }), "{never:?}");
+    assert_eq!(client.containers(None).await.expect("lists").len(), 1, "nothing else was granted");
+    assert!(client.why(master.app()).await.expect("answers").is_empty(), "nothing waits");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_resized_by_version() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
+    let container = node.until_orders(1).await[0].clone();
+    node.run_all().await;
+    let body = |version, size| ResizeContainer { version, resource: mib(size), heap: None };
+    client.resize(&container, How::DryRun, &body(Some(1), 128)).await.expect("would");
+    assert_eq!(client.container(&container).await.expect("known").wanted, None);
+    let answer = client.resize(&container, How::Really, &body(Some(1), 128)).await.expect("resizes");
+    let view = client.container(&container).await.expect("known");
+    let wanted = view.wanted.expect("under way");
+    assert_eq!((view.version, view.resource, wanted.version, wanted.resource), (1, mib(64), answer.version, mib(128)));
+    let stale = client.resize(&container, How::Really, &body(Some(9), 100)).await.expect_err("another version");
+    assert_eq!(stale.code(), Some(Code::HR0409), "{stale}");
+    let path = format!("/v1/containers/{container}/resize");
+    let both = post(&client, &path, &[("if-match", "\"2\"")], &json!(body(Some(1), 100))).await;
+    assert_eq!(both.status(), 400, "two versions");
+    let huge = client.resize(&container, How::DryRun, &body(None, 1 << 20)).await.expect_err("no room");
+    assert!(matches!(huge.code(), Some(Code::HR0409 | Code::HR0422)), "{huge}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_drained_and_taken_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let body = DrainNode { deadline_s: Some(600), reason: "kernel upgrade".into(), decommission: false };
+    let view = client.drain(&id("n1"), &body).await.expect("drains");
+    let mark = view.mark.expect("marked");
+    assert_eq!((mark.reason.as_str(), mark.drained, mark.decommission), ("kernel upgrade", true, false), "it was empty");
+    assert_eq!(view.state, "drained");
+    let back = client.undrain(&id("n1")).await.expect("takes back");
+    assert_eq!((back.state.as_str(), back.mark), ("ready", None));
+    assert_eq!(client.drain(&id("n9"), &body).await.expect_err("unknown").code(), Some(Code::HR0404));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 1000).await;
+    let before = client.queues().await.expect("a tree");
+    assert!(before.root.find(&QueuePath::default_leaf()).is_some());
+    let tree = json!({"queues": {"default": {}, "etl": {"guaranteed": "40%", "maximum": {"memory": "50%"}, "queues": {
+        "night": {"guaranteed": "50%"}, "day": {}}}}});
+
+    let wrong = json!({"queues": {"default": {"wieght": 1, "guaranteed": "70%"}, "etl": {"guaranteed": "60%", "order": "lifo"}}});
+    let refused = send(&client, Method::PUT, "/v1/queues", &[("if-match", "*")], &wrong).await;
+    assert_eq!(refused.status(), 400);
+    let told: Vec<String> = problem(refused).await.problems.iter().map(|p| format!("{} {}", p.queue, p.key)).collect();
+    for part in ["root.default wieght", "root.etl order", "guaranteed"] {
+        assert!(told.iter().any(|t| t.contains(part)), "{part}: {told:?}");
+    }
+    let unread = send(&client, Method::PUT, "/v1/queues", &[], &tree).await;
+    assert!(problem(unread).await.detail.contains("If-Match"));
+
+    let checked = client.check_queues(&tree, Some(before.generation)).await.expect("is right");
+    assert_eq!(checked.tree.queues.len(), 2);
+    assert_eq!(client.queues().await.expect("a tree").generation, before.generation, "it was only checked");
+    let after = client.set_queues(&tree, Some(before.generation)).await.expect("sets");
+    let night: QueuePath = "etl.night".parse().expect("queue");
+    let shown = after.root.find(&night).expect("is there");
+    assert_eq!(shown.guaranteed.memory.whole_mib(), 200, "half of two fifths");
+    let late = client.set_queues(&tree, Some(before.generation)).await.expect_err("somebody was first");
+    assert_eq!(late.code(), Some(Code::HR0409), "{late}");
+
+    let patched = client.patch_queue(&night, &json!({"max_apps": 3, "guaranteed": null})).await.expect("patches");
+    let spec = &patched.root.find(&night).expect("is there").spec;
+    assert_eq!((spec.max_apps, spec.guaranteed.is_empty()), (Some(3), true));
+    assert!(client.patch_queue(&night, &json!({"max_aps": 3})).await.is_err());
+    assert_eq!(client.set_gate(&night, Gate::Paused).await.expect("closes").gate, Gate::Paused);
+    let missing = client.set_gate(&"nowhere".parse().expect("queue"), Gate::Open).await.expect_err("none");
+    assert_eq!(missing.code(), Some(Code::HR0404));
+}
