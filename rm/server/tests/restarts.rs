@@ -8,15 +8,31 @@ use std::collections::BTreeSet;
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_types::{AppId, ExitReason};
+use headroom_types::{AppId, ExitReason, StoreBackend};
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::nodes::Phase;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_next_life_knows_everything_and_grants_nothing_twice() {
+/// Each story is a test for each store.
+macro_rules! on_every_store {
+    ($($name:ident),+ $(,)?) => {
+        mod sled {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() { super::$name(headroom_types::StoreBackend::Sled).await })+
+        }
+        mod redb {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() { super::$name(headroom_types::StoreBackend::Redb).await })+
+        }
+    };
+}
+
+on_every_store!(
+    the_next_life_knows_everything_and_grants_nothing_twice,
+    killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing,
+);
+
+async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let (running, client) = resource_manager(dir.path()).await;
+    let (running, client) = resource_manager_with(dir.path(), store).await;
     let mut node = FakeNode::join(&client, "n1", 1024).await;
     let mut master = FakeMaster::submit(&client, "job").await;
     let waiting = client.submit(&unmanaged("waiting")).await.expect("submits");
@@ -29,7 +45,7 @@ async fn the_next_life_knows_everything_and_grants_nothing_twice() {
     master.until("three running", |m| (m.running.len() == 3).then_some(())).await;
     running.shutdown().await.expect("ends");
 
-    let (_running, client) = resource_manager(dir.path()).await;
+    let (_running, client) = resource_manager_with(dir.path(), store).await;
     (node.client, master.client) = (client.clone(), client.clone());
     let states: Vec<(AppId, AppState)> = client.apps().await.expect("lists").into_iter().map(|a| (a.id, a.state)).collect();
     let expected = [(master.app(), AppState::Running), (&waiting.app, AppState::Accepted), (ended.app(), AppState::Finished)];
@@ -87,11 +103,10 @@ impl Story {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing() {
+async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
-    let mut daemon = Daemon::start(dir.path(), port).await;
+    let mut daemon = Daemon::start_with(dir.path(), port, store).await;
     let node = FakeNode::join(&daemon.client, "n1", 1024).await;
     let master = FakeMaster::submit(&daemon.client, "job").await;
     let mut story = Story { node, master, count: 16 };
@@ -114,7 +129,7 @@ async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing() {
         for submitter in submitters {
             accepted.extend(soon("submitters to notice", submitter).await.expect("ends"));
         }
-        daemon = Daemon::start(dir.path(), port).await;
+        daemon = Daemon::start_with(dir.path(), port, store).await;
         let known: BTreeSet<AppId> = daemon.client.apps().await.expect("lists").into_iter().map(|a| a.id).collect();
         assert!(accepted.is_subset(&known), "lost: {:?}", accepted.difference(&known).collect::<Vec<_>>());
         story.reconnect(&daemon.client).await;

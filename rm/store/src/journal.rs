@@ -29,6 +29,11 @@ impl<S: Store> Journal<S> {
         Journal { store, meta, pending: BTreeMap::new() }
     }
 
+    /// The store below; what was appended and not committed is dropped.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
     /// A new life begins with these numbers.
     pub fn begin(&mut self, meta: Meta) -> Result<(), StoreError> {
         self.meta = meta;

@@ -10,6 +10,7 @@ mod progress;
 mod quantiles;
 mod rm_http;
 mod rm_restart;
+mod store;
 mod submissions;
 
 use std::process::ExitCode;
@@ -52,6 +53,8 @@ enum Measurement {
     AskToRunning,
     /// Kills of the resource manager under load
     RmRestart,
+    /// Commits of the store with either database, beside the bare sync of the same disk
+    Store,
     /// Simulated clusters, and in how many of them something did not hold
     Sim,
 }
@@ -75,6 +78,7 @@ fn main() -> Result<ExitCode> {
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
+        Measurement::Store => figures(&store::measure()?)?,
         Measurement::Sim => figures(&scenario::measure_sim(cli.seeds))?,
     };
     print(&figures, cli.format);

@@ -14,7 +14,7 @@ use headroom_client::{Client, ClientError, Lines};
 use headroom_resourcemanager::{Options, Running, start};
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
-    UnixMillis,
+    StoreBackend, UnixMillis,
 };
 use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, LaunchSpec, MasterSync, RegisterMaster, Update, UpdateKind};
 use headroom_wire::v1::apps::{AppState, AppView, Master, SubmitApp, Submitted};
@@ -43,7 +43,11 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look
 }
 
 pub(crate) async fn resource_manager(state: &Path) -> (Running, Client) {
-    let options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    resource_manager_with(state, StoreBackend::default()).await
+}
+
+pub(crate) async fn resource_manager_with(state: &Path, store: StoreBackend) -> (Running, Client) {
+    let options = Options { store, ..Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned()) };
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     (running, client)
@@ -62,8 +66,11 @@ pub(crate) fn free_port() -> u16 {
 
 impl Daemon {
     pub(crate) async fn start(state: &Path, port: u16) -> Daemon {
+        Daemon::start_with(state, port, StoreBackend::default()).await
+    }
+    pub(crate) async fn start_with(state: &Path, port: u16, store: StoreBackend) -> Daemon {
         let child = Command::new(env!("CARGO_BIN_EXE_resourcemanager"))
-            .args(["--listen", &format!("127.0.0.1:{port}"), "--state"])
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--store", store.as_str(), "--state"])
             .arg(state)
             .env("HEADROOM_LOG", "warn")
             .stdin(Stdio::null())
