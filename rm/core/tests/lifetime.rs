@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use headroom_rm_core::queue::spec::{QueueSpec, Tree};
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Call, Launch, Master, NewApp, Outcome, Run};
+use headroom_rm_core::{AfterDrain, Answer, Call, Launch, Lifetime, Master, NewApp, Outcome, Run, Settings};
 use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -12,9 +13,12 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 fn submit(s: &mut Scenario, lifetime: Option<Duration>) -> AppId {
+    submit_to(s, "default", lifetime)
+}
+fn submit_to(s: &mut Scenario, queue: &str, lifetime: Option<Duration>) -> AppId {
     let spec = NewApp {
         name: id("job"),
-        queue: id("default"),
+        queue: id(queue),
         priority: 0,
         user: "u".into(),
         lifetime,
@@ -25,6 +29,18 @@ fn submit(s: &mut Scenario, lifetime: Option<Duration>) -> AppId {
     let Ok(Answer::Submitted { app, .. }) = s.call(what) else { panic!("submitted") };
     s.master(&app).expect("registers");
     app
+}
+fn change(s: &mut Scenario, app: &AppId, queue: Option<&str>, lifetime: Option<Lifetime>) -> Option<u64> {
+    let queue = queue.map(id);
+    s.call(Call::ChangeApp { app: app.clone(), queue, priority: None, lifetime }).expect("changes");
+    s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000)
+}
+/// A queue without a limit, and one whose applications live for a minute.
+fn two_queues() -> Scenario {
+    let short = QueueSpec { max_lifetime_ms: Some(60_000), ..QueueSpec::default() };
+    let children = [(id("long"), QueueSpec::default()), (id("short"), short)].into();
+    let queues = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
+    Scenario::with(Settings { queues, unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
 }
 /// Time passes, nodes speak, and so does the master while it is wanted.
 fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
@@ -54,6 +70,47 @@ fn an_application_ends_with_its_time() {
     assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "its time was over after 60 s: it was given no more");
     assert_eq!(s.cluster.history().get(&work).map(|f| f.reason), Some(ExitReason::Timeout));
     assert_eq!(s.logged("LifetimeOver"), 1);
+    s.check();
+}
+
+#[test]
+fn the_smaller_of_its_own_time_and_its_queues_counts() {
+    let mut s = two_queues();
+    let until = |s: &Scenario, app: &AppId| s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000);
+    let brief = submit_to(&mut s, "short", Some(secs(10)));
+    let greedy = submit_to(&mut s, "short", Some(secs(600)));
+    let silent = submit_to(&mut s, "short", None);
+    let free = submit_to(&mut s, "long", None);
+    let all = [&brief, &greedy, &silent, &free];
+    assert_eq!(all.map(|app| until(&s, app)), [Some(10), Some(60), Some(60), None]);
+    for _ in 0..60 {
+        s.alive_for(secs(1));
+        for app in all {
+            let _ = s.sync(app, 0, vec![]); // some of them have ended
+        }
+    }
+    assert_eq!(all.map(|app| s.state(app)), ["killed", "killed", "killed", "running"]);
+    assert_eq!(s.cluster.app(&silent).expect("app").diagnostics, "its time was over after 60 s: queue short allows no more");
+    assert_eq!(s.cluster.app(&brief).expect("app").diagnostics, "its time was over after 10 s: it was given no more");
+    s.check();
+}
+
+#[test]
+fn its_time_can_be_changed_and_a_move_can_only_shorten_it() {
+    let mut s = two_queues();
+    let app = submit_to(&mut s, "long", Some(secs(100)));
+    assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(300)))), Some(300));
+    assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), None);
+    assert_eq!(change(&mut s, &app, Some("short"), None), Some(60));
+    assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), Some(60), "as far as its queue allows");
+    assert_eq!(change(&mut s, &app, Some("long"), None), Some(60));
+    s.restart().after(secs(0));
+    assert_eq!(s.cluster.app(&app).expect("app").until, Some(UnixMillis(1_060_000)));
+    s.master(&app).expect("registers");
+    live(&mut s, &app, 20);
+    assert_eq!(change(&mut s, &app, None, Some(Lifetime::AtMost(secs(5)))), Some(5), "that is over already");
+    s.after(secs(0));
+    assert_eq!(s.state(&app), "killed");
     s.check();
 }
 

@@ -6,11 +6,13 @@
 //!   fits has all it asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::ask::Ask;
+use headroom_rm_core::queue::spec::{Amount, QueueSpec, Share, Tree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Call, How, Outcome, Refusal, Size, UpdateKind};
+use headroom_rm_core::{AfterDrain, Answer, Call, How, Launch, Master, NewApp, Outcome, Refusal, Settings, Size, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
 use proptest::prelude::*;
 
@@ -249,7 +251,18 @@ impl World {
         if self.masters.len() >= 4 {
             return;
         }
-        let app = if managed && self.s.nodes.len() > 1 { self.s.managed("managed", size(1, 1), 3) } else { self.s.app("free") };
+        // every second application is in a queue with a guarantee, which takes what it is short of from the others
+        let queue = if self.masters.len() % 2 == 0 { "default" } else { "sure" };
+        let launch = Arc::new(Launch::default());
+        let master = if managed && self.s.nodes.len() > 1 {
+            Master::Managed { resource: size(1, 1), launch, max_attempts: 3 }
+        } else {
+            Master::Unmanaged
+        };
+        let (name, queue, user) = (id("job"), id(queue), "test".to_owned());
+        let spec = NewApp { name, queue, priority: 0, user, lifetime: None, master, key: None };
+        let Ok(Answer::Submitted { app, .. }) = self.s.call(Call::Submit(Box::new(spec))) else { return };
+        self.master(&app);
         self.masters.insert(app, Model::default());
     }
     fn ask(&mut self, app: u8, request: u8, more: u8, gib: u8) {
@@ -344,12 +357,21 @@ fn only_when_decommissioned(refusal: Refusal) {
     assert!(matches!(refusal, Refusal::Decommissioned(_)), "{refusal:?}");
 }
 
+fn with_a_guarantee() -> Settings {
+    let guaranteed = Share { memory: Some(Amount::Part(500)), ..Share::default() };
+    let sure = QueueSpec { guaranteed, ..QueueSpec::default() };
+    let children = [(id("default"), QueueSpec::default()), (id("sure"), sure)].into();
+    let queues = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
+    let second = Duration::from_secs(1);
+    Settings { queues, preempt_every: second, preempt_warning: 2 * second, preempt_part: 1000, ..Settings::default() }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_and_nothing_is_granted_twice(ops in proptest::collection::vec(any_op(), 1..120)) {
-        let mut world = World { s: Scenario::new(), masters: BTreeMap::new(), gone: false };
+        let mut world = World { s: Scenario::with(with_a_guarantee()), masters: BTreeMap::new(), gone: false };
         world.s.node("n0", size(4, 8));
         for op in ops {
             world.run(op);

@@ -23,7 +23,9 @@ use super::claim::{Claim, Stage};
 use super::constraint::misfit;
 use super::fit::Need;
 use super::locality::{Barred, Reach};
+use super::order::Hopeless;
 use super::part;
+use super::reserve::Reservation;
 use crate::app::App;
 use crate::ask::Relax;
 use crate::cluster::{Cluster, Ctx};
@@ -38,6 +40,8 @@ use crate::timer::Key;
 const MOST_VICTIMS: usize = 10_000;
 /// Most requests of one leaf that are looked at in one round.
 const MOST_WAITERS: usize = 100;
+/// Most sizes for which no place is found before a round gives up.
+const MOST_TRIES: usize = 32;
 /// Most claims that stand at once.
 const MOST_CLAIMS: usize = 200;
 
@@ -58,6 +62,16 @@ type Turn = (Reverse<i32>, u32, Reverse<i64>, u64);
 
 /// Resources by queue, each counted in every queue that holds it.
 type ByQueue = BTreeMap<QueueIx, Resource>;
+
+/// What one round has found out.
+struct Round {
+    /// What could be taken, in the order it would be.
+    victims: Vec<Victim>,
+    /// How many more sizes may find no place.
+    tries: usize,
+    /// Sizes of one leaf that found none.
+    hopeless: Hopeless,
+}
 
 /// What claims that stand give to queues, and take from them.
 #[derive(Clone, Debug, Default)]
@@ -97,22 +111,22 @@ impl Cluster {
         }
         let part = self.ledger.total().memory.mul_ratio(self.settings.preempt_part.into(), 1000);
         let mut left = part.saturating_add(self.claims.spare);
-        let victims = self.victims();
-        let mut saves = false;
+        let mut round = Round { victims: self.victims(), tries: MOST_TRIES, hopeless: Hopeless::default() };
+        self.claims.spare = Bytes::ZERO;
         for leaf in short {
+            round.hopeless = Hopeless::default();
             for waiter in self.waiters(leaf, ctx) {
-                while let Some((claim, why)) = self.plan(&waiter, leaf, &victims, ctx) {
+                while let Some((claim, why)) = self.plan(&waiter, leaf, &mut round, ctx) {
                     let costs = self.memory_of(&claim);
                     if costs > left {
-                        saves = true;
-                        break;
+                        self.claims.spare = left; // nobody cheaper goes before
+                        return;
                     }
                     left = left.saturating_sub(costs);
                     self.claim(claim, &why, ctx);
                 }
             }
         }
-        self.claims.spare = if saves { left } else { Bytes::ZERO };
     }
 
     fn memory_of(&self, claim: &Claim) -> Bytes {
@@ -207,15 +221,13 @@ impl Cluster {
         let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
         let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
         let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
-        let kept = self
-            .reservations
-            .on(ix)
-            .is_some_and(|kept| !need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request)));
+        let own = |kept: &Reservation| need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request));
+        let kept = self.reservations.on(ix).is_some_and(|kept| !own(kept));
         open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
     }
 
     /// The next claim for a waiter, if there is one that helps.
-    fn plan(&self, waiter: &Waiter, leaf: QueueIx, victims: &[Victim], ctx: &Ctx<'_>) -> Option<(Claim, String)> {
+    fn plan(&self, waiter: &Waiter, leaf: QueueIx, round: &mut Round, ctx: &Ctx<'_>) -> Option<(Claim, String)> {
         let app = self.apps.get(&waiter.app)?;
         let request = waiter.request.as_ref();
         let missing = request.map_or(1, |request| app.missing(request));
@@ -227,7 +239,16 @@ impl Cluster {
         if !settled || self.limit(app, part(request), need.size).is_some() {
             return None; // what it prefers may come true, or a limit is in the way that no room helps
         }
-        let (node, taken) = self.pile_up(need, leaf, victims)?;
+        if round.tries == 0 || (need.is_anywhere() && round.hopeless.covers(need.size)) {
+            return None;
+        }
+        let Some((node, taken)) = self.pile_up(need, leaf, &round.victims) else {
+            round.tries -= 1;
+            if need.is_anywhere() {
+                round.hopeless.add(need.size);
+            }
+            return None;
+        };
         let at =
             UnixMillis(ctx.wall.0.saturating_add(u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX)));
         let why = self.claim_reason(leaf, need.size, &node);
@@ -254,6 +275,9 @@ impl Cluster {
         let moving = self.moving(|_| true);
         let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
         let entitled: Vec<bool> = meets.iter().map(|meet| self.is_entitled(leaf, *meet, need.size, &moving)).collect();
+        if !entitled.contains(&true) {
+            return None;
+        }
         let mut piles: BTreeMap<&NodeId, Option<Pile<'_>>> = BTreeMap::new();
         for victim in victims.iter().filter(|victim| self.claims.against(&victim.id).is_none()) {
             let Some((at, meet)) = self.meet(victim.leaf, &meets) else { continue };
