@@ -29,6 +29,8 @@ use super::limits;
 const GAP: Duration = Duration::from_millis(10);
 /// The most.
 const ALIVE: Duration = Duration::from_secs(1);
+/// How often a master's application is submitted.
+const PATIENCE: u32 = 10;
 /// Connections of masters come from here on.
 const FIRST_PORTS: usize = 1_000_000;
 
@@ -105,9 +107,8 @@ impl Crowd {
         let (pace, paced) = watch::channel(Pace::Hold);
         let mut masters = Vec::new();
         for n in 0..plan.masters {
-            let mut wire = Wire::connect(plan.rm, limits::address(FIRST_PORTS)).await?;
-            let submitted = submit(&mut wire, &unmanaged(&format!("crowd-{n}"), None)?).await?;
-            let master = Master::new(plan, submitted.attempt, seen.clone(), paced.clone())?;
+            let attempt = submit_again(plan.rm, &format!("crowd-{n}")).await?;
+            let master = Master::new(plan, attempt, seen.clone(), paced.clone())?;
             masters.push(tokio::spawn(master.live()));
         }
         Ok(Crowd { seen, masters, pace })
@@ -141,6 +142,20 @@ pub async fn submit(wire: &mut Wire, app: &SubmitApp) -> Result<Submitted> {
     let answer = wire.post("/v1/apps", &serde_json::to_vec(app)?).await?;
     ensure!(answer.status == 200, "submitting: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
     Ok(serde_json::from_slice(&answer.body)?)
+}
+
+/// Submits until it is accepted: while thousands of nodes arrive, an answer may be late.
+async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
+    let app = unmanaged(name, Some(name.to_owned()))?;
+    let mut backoff = Backoff::usual();
+    for _ in 0..PATIENCE {
+        let submitted = async { submit(&mut Wire::connect(rm, limits::address(FIRST_PORTS)).await?, &app).await };
+        if let Ok(submitted) = submitted.await {
+            return Ok(submitted.attempt);
+        }
+        tokio::time::sleep(backoff.wait()).await;
+    }
+    bail!("{name} was not accepted in {PATIENCE} attempts")
 }
 
 /// One of the two things a master asks for.

@@ -17,7 +17,7 @@ use integration::load::limits;
 use integration::load::master::{self, Crowd, Pace};
 use serde::Serialize;
 
-use crate::progress::{until, wait};
+use crate::progress::{tell, until, wait};
 use crate::quantiles::{millis, quantile};
 use crate::submissions;
 
@@ -134,7 +134,9 @@ async fn idle(daemon: &Daemon, fleet: &Fleet) -> Result<(f64, f64)> {
     wait("idle", WATCHED / 2).await;
     let after = daemon.usage()?;
     let seconds = after.at.duration_since(before.at).as_secs_f64();
-    Ok((after.cpus_since(&before), as_f64(count(&fleet.totals.reports) - reports) / seconds))
+    let (cpus, per_s) = (after.cpus_since(&before), as_f64(count(&fleet.totals.reports) - reports) / seconds);
+    tell(&format!("idle: {cpus:.2} processors, {per_s:.0} reports/s, {} MiB", after.rss_mib));
+    Ok((cpus, per_s))
 }
 
 /// Watches for a while, after it has become steady.
@@ -146,7 +148,10 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &Crowd) -> Result<Phase> {
     let (ran, seconds) = (count(&crowd.seen.running) - running, begun.elapsed().as_secs_f64());
     let times = crowd.seen.take_times().into_iter().map(|us| u128::from(us) * 1000).collect();
     let after = daemon.usage()?;
-    Ok(Phase { per_s: as_f64(ran) / seconds, times, cpus: after.cpus_since(&before), after })
+    let phase = Phase { per_s: as_f64(ran) / seconds, times, cpus: after.cpus_since(&before), after };
+    let middle = quantile(&phase.times, 50).map(millis);
+    tell(&format!("{what}: {:.0} containers/s, p50 {middle:?} ms, {:.2} processors", phase.per_s, phase.cpus));
+    Ok(phase)
 }
 
 /// Lets all end, and compares what everybody wrote down.
@@ -154,7 +159,7 @@ async fn close(fleet: Fleet, crowd: Crowd) -> Result<Balance> {
     let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters came to no end")??;
     let agents = fleet.end().await?;
     let balance = compare(&agents, &masters);
-    crate::progress::tell(&format!("books: {balance:?}"));
+    tell(&format!("books: {balance:?}"));
     Ok(balance)
 }
 

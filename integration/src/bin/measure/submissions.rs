@@ -79,7 +79,8 @@ async fn empty(rm: SocketAddr) -> Result<()> {
     let body = serde_json::to_vec(&KillApp { reason: None })?;
     for app in live {
         let answer = wire.post(&format!("/v1/apps/{app}/kill"), &body).await?;
-        ensure!(answer.status == 200, "status {}", answer.status);
+        // One that waited too long for its master has ended by itself, and may be forgotten by now.
+        ensure!(answer.status == 200 || answer.status == 404, "ending {app}: status {}", answer.status);
     }
     Ok(())
 }
