@@ -12,6 +12,11 @@ use headroom_resourcemanager::{Args, Options, start};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+/// A call of ten thousand nodes' reports allocates buffers of a few KiB from every thread: the system's allocator took a quarter
+/// of the processor time for that (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Something went wrong at the start or later.
 const FAILED: u8 = 1;
 /// The configuration has mistakes.
