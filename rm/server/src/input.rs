@@ -10,7 +10,7 @@ use std::time::Duration;
 use headroom_rm_core::{Answer, Answered, Call, Refusal, Update, Why};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId};
 use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AttemptView, ContainerView};
+use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::Desired;
@@ -67,6 +67,8 @@ pub(crate) enum Input {
 pub(crate) enum Query {
     /// Publish a new view.
     Refresh,
+    /// One application, without making a view of all.
+    App(AppId, oneshot::Sender<Option<AppView>>),
     /// More than the view has.
     Facts(facts::Question),
     /// Why requests wait.

@@ -7,12 +7,15 @@ use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{Code, Problem};
 
 use crate::input::{Query, Wanted};
-use crate::{facts, outgoing};
+use crate::{facts, outgoing, view};
 
 /// Answers one question. Whoever asked may have gone.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
     match query {
         Query::Refresh => {}
+        Query::App(id, reply) => {
+            let _ = reply.send(cluster.app(&id).map(|app| view::app_view(cluster, app, now)));
+        }
         Query::Facts(question) => facts::answer(cluster, now, question),
         Query::Why(app, reply) => {
             let _ = reply.send(why(cluster, &app, now));

@@ -32,6 +32,8 @@ const BATCH: usize = 512;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A turn that comes later than this was held up from outside: silence of others in that time proves nothing.
 const HELD_UP: Duration = Duration::from_secs(3);
+/// After a view was made, the next one waits for so many times as long as this one took.
+const VIEW_RESTS: u32 = 4;
 /// How often a copy of the records is written beside the database.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(600);
 
@@ -72,6 +74,10 @@ pub(crate) struct Owner {
     calls: u64,
     last_turn: Tick,
     next_snapshot: Tick,
+    /// Readers wait for a view.
+    view_wanted: bool,
+    /// The next one is made then at the earliest.
+    next_view: Tick,
 }
 
 /// Somebody waits for an answer.
@@ -107,6 +113,8 @@ impl Owner {
             calls: 0,
             last_turn: now,
             next_snapshot: now.plus(SNAPSHOT_EVERY),
+            view_wanted: false,
+            next_view: now,
         }
     }
 
@@ -136,7 +144,10 @@ impl Owner {
     /// Waits for something to do: an input, a deadline, or the heartbeat.
     async fn next_input(&mut self) -> Option<Input> {
         let beat = self.clock.now().plus(HEARTBEAT);
-        let until = self.cluster.next_deadline().map_or(beat, |deadline| deadline.min(beat));
+        let mut until = self.cluster.next_deadline().map_or(beat, |deadline| deadline.min(beat));
+        if self.view_wanted {
+            until = until.min(self.next_view);
+        }
         tokio::time::timeout_at(self.clock.instant(until), self.inputs.recv()).await.map_or(None, |input| {
             // Nobody is left who could ask for anything.
             Some(input.unwrap_or(Input::Stop))
@@ -202,6 +213,7 @@ impl Owner {
         for input in std::mem::take(&mut self.later) {
             self.answer_later(input);
         }
+        self.show();
         Ok(())
     }
 
@@ -305,13 +317,24 @@ impl Owner {
                 // As above.
                 let _ = reply.send(missed.map(|missed| self.dispatch.open_app(app, missed)));
             }
-            Input::Query(Query::Refresh) => {
-                if !self.shared.published.is_fresh() {
-                    self.publish();
-                }
-            }
+            Input::Query(Query::Refresh) => self.view_wanted = true,
             Input::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
             Input::Call { .. } | Input::Stop => {} // never put off
+        }
+    }
+
+    /// Makes a view when somebody waits for one. The larger the cluster, the longer that takes; whatever readers ask for, it takes
+    /// a part of the loop's time only, and they wait a little longer instead.
+    fn show(&mut self) {
+        let begun = self.clock.now();
+        if !self.view_wanted || begun < self.next_view {
+            return;
+        }
+        self.view_wanted = false;
+        if !self.shared.published.is_fresh() {
+            self.publish();
+            let ended = self.clock.now();
+            self.next_view = ended.plus(ended.since(begun) * VIEW_RESTS);
         }
     }
 

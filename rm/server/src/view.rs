@@ -170,7 +170,8 @@ fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Byt
     }
 }
 
-fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
+/// One application.
+pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
     let share = cluster.ledger().app(&app.id).cloned().unwrap_or_default();
     let waiting = cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}"));
     AppView {

@@ -152,7 +152,8 @@ pub(crate) async fn change(
 
 /// An application without its tasks.
 pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, Failure> {
-    web.handle.view().await?.apps.get(app).cloned().ok_or_else(|| no_such_app(app))
+    let found = web.handle.ask(|reply| Input::Query(Query::App(app.clone(), reply))).await?;
+    found.ok_or_else(|| no_such_app(app))
 }
 
 fn no_such_app(app: &AppId) -> Failure {
