@@ -10,6 +10,7 @@ pub mod fault;
 pub mod guest;
 pub mod jobs;
 pub mod load;
+pub mod many;
 mod oracle;
 pub mod programs;
 pub mod scenario;

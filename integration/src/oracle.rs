@@ -65,6 +65,8 @@ pub(crate) struct Oracle {
     given: BTreeMap<(String, RequestId), u32>,
     /// The resource manager gave up a node: what it had there is replaced while it may still live.
     nodes_given_up: bool,
+    /// Some node took no work for a while.
+    drained: bool,
     saved: BTreeSet<AppId>,
     by_token: BTreeMap<String, Book>,
 }
@@ -93,6 +95,7 @@ impl Oracle {
             asked: BTreeMap::new(),
             given: BTreeMap::new(),
             nodes_given_up: false,
+            drained: false,
             saved: BTreeSet::new(),
             by_token: BTreeMap::new(),
         }
@@ -113,14 +116,26 @@ impl Oracle {
         let most = self.asked.entry((token.to_owned(), request.clone())).or_default();
         *most = (*most).max(count);
     }
+    /// So much lives on a host now.
+    pub(crate) fn lives(&mut self, node: &NodeId, lives: Bytes, offers: &Resource) {
+        if lives > offers.memory && !self.nodes_given_up {
+            self.fail(format!("{node} offers {} and containers of {lives} live on it", offers.memory));
+        }
+    }
+    /// The resource manager gave up a node: what it had there is replaced while it may still live.
+    pub(crate) fn gave_up_a_node(&self) -> bool {
+        self.nodes_given_up
+    }
+    /// A node is to be emptied: for a while the cluster is smaller than it was.
+    pub(crate) fn drained(&mut self) {
+        self.drained = true;
+    }
     /// Processes of a container begin on a host where so much lives then.
     pub(crate) fn launched(&mut self, id: &ContainerId, order: &RunOrder, lives: Bytes, node: &NodeId, offers: &Resource) {
         if !self.launched.insert(id.clone()) {
             self.fail(format!("{id} is launched twice"));
         }
-        if lives > offers.memory && !self.nodes_given_up {
-            self.fail(format!("{node} offers {} and containers of {lives} live on it", offers.memory));
-        }
+        self.lives(node, lives, offers);
         let Some(request) = &order.request else { return };
         let token = order.launch.env.get("HEADROOM_APP_TOKEN").cloned().unwrap_or_default();
         let key = (token, request.clone());
@@ -250,7 +265,7 @@ impl Oracle {
             }
             Cause::Transient => losses > spec.retry.transient || unused,
             Cause::NotIdempotent => stage.idempotent == Idempotent::No,
-            Cause::NeverFits => spec.mode != Mode::Headroom || self.nodes_given_up || needed(habit, stage) > cap,
+            Cause::NeverFits => spec.mode != Mode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap,
             Cause::Memory => {
                 let sure = spec.mode == Mode::Headroom && stage.enforce == TaskLimit::Task;
                 !sure || needed(habit, stage) > cap

@@ -1,10 +1,15 @@
 //! What is simulated: a cluster, jobs whose tasks need so much and take so long, and what goes wrong, all drawn from one number.
 
+pub mod estate;
+mod trees;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
+
+pub use estate::Estate;
 
 use crate::fault::{self, Fault, Shape, Weather};
 use crate::world::chance::Chance;
@@ -12,6 +17,9 @@ use crate::world::chance::Chance;
 /// Nodes come before this, and nothing goes wrong. A master keeps the largest node it was told of when it registered, so jobs begin
 /// when all nodes are there. Milliseconds.
 const EVERYBODY_IS_THERE: u64 = 5_000;
+
+/// What is drawn for tenants is drawn apart from what is drawn for jobs.
+const ESTATE: u64 = 0x0e57_a7e5;
 
 /// How a task behaves, whoever runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +63,8 @@ pub struct Scenario {
     pub jobs: Vec<Job>,
     /// The wires.
     pub weather: Weather,
+    /// Everything that is no job.
+    pub estate: Estate,
     /// What goes wrong, and when.
     pub faults: Vec<(u64, Fault)>,
     /// From here on nothing goes wrong any more. Milliseconds.
@@ -78,24 +88,25 @@ pub enum Plant {
     StartsBeforeJournal,
 }
 
-/// What `measure sim` tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Measured {
-    /// Runs.
-    pub seeds: u64,
-    /// Runs in which something did not hold.
-    pub violations: u64,
-}
-
-/// Runs the seeds 0, 1, 2 … and counts those in which something did not hold.
-pub fn measure_sim(seeds: u64) -> Measured {
-    let violations = (0..seeds).filter(|seed| crate::world::run(*seed).violation.is_some()).count();
-    Measured { seeds, violations: u64::try_from(violations).unwrap_or(u64::MAX) }
-}
-
 impl Scenario {
-    /// The scenario of a seed.
+    /// The scenario of a seed: jobs alone, or tenants and operators with a job among them.
     pub fn of(seed: u64) -> Self {
+        let mut scenario = Scenario::jobs_alone(seed);
+        let mut chance = Chance::new(seed ^ ESTATE);
+        if chance.percent(70) {
+            let jobs = chance.pick(&[0, 0, 1]).unwrap_or(0);
+            scenario.jobs.truncate(jobs);
+            scenario.estate = Estate::any(&mut chance, &scenario.nodes, EVERYBODY_IS_THERE, scenario.calm_ms);
+            if jobs > 0 {
+                // Its master counts on every node there is.
+                scenario.estate.open_to_all();
+            }
+        }
+        scenario
+    }
+
+    /// The jobs of a seed, and nobody else.
+    pub fn jobs_alone(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let nodes = nodes(&mut chance.split());
         let mut for_jobs = chance.split();
@@ -104,7 +115,8 @@ impl Scenario {
         let calm_ms = chance.between(20_000, 120_000);
         let shape = Shape { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
         let faults = fault::plan(&mut chance.split(), shape);
-        Scenario { nodes, jobs, weather: Weather::any(&mut chance.split()), faults, calm_ms }
+        let estate = Estate::none(nodes.len());
+        Scenario { nodes, jobs, estate, weather: Weather::any(&mut chance.split()), faults, calm_ms }
     }
     /// The memory of the largest node.
     pub fn largest(&self) -> Bytes {

@@ -14,7 +14,11 @@ mod host;
 mod link;
 mod manager;
 mod master;
+mod operator;
+mod sitter;
 mod strike;
+mod tenant;
+mod views;
 mod wire;
 
 use std::cell::RefCell;
@@ -34,6 +38,9 @@ use host::Host;
 use manager::Manager;
 pub(crate) use master::Client;
 use master::Process;
+use operator::Operator;
+use sitter::Sitter;
+use tenant::Tenant;
 use wire::Wires;
 
 /// Virtual time 0 on the wall clock.
@@ -108,6 +115,10 @@ enum Thing {
     Host(NodeId, host::Thing),
     Process(u64, master::Thing),
     Executor(ContainerId, executor::Thing),
+    Tenant(usize, tenant::Thing),
+    Sitter(NodeId, ContainerId),
+    Operator(operator::Thing),
+    Views(views::Thing),
     Strike(Fault),
     Mended(NodeId),
 }
@@ -126,6 +137,9 @@ struct World {
     /// Masters that run, by process number.
     processes: BTreeMap<u64, Process>,
     executors: BTreeMap<ContainerId, Executor>,
+    tenants: Vec<Tenant>,
+    sitters: BTreeMap<ContainerId, Sitter>,
+    operator: Operator,
     wires: Wires,
     oracle: Oracle,
     diary: Rc<RefCell<Diary>>,
@@ -134,8 +148,12 @@ struct World {
 impl World {
     fn new(seed: u64, scenario: Scenario, plant: Plant, diary: Rc<RefCell<Diary>>) -> Self {
         let named = |n: usize| format!("n{n}").parse::<NodeId>().unwrap_or_else(|e| unreachable!("{e}"));
-        let hosts =
-            scenario.nodes.iter().enumerate().map(|(n, offers)| (named(n), Host::new(named(n), offers.clone()))).collect();
+        let hosts = scenario
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(n, offers)| (named(n), Host::new(named(n), offers.clone(), &scenario.estate, n)));
+        let hosts = hosts.collect();
         let clients = scenario.jobs.iter().map(|job| Client::new(job.clone())).collect();
         let mut world = World {
             now: 0,
@@ -148,6 +166,9 @@ impl World {
             clients,
             processes: BTreeMap::new(),
             executors: BTreeMap::new(),
+            tenants: scenario.estate.tenants.iter().cloned().map(Tenant::new).collect(),
+            sitters: BTreeMap::new(),
+            operator: Operator::default(),
             wires: Wires::default(),
             diary,
             plant,
@@ -161,6 +182,11 @@ impl World {
         for (n, job) in world.scenario.jobs.clone().iter().enumerate() {
             world.later(job.at_ms, Thing::Client(n, master::ClientThing::Submit));
         }
+        for (n, tenant) in world.scenario.estate.tenants.clone().iter().enumerate() {
+            world.later(tenant.at_ms, Thing::Tenant(n, tenant::Thing::Tick));
+        }
+        world.operators_plan();
+        world.views_plan();
         for (at, fault) in world.scenario.faults.clone() {
             world.later(at, Thing::Strike(fault));
         }
@@ -223,6 +249,10 @@ impl World {
             Thing::Host(node, thing) => self.host_thing(&node, thing),
             Thing::Process(pid, thing) => self.process_thing(pid, thing),
             Thing::Executor(container, thing) => self.executor_thing(&container, thing),
+            Thing::Tenant(n, thing) => self.tenant_thing(n, thing),
+            Thing::Sitter(node, container) => self.sitter_done(&node, &container),
+            Thing::Operator(thing) => self.operator_thing(thing),
+            Thing::Views(thing) => self.views_thing(thing),
             Thing::Strike(fault) => self.strike(fault),
             Thing::Mended(node) => self.mended(&node),
         }
@@ -230,13 +260,22 @@ impl World {
 
     fn everything_is_over(&self) -> bool {
         let apps = self.clients.iter().all(|c| c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
-        apps && self.processes.is_empty() && self.is_calm()
+        let tenants = self.tenants.iter().all(|t| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+        apps && tenants && self.processes.is_empty() && self.is_calm()
     }
 
     fn who_is_not_over(&self) -> String {
         let apps = self.clients.iter().filter(|c| !c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
         let apps: Vec<String> = apps.map(|c| self.describe_app(c)).collect();
-        format!("{apps:?}, {} masters run", self.processes.len())
+        let over = |t: &&Tenant| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app));
+        let tenants: Vec<String> = self.tenants.iter().filter(|t| !over(t)).map(|t| self.describe_tenant(t)).collect();
+        format!("{apps:?}, {tenants:?}, {} masters run", self.processes.len())
+    }
+
+    fn describe_tenant(&self, tenant: &Tenant) -> String {
+        let now = headroom_types::Tick(self.now);
+        let why = tenant.app.as_ref().and_then(|app| self.manager.cluster.as_ref()?.why(app, now));
+        format!("{}; {why:?}", tenant.describe())
     }
 
     fn describe_app(&self, client: &Client) -> String {
@@ -272,7 +311,7 @@ impl World {
             let lives: Vec<String> = host.cells.iter().filter(|(_, c)| c.alive).map(|(c, _)| c.to_string()).collect();
             self.oracle.none_left(&format!("the host {id}"), &lives);
         }
-        let programs: Vec<String> = self.executors.keys().map(ToString::to_string).collect();
+        let programs: Vec<String> = self.executors.keys().chain(self.sitters.keys()).map(ToString::to_string).collect();
         self.oracle.none_left("the set of programs", &programs);
     }
 }

@@ -12,7 +12,7 @@ use headroom_wire::v1::job::JobPatch;
 
 use super::manager::Input;
 use super::master::outcome_of;
-use super::wire::{Caller, Heard, Line};
+use super::wire::{Caller, Heard, Line, Reader};
 use super::{World, convert};
 
 /// The usual time between two syncs. Milliseconds.
@@ -354,7 +354,8 @@ impl World {
         let Some(p) = self.processes.get(&pid) else { return };
         let (app, (epoch, cursor)) = (p.app.clone(), p.dialog.from);
         let stream = self.number();
-        let number = self.call(Caller::Process(pid), Input::WatchApp { app, epoch, cursor, stream, pid });
+        let number =
+            self.call(Caller::Process(pid), Input::WatchApp { app, epoch, cursor, stream, reader: Reader::Process(pid) });
         if let Some(p) = self.processes.get_mut(&pid) {
             p.dialog.stream = Stream::Opening { number, stream };
         }

@@ -138,6 +138,9 @@ impl World {
         if order.request.is_none() {
             return self.managed_master_starts(node, id, order);
         }
+        if self.sitter_starts(node, id, order) {
+            return;
+        }
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
         self.executors.insert(id.clone(), Executor::new(node, order, self.now, stubborn));
         let takes = self.chance.between(5, 200);
@@ -148,6 +151,7 @@ impl World {
     /// The processes of a container are gone, whoever ended them.
     pub(super) fn program_gone(&mut self, id: &ContainerId) {
         self.managed_master_gone(id);
+        self.sitters.remove(id);
         let Some(executor) = self.executors.remove(id) else { return };
         for attempt in executor.running.keys() {
             self.oracle.task_lost(&executor.token, attempt);
@@ -159,7 +163,7 @@ impl World {
 
     /// SIGTERM.
     pub(super) fn program_terminated(&mut self, id: &ContainerId) {
-        if self.managed_master_leaves(id) {
+        if self.managed_master_leaves(id) || self.sitter_terminated(id) {
             return;
         }
         if self.executors.get(id).is_some_and(|e| !e.stubborn) {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use headroom_node_core::agent::{self, Agent, Extent, Found, Want};
 use headroom_node_core::container::{self, Effect, End, Order};
+use headroom_node_core::fence::{Fence, Patience};
 use headroom_node_core::size::Size;
 use headroom_node_core::{Scope, classify};
-use headroom_rm_core::{self as rm, RunOrder};
+use headroom_rm_core::{self as rm, RunOrder, Traits};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, Tick, UnixMillis,
@@ -18,7 +19,7 @@ use headroom_types::{
 use super::link::Link;
 use super::wire::{Heard, Line};
 use super::{Thing as Any, World};
-use crate::scenario::Plant;
+use crate::scenario::{Estate, Plant};
 
 const USUAL_GRACE: Duration = Duration::from_secs(2);
 
@@ -127,6 +128,10 @@ pub(super) struct Host {
     pub(super) cut: bool,
     /// It was reset and is not back.
     off: bool,
+    /// What it is, for placement.
+    pub(super) traits: Traits,
+    /// How long it goes on alone.
+    fence: Patience,
     /// It gives no container another size.
     pub(super) rigid: bool,
     orders: BTreeMap<ContainerId, RunOrder>,
@@ -136,8 +141,11 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(id: NodeId, offers: Resource) -> Self {
+    pub(super) fn new(id: NodeId, offers: Resource, estate: &Estate, n: usize) -> Self {
+        let standing = estate.nodes.get(n).cloned().unwrap_or_default();
         Host {
+            traits: standing.traits,
+            fence: estate.fence,
             id,
             offers,
             agent: Agent::default(),
@@ -145,7 +153,7 @@ impl Host {
             up: false,
             cut: false,
             off: false,
-            rigid: false,
+            rigid: standing.rigid,
             orders: BTreeMap::new(),
             cells: BTreeMap::new(),
             link: Link::default(),
@@ -204,10 +212,12 @@ impl World {
 
     /// The agent begins and takes up what an earlier one left.
     fn agent_starts(&mut self, node: &NodeId) {
+        let now = self.now;
         let Some(host) = self.hosts.get_mut(node).filter(|h| !h.up) else { return };
         host.up = true;
         host.off = false;
         host.link = Link::default();
+        host.agent = Agent::new(Fence::new(host.fence, Tick(now)));
         let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
         let found: Vec<(ContainerId, Order, Found)> = kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
         host.orders = host.cells.iter().filter(|(_, c)| !c.forgotten).map(|(id, c)| (id.clone(), c.order.clone())).collect();
@@ -249,6 +259,9 @@ impl World {
     pub(super) fn agent_steps(&mut self, node: &NodeId, event: agent::Event) {
         let Some(host) = self.hosts.get_mut(node) else { return };
         let outcome = host.agent.step(Tick(self.now), event);
+        if let Some(silence) = outcome.fenced {
+            self.diary.borrow_mut().note(self.now, &format!("{node} gives up after {silence:?}"));
+        }
         if let Some((id, illegal)) = outcome.refused.first() {
             self.oracle.fail(format!("illegal on {node}, {id}: {illegal}"));
         }
@@ -350,6 +363,10 @@ impl World {
             (cell.order.version, cell.order.resource) = (version, size.resource);
             Ok(())
         };
+        if result.is_ok() {
+            let (lives, offers) = (host.lives(), host.offers.clone());
+            self.oracle.lives(node, lives, &offers);
+        }
         self.note(|| format!("{node} resizes {id} to version {version}: {result:?}"));
         self.later(takes, Any::Host(node.clone(), Thing::Resized { life, id: id.clone(), version, result }));
     }

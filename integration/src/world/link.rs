@@ -6,7 +6,7 @@ use headroom_client::retry::Backoff;
 use headroom_node_core::agent;
 use headroom_node_core::container::State;
 use headroom_node_core::sync::{Due, Scope, Sync};
-use headroom_rm_core::{Answer, Call, Health, Phase as Seen, Refusal, Registration, Report};
+use headroom_rm_core::{Answer, Call, Health, Phase as Seen, Refusal, RefusedSize, Registration, Report};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, Tick};
 
 use super::host::{Host, Thing};
@@ -14,6 +14,8 @@ use super::manager::Input;
 use super::wire::{Caller, Heard, Line};
 use super::{Thing as Any, World};
 
+/// How long a decommissioned node waits before it asks again. Milliseconds.
+const DISMISSED: u64 = 30_000;
 /// Most reports of ends in one message.
 const ENDS_AT_ONCE: usize = 32;
 
@@ -160,6 +162,7 @@ impl World {
                     self.agent_steps(node, agent::Event::NewPeer { acked });
                     self.tell_the_rest(node);
                 }
+                Heard::Refused(Refusal::Decommissioned(_)) => link.phase = Phase::Down { retry_at: now + DISMISSED },
                 Heard::Listening | Heard::Refused(_) | Heard::TooOld | Heard::Lost => {
                     let wait = link.wait();
                     link.phase = Phase::Down { retry_at: now + wait };
@@ -269,7 +272,7 @@ fn registration(host: &Host) -> Registration {
         enforcer: EnforcerKind::Cgroup2,
         url: format!("http://{}:1", host.id),
         version: "simulated".into(),
-        traits: headroom_rm_core::Traits::default(),
+        traits: host.traits.clone(),
         health: Health::Healthy,
         seen: host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
         exits,
@@ -300,7 +303,7 @@ fn seen(id: &ContainerId, c: &agent::Container) -> Option<headroom_rm_core::Seen
         attempt: c.order.attempt,
         resource: c.order.resource.clone(),
         version: c.order.version,
-        refused: None,
+        refused: c.sizing.refused.as_ref().map(|r| RefusedSize { version: r.size.version, why: r.why.clone() }),
         phase,
         used: None,
         granted: c.order.granted,

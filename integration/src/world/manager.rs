@@ -37,7 +37,7 @@ pub(super) enum Thing {
 pub(super) enum Input {
     Call(Box<Call>),
     WatchNode { node: NodeId, epoch: Epoch, stream: u64, life: u64 },
-    WatchApp { app: AppId, epoch: Epoch, cursor: u64, stream: u64, pid: u64 },
+    WatchApp { app: AppId, epoch: Epoch, cursor: u64, stream: u64, reader: Reader },
 }
 
 /// The daemon.
@@ -97,7 +97,8 @@ impl World {
         }
         let restored = self.manager.disk.next_life();
         self.note(|| format!("resource manager starts, epoch {}", restored.epoch));
-        let settings = Settings { unix_at_zero: UnixMillis(UNIX_AT_ZERO + self.now), ..Settings::default() };
+        let queues = self.scenario.estate.trees.first().cloned().unwrap_or_default();
+        let settings = Settings { unix_at_zero: UnixMillis(UNIX_AT_ZERO + self.now), queues, ..Settings::default() };
         self.manager.started = self.now;
         self.manager.due = None;
         self.manager.cluster = Some(Cluster::new(settings, restored, Tick(0)));
@@ -293,11 +294,11 @@ impl World {
                     }
                     self.reply(caller, number, heard);
                 }
-                Input::WatchApp { app, epoch, cursor, stream, pid } => {
+                Input::WatchApp { app, epoch, cursor, stream, reader } => {
                     let missed = missed(cluster, &app, epoch, cursor);
                     let heard = match missed {
                         Ok(updates) if caller != Caller::Nobody => {
-                            self.open_stream(stream, Reader::Process(pid));
+                            self.open_stream(stream, reader);
                             if let Some(before) = self.manager.apps.insert(app, stream) {
                                 self.break_stream(before, false);
                             }

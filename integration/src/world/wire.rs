@@ -10,7 +10,7 @@ use headroom_types::{ContainerId, Epoch, NodeId};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 
 use super::manager::Input;
-use super::{Thing, World, executor, host, manager, master};
+use super::{Thing, World, executor, host, manager, master, operator, tenant};
 
 /// Patience of a caller. Milliseconds.
 const CALL: u64 = 10_000;
@@ -23,6 +23,8 @@ pub(super) enum Caller {
     Host(NodeId, u64),
     Process(u64),
     Client(usize),
+    Tenant(usize),
+    Operator,
     /// A call that arrives a second time: nobody waits for its answer.
     Nobody,
 }
@@ -52,6 +54,7 @@ pub(super) enum Line {
 pub(super) enum Reader {
     Host(NodeId, u64),
     Process(u64),
+    Tenant(usize),
 }
 
 #[derive(Debug)]
@@ -95,7 +98,7 @@ impl World {
         match caller {
             Caller::Host(node, _) => Some(node.clone()),
             Caller::Process(pid) => self.processes.get(pid).and_then(|p| p.node.clone()),
-            Caller::Client(_) | Caller::Nobody => None,
+            Caller::Client(_) | Caller::Tenant(_) | Caller::Operator | Caller::Nobody => None,
         }
     }
     pub(super) fn is_cut(&self, node: Option<&NodeId>) -> bool {
@@ -140,6 +143,8 @@ impl World {
             Caller::Host(node, life) => Thing::Host(node, host::Thing::Heard { life, number, heard }),
             Caller::Process(pid) => Thing::Process(pid, master::Thing::Heard { number, heard }),
             Caller::Client(job) => Thing::Client(job, master::ClientThing::Heard { number, heard }),
+            Caller::Tenant(n) => Thing::Tenant(n, tenant::Thing::Heard { number, heard }),
+            Caller::Operator => Thing::Operator(operator::Thing::Heard { number, heard }),
             Caller::Nobody => return,
         };
         self.later(after, thing);
@@ -160,6 +165,7 @@ impl World {
         let thing = match &stream.reader {
             Reader::Host(node, life) => Thing::Host(node.clone(), host::Thing::Line { life: *life, stream: number, line }),
             Reader::Process(pid) => Thing::Process(*pid, master::Thing::Line { stream: number, line }),
+            Reader::Tenant(n) => Thing::Tenant(*n, tenant::Thing::Line { stream: number, line }),
         };
         self.at(at, thing);
     }
@@ -174,6 +180,7 @@ impl World {
         let thing = match stream.reader {
             Reader::Host(node, life) => Thing::Host(node, host::Thing::StreamEnded { life, stream: number }),
             Reader::Process(pid) => Thing::Process(pid, master::Thing::StreamEnded { stream: number }),
+            Reader::Tenant(n) => Thing::Tenant(n, tenant::Thing::StreamEnded { stream: number }),
         };
         self.later(after, thing);
     }
@@ -182,6 +189,7 @@ impl World {
         let there = |reader: &Reader| match reader {
             Reader::Host(host, _) => Some(host.clone()),
             Reader::Process(pid) => self.processes.get(pid).and_then(|p| p.node.clone()),
+            Reader::Tenant(_) => None,
         };
         let wanted = |s: &Stream| node.is_none_or(|n| there(&s.reader).as_ref() == Some(n));
         self.wires.streams.iter().filter(|(_, s)| wanted(s)).map(|(n, _)| *n).collect()

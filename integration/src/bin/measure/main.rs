@@ -10,6 +10,7 @@ mod progress;
 mod quantiles;
 mod rm_http;
 mod rm_restart;
+mod sim;
 mod store;
 mod submissions;
 
@@ -17,7 +18,6 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
-use integration::scenario;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -38,6 +38,9 @@ struct Cli {
     /// sim: how many runs
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
+    /// sim: the first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
     /// How to print
     #[arg(short = 'o', default_value = "table")]
     format: Format,
@@ -79,7 +82,7 @@ fn main() -> Result<ExitCode> {
         Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
         Measurement::Store => figures(&store::measure()?)?,
-        Measurement::Sim => figures(&scenario::measure_sim(cli.seeds))?,
+        Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
     };
     print(&figures, cli.format);
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,39 @@
+//! Simulated clusters by the thousand: how many, and in how many of them something did not hold.
+
+use std::time::{Duration, Instant};
+
+use integration::many::{Go, Seeds, replay, sweep};
+use integration::scenario::Plant;
+use serde::Serialize;
+
+/// How often progress is told.
+const TELL: Duration = Duration::from_secs(10);
+
+/// The figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Measured {
+    /// Runs.
+    seeds: u64,
+    /// Runs in which something did not hold.
+    violations: u64,
+}
+
+/// Runs `count` seeds from `from` on. Progress and failures go to standard error.
+#[allow(clippy::print_stderr)] // the figures alone go to standard output
+pub(crate) fn measure(from: u64, count: u64) -> Measured {
+    let (begun, mut told, mut ran, mut violations) = (Instant::now(), Instant::now(), 0_u64, 0);
+    sweep(Seeds { from, count, until: None }, Plant::Nothing, |outcome| {
+        ran += 1;
+        if let Some(what) = &outcome.violation {
+            violations += 1;
+            eprintln!("seed {}: {what}\n  replay: {}", outcome.seed, replay(outcome.seed));
+        }
+        if told.elapsed() >= TELL || ran == count {
+            told = Instant::now();
+            let ms = begun.elapsed().as_millis() / u128::from(ran);
+            eprintln!("{ran} of {count} seeds, {violations} violations, {ms} ms each");
+        }
+        Go::On
+    });
+    Measured { seeds: ran, violations }
+}

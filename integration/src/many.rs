@@ -1,0 +1,64 @@
+//! Many seeds on all processors: each is a run by itself, so they share nothing but the next number.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use crate::scenario::Plant;
+use crate::world::{Outcome, run_with};
+
+/// Which seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeds {
+    /// The first.
+    pub from: u64,
+    /// How many at most.
+    pub count: u64,
+    /// None is begun after this moment.
+    pub until: Option<Instant>,
+}
+
+/// What becomes of a sweep after one of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// The next.
+    On,
+    /// It is enough.
+    Stop,
+}
+
+/// Runs the seeds and hands each outcome to `each`, in the order in which they end. Answers how many were run.
+pub fn sweep(seeds: Seeds, plant: Plant, mut each: impl FnMut(&Outcome) -> Go) -> u64 {
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (tell, told) = mpsc::sync_channel::<Outcome>(threads);
+    let mut ran = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (next, stop, tell) = (&next, &stop, tell.clone());
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) && seeds.until.is_none_or(|until| Instant::now() < until) {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= seeds.count || tell.send(run_with(seeds.from.wrapping_add(n), plant)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        for outcome in told {
+            ran += 1;
+            if !stop.load(Ordering::Relaxed) && each(&outcome) == Go::Stop {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    ran
+}
+
+/// The line by which a person runs one seed again and reads all of it.
+pub fn replay(seed: u64) -> String {
+    format!(
+        "HEADROOM_SIM_SEED={seed} HEADROOM_SIM_ECHO=1 cargo test -p integration --test sim_seeds seeds_that_are_fresh -- --nocapture"
+    )
+}

@@ -1,0 +1,87 @@
+//! Queues for a scenario: several trees over the same leaves, so that one can take the place of another at any time.
+//!
+//! `root.default` is in each of them and has no limits: jobs go there. The last tree limits nobody: with it everything that fits a
+//! node fits its queue.
+
+use std::collections::BTreeMap;
+
+use headroom_rm_core::queue::spec::{Amount, Order, Preemptable, QueueSpec, Share, Tree};
+use headroom_types::{Name, QueuePath};
+
+use super::estate::word;
+use crate::world::chance::Chance;
+
+/// Leaves below the root, and those below `lab`.
+const LEAVES: [&str; 2] = ["etl", "adhoc"];
+const LAB: [&str; 2] = ["a", "b"];
+
+/// How strict a tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    /// Guarantees and order only.
+    Mild,
+    /// Limits of every kind.
+    Strict,
+}
+
+/// Any trees; at least one.
+pub(super) fn any(chance: &mut Chance) -> Vec<Tree> {
+    if chance.percent(15) {
+        return vec![tree(Mood::Mild, chance)];
+    }
+    let strict = chance.between(1, 2);
+    let mut trees: Vec<Tree> = (0..strict).map(|_| tree(Mood::Strict, chance)).collect();
+    trees.push(tree(Mood::Mild, chance));
+    trees
+}
+
+/// All leaves that a tenant can be in.
+pub(super) fn leaves() -> Vec<QueuePath> {
+    let below_root = LEAVES.iter().map(|name| format!("root.{name}"));
+    let below_lab = LAB.iter().map(|name| format!("root.lab.{name}"));
+    below_root.chain(below_lab).chain(["root.default".to_owned()]).map(|path| word(&path)).collect()
+}
+
+/// A leaf of all of them.
+pub(super) fn leaf(chance: &mut Chance) -> QueuePath {
+    chance.pick(&leaves()).unwrap_or_else(QueuePath::default_leaf)
+}
+
+fn tree(mood: Mood, chance: &mut Chance) -> Tree {
+    let named = |name: &&str, spec| (word::<Name>(name), spec);
+    let mut children: BTreeMap<Name, QueueSpec> = LEAVES.iter().map(|name| named(name, leaf_spec(mood, 250, chance))).collect();
+    let below = LAB.iter().map(|name| named(name, leaf_spec(mood, 500, chance))).collect();
+    let lab = QueueSpec { children: below, gate: Default::default(), ..shares(mood, 250, chance) };
+    children.extend([named(&"lab", lab), named(&"default", QueueSpec::default())]);
+    let root = QueueSpec { children, ..QueueSpec::default() };
+    Tree::new(root).unwrap_or_else(|problems| unreachable!("a scenario with queues that are not right: {problems:?}"))
+}
+
+fn part(thousandths: u32) -> Share {
+    Share { memory: Some(Amount::Part(thousandths)), ..Share::default() }
+}
+
+/// What a queue has a right to, against its siblings.
+fn shares(mood: Mood, most: u32, chance: &mut Chance) -> QueueSpec {
+    let guaranteed = if chance.percent(70) { part(chance.small(50, most)) } else { Share::default() };
+    let maximum = if mood == Mood::Strict && chance.percent(40) { part(chance.small(most, 1000)) } else { Share::default() };
+    let weight = chance.percent(30).then(|| chance.small(1, 5));
+    QueueSpec { guaranteed, maximum, weight, priority: chance.small(0, 1).cast_signed(), ..QueueSpec::default() }
+}
+
+fn leaf_spec(mood: Mood, most: u32, chance: &mut Chance) -> QueueSpec {
+    let order = if chance.percent(50) { Order::Fair } else { Order::Fifo };
+    let preemptable = if chance.percent(15) { Preemptable::No } else { Preemptable::Yes };
+    let mild = QueueSpec { order, preemptable, ..shares(mood, most, chance) };
+    if mood == Mood::Mild {
+        return mild;
+    }
+    QueueSpec {
+        user_limit: chance.percent(30).then(|| chance.small(200, 1000)),
+        master_share: chance.percent(30).then(|| chance.small(100, 1000)),
+        max_running: chance.percent(30).then(|| chance.small(1, 3)),
+        max_apps: chance.percent(10).then(|| chance.small(1, 5)),
+        max_lifetime_ms: chance.percent(5).then(|| chance.between(20_000, 200_000)),
+        ..mild
+    }
+}

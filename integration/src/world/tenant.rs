@@ -1,0 +1,402 @@
+//! Somebody who holds containers for a while: asks under every rule of placement, gives back when warned or does not, and counts what
+//! really was done. It writes everything down, so it survives whatever happens to it; its calls and its stream fare like any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headroom_rm_core::ask::Ask;
+use headroom_rm_core::{Answer, Call, Launch, Master, NewApp, Outcome, Refusal, Sync, Update, UpdateKind, Verdict};
+use headroom_types::{AppId, AttemptId, ContainerId, Epoch, ExitReason, NodeId, RequestId, Resource};
+
+use super::manager::Input;
+use super::wire::{Caller, Heard, Line, Reader};
+use super::{Thing as Any, World};
+use crate::scenario::estate;
+
+/// The usual time between two words. Milliseconds.
+const HEARTBEAT: u64 = 1_000;
+/// What never fits is asked for again, less often. Milliseconds.
+const NEVER_AGAIN: u64 = 5_000;
+/// Names how long a program works.
+pub(super) const RUNS_MS: &str = "RUNS_MS";
+
+#[derive(Debug)]
+pub(super) enum Thing {
+    Heard { number: u64, heard: Box<Heard> },
+    Line { stream: u64, line: Box<Line> },
+    StreamEnded { stream: u64 },
+    Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Submit,
+    Register,
+    Sync,
+    Finish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Outside,
+    Registering,
+    Known(Epoch),
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    None,
+    Opening { number: u64, stream: u64 },
+    Open { stream: u64 },
+}
+
+/// A container as its tenant knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub(super) request: RequestId,
+    pub(super) node: NodeId,
+    pub(super) resource: Resource,
+    /// `None` where only the grant was told.
+    pub(super) version: Option<u32>,
+}
+
+/// One want, and what became of it.
+#[derive(Clone, Debug, Default)]
+struct Book {
+    done: u32,
+    ended: BTreeSet<ContainerId>,
+    /// It will not come, and that was said.
+    expired: bool,
+    /// Nobody could ever give it, it was said; asked for again then.
+    never: Option<u64>,
+}
+
+/// A tenant.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) plan: estate::Tenant,
+    pub(super) app: Option<AppId>,
+    stage: Stage,
+    waiting: Option<(u64, Said)>,
+    next: u64,
+    since: u64,
+    books: BTreeMap<RequestId, Book>,
+    pub(super) live: BTreeMap<ContainerId, Lease>,
+    release: BTreeSet<ContainerId>,
+    heard: u64,
+    stream: Stream,
+}
+
+impl Tenant {
+    pub(super) fn new(plan: estate::Tenant) -> Self {
+        let books = plan.wants.iter().map(|w| (w.request.clone(), Book::default())).collect();
+        Tenant {
+            plan,
+            app: None,
+            stage: Stage::Outside,
+            waiting: None,
+            next: 0,
+            since: 0,
+            books,
+            live: BTreeMap::new(),
+            release: BTreeSet::new(),
+            heard: 0,
+            stream: Stream::None,
+        }
+    }
+    pub(super) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+    /// It hears everything there is to hear.
+    pub(super) fn listens(&self) -> bool {
+        matches!((self.stage, self.stream), (Stage::Known(_), Stream::Open { .. }))
+    }
+    pub(super) fn describe(&self) -> String {
+        let books: Vec<String> = self
+            .books
+            .iter()
+            .map(|(r, b)| format!("{r}: {} done, {} ended, never {:?}, expired {}", b.done, b.ended.len(), b.never, b.expired))
+            .collect();
+        format!("{} {:?} {:?}: {books:?}, {} live", self.plan.name, self.app, self.stage, self.live.len())
+    }
+
+    fn token(&self) -> String {
+        format!("tenant {}", self.plan.name)
+    }
+    /// How many are still to do their work.
+    fn owed(&self, want: &estate::Want) -> u32 {
+        self.books.get(&want.request).filter(|b| !b.expired).map_or(0, |b| want.count.saturating_sub(b.done))
+    }
+    fn is_done(&self) -> bool {
+        self.live.is_empty() && self.plan.wants.iter().all(|w| self.owed(w) == 0)
+    }
+
+    fn asks(&self, now: u64) -> Vec<Ask> {
+        let due = |w: &&estate::Want| {
+            let never = self.books.get(&w.request).and_then(|b| b.never);
+            now >= self.since + w.after_ms && never.is_none_or(|again| now >= again)
+        };
+        self.plan.wants.iter().filter(due).map(|w| self.ask(w)).collect()
+    }
+
+    fn ask(&self, want: &estate::Want) -> Ask {
+        let ended = self.books.get(&want.request).map_or(0, |b| b.ended.len());
+        let ended = u32::try_from(ended).unwrap_or(u32::MAX);
+        let env = [(RUNS_MS, want.runs_ms.to_string()), ("HEADROOM_APP_TOKEN", self.token())];
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let launch = Launch { command: vec!["sit".into()], env, ..Launch::default() };
+        Ask {
+            request: want.request.clone(),
+            resource: want.size.clone(),
+            count: ended.saturating_add(self.owed(want)),
+            settled: ended,
+            priority: want.priority,
+            place: want.place.clone(),
+            deadline: want.deadline,
+            launch: Arc::new(launch),
+        }
+    }
+
+    fn hears(&mut self, what: UpdateKind) {
+        match what {
+            UpdateKind::Allocated(g) => {
+                self.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
+                let lease = Lease { request: g.request, node: g.node, resource: g.resource, version: Some(1) };
+                self.live.insert(g.container, lease);
+            }
+            UpdateKind::Exited { request, report } => {
+                self.live.remove(&report.container);
+                self.release.remove(&report.container);
+                let book = self.books.entry(request).or_default();
+                let before = book.ended.insert(report.container.clone());
+                book.done += u32::from(before && report.reason == ExitReason::Exit { code: 0 });
+            }
+            UpdateKind::Resized { container, resource, version }
+            | UpdateKind::ResizeFailed { container, resource, version, .. } => {
+                if let Some(lease) = self.live.get_mut(&container) {
+                    (lease.resource, lease.version) = (resource, Some(version));
+                }
+            }
+            UpdateKind::PreemptSoon { container, .. } if self.plan.heeds => drop(self.release.insert(container)),
+            UpdateKind::Expired { request, .. } => self.books.entry(request).or_default().expired = true,
+            UpdateKind::Running { .. } | UpdateKind::PreemptSoon { .. } | UpdateKind::NodeDraining { .. } => {}
+        }
+    }
+
+    fn submission(&self) -> NewApp {
+        let plan = &self.plan;
+        NewApp {
+            name: plan.name.clone(),
+            queue: plan.queue.clone(),
+            priority: plan.priority,
+            user: plan.user.clone(),
+            lifetime: plan.lifetime,
+            master: Master::Unmanaged,
+            key: Some(plan.name.to_string()),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn tenant_thing(&mut self, n: usize, thing: Thing) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(n).filter(|t| !t.is_over()) else { return };
+        match thing {
+            Thing::Tick => {
+                if now < t.next || t.waiting.is_some() {
+                    return;
+                }
+            }
+            Thing::Heard { number, heard } => self.tenant_hears(n, number, *heard),
+            Thing::Line { stream, line } => {
+                let open = self.is_open(stream);
+                self.tenant_line(n, stream, open, *line);
+            }
+            Thing::StreamEnded { stream } => {
+                let mine = matches!(t.stream, Stream::Open { stream: s } | Stream::Opening { stream: s, .. } if s == stream);
+                if mine {
+                    t.stream = Stream::None;
+                }
+                return;
+            }
+        }
+        self.tenant_speaks(n);
+    }
+
+    /// Says what is due, and sees to it that somebody looks again.
+    fn tenant_speaks(&mut self, n: usize) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(n).filter(|t| t.waiting.is_none() && !t.is_over()) else { return };
+        if now < t.next {
+            let at = t.next;
+            return self.at(at, Any::Tenant(n, Thing::Tick));
+        }
+        let (said, call) = match (t.stage, t.app.clone()) {
+            (Stage::Outside, _) => (Said::Submit, Call::Submit(Box::new(t.submission()))),
+            (Stage::Registering, Some(app)) => {
+                let attempt = AttemptId { app, attempt: 1 };
+                (Said::Register, Call::RegisterMaster { attempt, url: None })
+            }
+            (Stage::Known(_), Some(app)) if t.is_done() => {
+                let attempt = AttemptId { app, attempt: 1 };
+                (Said::Finish, Call::Finish { attempt, outcome: Outcome::Succeeded, diagnostics: String::new() })
+            }
+            (Stage::Known(epoch), Some(app)) => {
+                let asks = t.asks(now);
+                let (token, release) = (t.token(), t.release.iter().cloned().collect());
+                let sync =
+                    Sync { attempt: AttemptId { app, attempt: 1 }, epoch, ack: t.heard, asks, withdraw: Vec::new(), release };
+                sync.asks.iter().for_each(|ask| self.oracle.asked(&token, &ask.request, ask.count));
+                (Said::Sync, Call::Sync(Box::new(sync)))
+            }
+            (Stage::Registering | Stage::Known(_) | Stage::Over, _) => return,
+        };
+        let number = self.call(Caller::Tenant(n), Input::Call(Box::new(call)));
+        if let Some(t) = self.tenants.get_mut(n) {
+            t.waiting = Some((number, said));
+            t.next = now + HEARTBEAT;
+        }
+    }
+
+    fn tenant_hears(&mut self, n: usize, number: u64, heard: Heard) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(n) else { return };
+        if let Stream::Opening { number: waited, stream } = t.stream
+            && waited == number
+        {
+            t.stream = match heard {
+                Heard::Listening => Stream::Open { stream },
+                Heard::TooOld => {
+                    t.stage = Stage::Registering;
+                    Stream::None
+                }
+                Heard::Answer(..) | Heard::Refused(_) | Heard::Lost => Stream::None,
+            };
+            return;
+        }
+        let Some((_, said)) = t.waiting.filter(|(waited, _)| *waited == number) else { return };
+        t.waiting = None;
+        match heard {
+            Heard::Answer(answer, epoch) => self.tenant_answered(n, said, *answer, epoch),
+            Heard::Refused(refusal) => t.refused(said, &refusal),
+            Heard::Lost | Heard::Listening | Heard::TooOld => t.next = now + HEARTBEAT,
+        }
+        let over = self.tenants.get(n).is_some_and(Tenant::is_over);
+        if over {
+            self.note(|| format!("tenant {n} is over"));
+        }
+    }
+
+    fn tenant_answered(&mut self, n: usize, said: Said, answer: Answer, epoch: Epoch) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(n) else { return };
+        match (said, answer) {
+            (Said::Submit, Answer::Submitted { app, .. }) => {
+                self.oracle.accepted(&app);
+                (t.app, t.stage, t.since, t.next) = (Some(app), Stage::Registering, now, now);
+            }
+            (Said::Register, Answer::Master { containers, cursor, .. }) => {
+                (t.stage, t.heard, t.stream, t.next) = (Stage::Known(epoch), cursor, Stream::None, now);
+                let mut before = std::mem::take(&mut t.live);
+                for g in containers {
+                    t.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
+                    let version = before.remove(&g.container).filter(|l| l.resource == g.resource).and_then(|l| l.version);
+                    t.live.insert(g.container, Lease { request: g.request, node: g.node, resource: g.resource, version });
+                }
+                // What is not alive is over: a grant that died with the resource manager, or an end that is about to be told.
+                for (id, lease) in before {
+                    t.books.entry(lease.request).or_default().ended.insert(id);
+                }
+                self.tenant_listens(n);
+            }
+            (Said::Sync, Answer::Synced { verdicts, stop }) => {
+                for (request, verdict) in verdicts {
+                    let book = t.books.entry(request).or_default();
+                    book.never = matches!(verdict, Verdict::Never { .. }).then_some(now + NEVER_AGAIN);
+                }
+                if stop {
+                    t.stage = Stage::Over;
+                } else if t.stream == Stream::None {
+                    self.tenant_listens(n);
+                }
+                self.tenant_gives_up(n);
+            }
+            (Said::Finish, _) => t.stage = Stage::Over,
+            (Said::Submit | Said::Register | Said::Sync, _) => {}
+        }
+    }
+
+    /// When all is as well as it ever was: what no node could hold is given up, and what is said never to fit must be such.
+    fn tenant_gives_up(&mut self, n: usize) {
+        if self.now < self.scenario.calm_ms + super::operator::RESTORED {
+            return;
+        }
+        let Some(t) = self.tenants.get(n) else { return };
+        let open = t.plan.wants.iter().filter(|w| t.owed(w) > 0);
+        let said = |w: &estate::Want| t.books.get(&w.request).is_some_and(|b| b.never.is_some());
+        let open: Vec<(estate::Want, bool)> = open.map(|w| (w.clone(), said(w))).collect();
+        for (want, never) in open {
+            let request = &want.request;
+            match self.could_hold(&want) {
+                None => {
+                    if let Some(t) = self.tenants.get_mut(n) {
+                        t.books.entry(request.clone()).or_default().expired = true;
+                    }
+                }
+                Some(node) if never => {
+                    self.oracle.fail(format!("{request} of tenant {n} is said never to fit, and {node} could hold it"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn tenant_listens(&mut self, n: usize) {
+        let Some(t) = self.tenants.get(n) else { return };
+        let (Some(app), Stage::Known(epoch)) = (t.app.clone(), t.stage) else { return };
+        let (cursor, stream) = (t.heard, self.number());
+        let number = self.call(Caller::Tenant(n), Input::WatchApp { app, epoch, cursor, stream, reader: Reader::Tenant(n) });
+        if let Some(t) = self.tenants.get_mut(n) {
+            t.stream = Stream::Opening { number, stream };
+        }
+    }
+
+    fn tenant_line(&mut self, n: usize, number: u64, open: bool, line: Line) {
+        let Some(t) = self.tenants.get_mut(n) else { return };
+        let mine = matches!(t.stream, Stream::Open { stream } | Stream::Opening { stream, .. } if stream == number);
+        let Line::Updates { epoch, updates } = line else { return };
+        if !mine || !open || t.stage != Stage::Known(epoch) {
+            return;
+        }
+        t.stream = Stream::Open { stream: number };
+        for Update { cursor, what } in updates {
+            if cursor > t.heard {
+                if cursor != t.heard + 1 {
+                    self.oracle.fail(format!("tenant {n} hears update {cursor} after {}", t.heard));
+                }
+                t.heard = cursor;
+                t.hears(what);
+            }
+        }
+    }
+}
+
+impl Tenant {
+    fn refused(&mut self, said: Said, refusal: &Refusal) {
+        match refusal {
+            Refusal::StaleEpoch { .. } | Refusal::MasterNotRegistered(_) | Refusal::NodeNotRegistered(_) => {
+                self.stage = Stage::Registering;
+            }
+            Refusal::NoSuchApp(_) | Refusal::AppEnding { .. } | Refusal::StaleAttempt { .. } if said != Said::Submit => {
+                self.stage = Stage::Over;
+            }
+            Refusal::NoSuchApp(_) | Refusal::AppEnding { .. } | Refusal::StaleAttempt { .. } => {}
+            Refusal::Recovering(_) | Refusal::TooMany { .. } | Refusal::QueueClosed { .. } | Refusal::NotLaunched(_) => {}
+            Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::NeverFits { .. } => {}
+            Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => {}
+            Refusal::Conflict { .. } | Refusal::NotResizable { .. } | Refusal::NoRoom { .. } => {}
+            Refusal::Decommissioned(_) | Refusal::NotReserved(_) => {}
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! When nothing goes wrong any more, everybody must see the same: the resource manager, the nodes and the tenants.
+//!
+//! Messages are under way at any moment, so a difference counts only when it is still there a while later.
+
+use std::collections::BTreeSet;
+
+use headroom_node_core::container::State as Held;
+use headroom_rm_core::container::State;
+use headroom_rm_core::{Cluster, size};
+
+use super::{Thing as Any, World};
+
+/// After the last disturbance. Milliseconds.
+const FIRST: u64 = 100_000;
+/// Between two looks that belong together. Milliseconds.
+const LATER: u64 = 8_000;
+/// Between two such pairs. Milliseconds.
+const EVERY: u64 = 60_000;
+
+#[derive(Debug)]
+pub(super) enum Thing {
+    Look,
+    LookAgain(BTreeSet<String>),
+}
+
+impl World {
+    pub(super) fn views_plan(&mut self) {
+        let at = self.scenario.calm_ms + FIRST;
+        self.at(at, Any::Views(Thing::Look));
+    }
+
+    pub(super) fn views_thing(&mut self, thing: Thing) {
+        let now = self.differences();
+        match thing {
+            Thing::Look => self.later(LATER, Any::Views(Thing::LookAgain(now))),
+            Thing::LookAgain(before) => {
+                if let Some(still) = before.intersection(&now).next() {
+                    return self.oracle.fail(format!("all is quiet, and still {still}"));
+                }
+                self.later(EVERY, Any::Views(Thing::Look));
+            }
+        }
+    }
+
+    fn differences(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let Some(cluster) = &self.manager.cluster else {
+            found.insert("there is no resource manager".to_owned());
+            return found;
+        };
+        self.manager_and_nodes(cluster, &mut found);
+        self.manager_and_tenants(cluster, &mut found);
+        found
+    }
+
+    fn manager_and_nodes(&self, cluster: &Cluster, found: &mut BTreeSet<String>) {
+        for c in cluster.containers() {
+            let held = self.hosts.get(&c.node).and_then(|h| h.agent.get(&c.id));
+            let there = held.map_or("not there", |h| h.state.name());
+            let same = match &c.state {
+                State::Allocated => false,
+                State::Launching => matches!(there, "preparing" | "starting"),
+                State::Running => there == "running",
+                State::Stopping { .. } => there == "stopping",
+                State::Exited { .. } | State::Done { .. } => there == "exited",
+            };
+            if !same {
+                found.insert(format!("{} is {} for the resource manager and {there} on {}", c.id, c.state.as_str(), c.node));
+            }
+            if c.sizing != size::State::Settled && c.state.is_alive() {
+                found.insert(format!("{} waits for a size: {:?}", c.id, c.sizing));
+            }
+            let running = held.filter(|h| h.state == Held::Running && c.state == State::Running);
+            if let Some(h) = running.filter(|h| (&h.order.resource, h.order.version) != (&c.resource, c.version)) {
+                let (told, is) = (format!("{} v{}", c.resource, c.version), format!("{} v{}", h.order.resource, h.order.version));
+                found.insert(format!("{} has {told} for the resource manager and {is} on {}", c.id, c.node));
+            }
+        }
+        for (node, host) in &self.hosts {
+            for (id, c) in host.agent.containers().filter(|(id, _)| cluster.container(id).is_none()) {
+                found.insert(format!("{node} has {id}, {}, and the resource manager does not", c.state.name()));
+            }
+            for (id, cell) in host.cells.iter().filter(|(id, c)| c.alive && host.agent.get(id).is_none()) {
+                found.insert(format!("{id} lives on {node} ({}) and its agent does not know it", cell.order.resource));
+            }
+        }
+    }
+
+    fn manager_and_tenants(&self, cluster: &Cluster, found: &mut BTreeSet<String>) {
+        for t in self.tenants.iter().filter(|t| t.listens()) {
+            let name = &t.plan.name;
+            let Some(app) = &t.app else { continue };
+            let theirs = cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive());
+            for c in theirs {
+                match t.live.get(&c.id) {
+                    None => drop(found.insert(format!("{} lives, and {name} does not know it", c.id))),
+                    Some(l) if l.resource != c.resource || l.version.is_some_and(|v| v != c.version) || l.node != c.node => {
+                        found.insert(format!("{} is {l:?} for {name} and {} v{} on {}", c.id, c.resource, c.version, c.node));
+                    }
+                    Some(_) => {}
+                }
+            }
+            for (id, lease) in &t.live {
+                if cluster.container(id).is_none_or(|c| !c.state.is_alive()) {
+                    found.insert(format!("{name} takes {id} ({}) for alive", lease.request));
+                }
+            }
+        }
+    }
+}
