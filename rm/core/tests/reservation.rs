@@ -240,3 +240,40 @@ fn a_node_is_kept_where_the_request_may_go() {
     assert!(s.cluster.containers().filter(|c| c.id.app == job).all(|c| c.node == id("n2")));
     s.check();
 }
+
+/// Nodes and masters live on for so many seconds.
+fn live_on(s: &mut Scenario, seconds: u64) {
+    for _ in 0..seconds {
+        s.alive_for(secs(1));
+        s.settle();
+        let apps: Vec<AppId> = s.cluster.apps().map(|app| app.id.clone()).collect();
+        apps.iter().for_each(|app| ack(s, app));
+    }
+}
+
+/// One application keeps a small container until its large one has done its work; another one's request needs the whole node.
+#[test]
+fn two_that_wait_for_each_other_are_not_left_waiting() {
+    let mut s = story(secs(2));
+    s.node("n1", size(16, 64));
+    let holder = s.app("holder");
+    s.ask(&holder, "stays", 1, size(1, 1)).expect("asks");
+    s.settle();
+    let whole = s.app("whole");
+    s.ask_waits(&whole, "all", 1, size(16, 1));
+    s.ask(&holder, "short", 1, size(1, 1)).expect("a smaller one is served meanwhile");
+    s.settle();
+    let short = alive_of(&s, &holder, "short")[0].clone();
+    s.exit(&short, OK);
+    s.alive_for(secs(5));
+    assert_eq!(s.cluster.reservations().count(), 1, "{:?}", s.cluster.why(&whole, s.now));
+    s.ask_waits(&holder, "large", 1, size(12, 1));
+    live_on(&mut s, 40);
+    let large = alive_of(&s, &holder, "large").first().cloned();
+    s.exit(&large.expect("the others had a turn"), OK);
+    let stays = alive_of(&s, &holder, "stays")[0].clone();
+    s.exit(&stays, OK);
+    live_on(&mut s, 40);
+    assert_eq!(alive_of(&s, &whole, "all").len(), 1, "and then it is its turn: {:?}", s.cluster.why(&whole, s.now));
+    s.check();
+}

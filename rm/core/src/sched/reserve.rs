@@ -25,6 +25,8 @@ use crate::ledger::Part;
 use crate::queue::QueueIx;
 use crate::timer::Key;
 
+/// When nothing has ended on a kept node for so long, the others have a turn: what lives there may itself be waiting for the room.
+const STANDSTILL: Duration = Duration::from_secs(30);
 /// Among nodes that lack equally little, the age of so many is compared.
 const COMPARED: usize = 64;
 /// How often reservations are looked at, at most.
@@ -43,6 +45,8 @@ pub struct Reservation {
     pub size: Resource,
     /// Since when.
     pub since: Tick,
+    /// What the node lacks for it, and since when it lacks no less.
+    pub lacks: (Bytes, Tick),
 }
 
 /// All of them.
@@ -156,6 +160,7 @@ impl Cluster {
             if self.room_changed && !self.claims.is_empty() {
                 self.serve_claims(ctx);
             }
+            self.give_others_a_turn(ctx);
             self.keep_reservations(ctx);
             self.pass(ctx);
             // a holder that was served elsewhere, or a node that was filled, leaves room behind
@@ -187,9 +192,9 @@ impl Cluster {
             }
             let taken: BTreeSet<NodeIx> = found.iter().map(|(ix, _)| *ix).collect();
             let Some(need) = Need::of(app, Some(request)) else { continue };
-            if let Some((_, ix, node)) = self.soonest(need, &taken) {
+            if let Some((lack, ix, node)) = self.soonest(need, &taken) {
                 let (app, request, size) = (app.id.clone(), request.clone(), need.size.clone());
-                found.push((ix, Reservation { node, app, request, size, since: ctx.now }));
+                found.push((ix, Reservation { node, app, request, size, since: ctx.now, lacks: (lack, ctx.now) }));
                 leaves.insert(leaf);
             }
         }
@@ -263,9 +268,9 @@ impl Cluster {
             let app = self.apps.get(&reservation.app);
             let Some(need) = app.and_then(|app| Need::of(app, Some(&reservation.request))) else { continue };
             let better = self.soonest(need, &BTreeSet::new()).filter(|(lack, ..)| *lack < lacks(&free, need.size).0);
-            if let Some((_, to, node)) = better {
+            if let Some((lack, to, node)) = better {
                 self.unreserve(ix, &format!("{node} lacks less"), ctx);
-                self.reserve(to, Reservation { node, since: reservation.since, ..reservation }, ctx);
+                self.reserve(to, Reservation { node, lacks: (lack, ctx.now), ..reservation }, ctx);
             }
         }
     }
@@ -285,6 +290,24 @@ impl Cluster {
         self.reindex(&reservation.node);
         let message = format!("{} is not kept for {} any more: {why}", reservation.node, reservation.request);
         ctx.log_app(Level::Normal, "ReservationEnded", &reservation.app, message);
+    }
+
+    /// Two applications can each hold what the other waits for: one by a container that ends only with it, the other by a node kept
+    /// for it. A node on which nothing moves is free for one pass; who lost it may be given it again.
+    fn give_others_a_turn(&mut self, ctx: &mut Ctx<'_>) {
+        let mut still = Vec::new();
+        for (ix, reservation) in &mut self.reservations.on {
+            let free = self.ledger.node(&reservation.node).map(crate::ledger::Account::free).unwrap_or_default();
+            let now = reservation.size.memory.saturating_sub(free.memory);
+            if now < reservation.lacks.0 {
+                reservation.lacks = (now, ctx.now);
+            } else if ctx.now.since(reservation.lacks.1) >= STANDSTILL {
+                still.push(*ix);
+            }
+        }
+        for ix in still {
+            self.unreserve(ix, "nothing ends there, so others have a turn", ctx);
+        }
     }
 
     /// Gives up what is worth nothing any more, and serves whose node has the room.
