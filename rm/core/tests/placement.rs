@@ -375,7 +375,7 @@ fn decisions_not_to_place_are_kept_for_a_while() {
         s.cluster.undecided(&app).map(|u| (u.request.to_string(), u.sentence.clone(), u.times)).collect::<Vec<_>>()
     };
     let first = ("big".to_owned(), "needs 2 GiB on one node; best is n1 with 1 GiB free".to_owned(), 1);
-    assert_eq!(noted(&s), [first.clone()]);
+    assert_eq!(noted(&s), [first]);
     s.alive_for(secs(5));
     let later = noted(&s);
     assert_eq!((later.len(), later[0].2), (1, 6), "once when it was asked, and then each second: {later:?}");

@@ -13,7 +13,7 @@
 //! | racks | one search in each of them |
 //! | labels | one search in the smallest label; nodes that have the room and lack another label are passed over |
 //! | attributes | looks at the nodes with the value when they are the smallest group; else as a filter on the others |
-//! | apart, spread, avoided | the nodes passed over are at most those barred; where racks are barred, one search in each other rack |
+//! | apart, spread, avoided | the nodes passed over are at most those barred; where many racks are, one search in each other rack |
 //!
 //! Where several apply, the smallest group is searched and the others filter.
 
