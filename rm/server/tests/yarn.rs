@@ -227,7 +227,9 @@ async fn errors_have_the_shape_that_clients_read() {
         (get.clone(), format!("{app}/timeouts/NAPTIME"), 400, "BadRequestException"),
         (get.clone(), "reservation/list".to_owned(), 501, "UnsupportedOperationException"),
         (Method::POST, "delegation-token".to_owned(), 501, "UnsupportedOperationException"),
-        (get, "scheduler-conf".to_owned(), 501, "UnsupportedOperationException"),
+        (get.clone(), "scheduler-conf".to_owned(), 501, "UnsupportedOperationException"),
+        (get, "scheduler/activities".to_owned(), 501, "UnsupportedOperationException"),
+        (Method::POST, "nodes/n1:9/resource".to_owned(), 501, "UnsupportedOperationException"),
         (Method::DELETE, app.to_owned(), 405, "WebApplicationException"),
         (
             Method::POST,

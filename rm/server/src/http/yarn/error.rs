@@ -49,7 +49,7 @@ impl IntoResponse for Fault {
 }
 
 /// Things that YARN has and this does not, by the word after `/ws/v1/cluster`.
-const NOT_HERE: [(&str, &str); 8] = [
+const NOT_HERE: [(&str, &str); 13] = [
     ("reservation", "time reservations are not offered; a queue with a guarantee is"),
     ("delegation-token", "there are no tokens"),
     ("scheduler-conf", "queues are changed by PUT /v1/queues"),
@@ -58,6 +58,11 @@ const NOT_HERE: [(&str, &str); 8] = [
     ("remove-node-labels", "labels of nodes are set in the configuration of their agents"),
     ("replace-node-to-labels", "labels of nodes are set in the configuration of their agents"),
     ("federation", "there is one cluster"),
+    ("nodes", "a node offers what its agent was started with"),
+    ("scheduler", "why something waits is told for each application by /ws/v1/cluster/scheduler/app-activities/{app}"),
+    ("scheduler-overview", "the queues are shown by /ws/v1/cluster/scheduler"),
+    ("queues", "there are no lists of who may use a queue"),
+    ("userinfo", "who calls is not checked"),
 ];
 
 /// Nothing at this address, or something that is left out on purpose.
