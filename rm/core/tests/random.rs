@@ -252,7 +252,7 @@ impl World {
             return;
         }
         // every second application is in a queue with a guarantee, which takes what it is short of from the others
-        let queue = if self.masters.len() % 2 == 0 { "default" } else { "sure" };
+        let queue = if self.masters.len().is_multiple_of(2) { "default" } else { "sure" };
         let launch = Arc::new(Launch::default());
         let master = if managed && self.s.nodes.len() > 1 {
             Master::Managed { resource: size(1, 1), launch, max_attempts: 3 }
