@@ -301,3 +301,28 @@ async fn an_application_is_changed_while_it_lives() {
     }
     assert_eq!(put("timeout", timeout("UNLIMITED")).await["timeout"]["expiryTime"], "UNLIMITED");
 }
+
+/// Every address of the resource manager that the page names is one that is answered, with the method it names.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_names_addresses_that_are_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, _client, yarn, _node) = cluster(&dir).await;
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/yarn.md")).expect("the page");
+    let calls: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `curl ")?.split('`').next()).collect();
+    let ours = calls.iter().filter_map(|call| call.split_once("RM/").map(|(flags, path)| (flags, format!("/{path}"))));
+    let mut named = 0;
+    for (flags, path) in ours {
+        let method = if flags.contains("PUT") {
+            Method::PUT
+        } else if flags.contains("POST") {
+            Method::POST
+        } else {
+            Method::GET
+        };
+        let answer = yarn.call(method, &path, None, None).await;
+        let absent = answer.status == 404 && answer.text.contains("nothing at");
+        assert!(!absent && ![405, 501].contains(&answer.status), "{path}: {} {}", answer.status, answer.text);
+        named += 1;
+    }
+    assert!(named >= 20, "{named} addresses in {calls:?}");
+}

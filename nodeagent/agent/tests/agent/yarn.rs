@@ -115,3 +115,17 @@ async fn a_node_says_what_it_is_and_refuses_in_yarns_shape() {
     assert_eq!(exception(&node, "/ws/v1/node/resources/gpu", "*/*"), (404, "NotFoundException".into()));
     assert_eq!(exception(&node, "/ws/v1/node/info", "application/xml"), (406, "WebApplicationException".into()));
 }
+
+/// Every address of a node agent that the page names is one that is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_names_addresses_that_are_there() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let page = include_str!("../../../../docs/yarn.md");
+    let paths: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `curl NM")?.split('`').next()).collect();
+    for path in &paths {
+        let (status, text) = call(&node, path, "*/*");
+        assert!(!text.contains("nothing at") && [200, 404].contains(&status), "{path}: {status} {text}");
+    }
+    assert!(paths.len() >= 9, "{paths:?}");
+}
