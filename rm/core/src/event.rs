@@ -2,6 +2,9 @@
 //!
 //! Owned by nobody: plain data. These are the core's own types; the daemon converts from and to messages and records.
 
+mod refusal;
+mod update;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +14,11 @@ use headroom_types::{
     StopCause, UnixMillis,
 };
 
+pub use refusal::Refusal;
+pub use update::{Granted, Update, UpdateKind};
+
 use crate::ask::Ask;
-use crate::queue::spec::{Gate, QueueProblem, Tree};
+use crate::queue::spec::{Gate, Tree};
 use crate::save::Save;
 
 /// Names one call, so that its answer finds the way back.
@@ -526,216 +532,6 @@ pub enum Verdict {
         sentence: String,
         /// The largest container any node could ever give.
         largest: Resource,
-    },
-}
-
-/// A call was refused, and nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Unknown application.
-    #[error("there is no application {0}")]
-    NoSuchApp(AppId),
-    /// Never given out in this life, or used up.
-    #[error("number {0} is not reserved for an application")]
-    NotReserved(u32),
-    /// Unknown container.
-    #[error("there is no container {0}")]
-    NoSuchContainer(ContainerId),
-    /// Unknown request.
-    #[error("application {app} has no request {request}")]
-    NoSuchRequest {
-        /// Whose.
-        app: AppId,
-        /// Which.
-        request: RequestId,
-    },
-    /// The sender speaks to an earlier life of the resource manager.
-    #[error("the message is for life {given} of the resource manager; this is life {current}")]
-    StaleEpoch {
-        /// In the message.
-        given: Epoch,
-        /// Now.
-        current: Epoch,
-    },
-    /// The node was given up, or never came.
-    #[error("node {0} is not registered")]
-    NodeNotRegistered(NodeId),
-    /// The master has not registered in this life of the resource manager.
-    #[error("the master of {0} is not registered")]
-    MasterNotRegistered(AppId),
-    /// Another attempt has taken over.
-    #[error("{given} is not the current attempt; that is attempt {current}")]
-    StaleAttempt {
-        /// In the message.
-        given: AttemptId,
-        /// Now.
-        current: u32,
-    },
-    /// After a restart: which containers an application still has is not known yet.
-    #[error("{0}")]
-    Recovering(String),
-    /// That run of the master has not been launched.
-    #[error("{0} has not been launched")]
-    NotLaunched(AttemptId),
-    /// The application is over or about to be.
-    #[error("application {app} is {state}")]
-    AppEnding {
-        /// Which.
-        app: AppId,
-        /// Its state.
-        state: &'static str,
-    },
-    /// No node could ever give it.
-    #[error("{sentence}")]
-    NeverFits {
-        /// Names the largest node.
-        sentence: String,
-        /// The largest container any node could ever give.
-        largest: Resource,
-    },
-    /// Unknown node.
-    #[error("there is no node {0}")]
-    NoSuchNode(NodeId),
-    /// Unknown queue.
-    #[error("there is no queue {0}")]
-    NoSuchQueue(QueuePath),
-    /// Applications go to leaves.
-    #[error("{queue} holds other queues; choose one of them, such as {leaf}")]
-    NotALeaf {
-        /// As named.
-        queue: QueuePath,
-        /// One that would do.
-        leaf: QueuePath,
-    },
-    /// A queue takes nothing in now.
-    #[error("queue {queue} is {gate}")]
-    QueueClosed {
-        /// Which.
-        queue: QueuePath,
-        /// In a word.
-        gate: &'static str,
-    },
-    /// The tree of queues is wrong; nothing of it was taken over.
-    #[error("{} problems in the queues, first {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
-    BadQueues(Vec<QueueProblem>),
-    /// Somebody else was first.
-    #[error("{what} is at version {current}, and the call is for version {given}")]
-    Conflict {
-        /// Of what.
-        what: String,
-        /// In the call.
-        given: u64,
-        /// Now.
-        current: u64,
-    },
-    /// A container's state does not allow another size.
-    #[error("{container} cannot be resized: {why}")]
-    NotResizable {
-        /// Which.
-        container: ContainerId,
-        /// Why.
-        why: String,
-    },
-    /// There is no room to grow.
-    #[error("{sentence}")]
-    NoRoom {
-        /// What is short, and where.
-        sentence: String,
-    },
-    /// The node was decommissioned.
-    #[error("node {0} is decommissioned")]
-    Decommissioned(NodeId),
-    /// A bound of the resource manager.
-    #[error("{what}: at most {most}")]
-    TooMany {
-        /// Of what.
-        what: String,
-        /// How many may be.
-        most: usize,
-    },
-}
-
-/// A container as its master is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// Its id.
-    pub container: ContainerId,
-    /// The request.
-    pub request: RequestId,
-    /// Where.
-    pub node: NodeId,
-    /// Its size.
-    pub resource: Resource,
-}
-
-/// One numbered message to a master.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Update {
-    /// Counts up without gaps from 1 within one application and epoch.
-    pub cursor: u64,
-    /// What happened.
-    pub what: UpdateKind,
-}
-
-/// What an update tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpdateKind {
-    /// Granted.
-    Allocated(Granted),
-    /// Its program runs.
-    Running {
-        /// Which.
-        container: ContainerId,
-    },
-    /// It ended.
-    Exited {
-        /// Its request.
-        request: RequestId,
-        /// The verdict.
-        report: Arc<ExitReport>,
-    },
-    /// Its node has given it another size.
-    Resized {
-        /// Which.
-        container: ContainerId,
-        /// The size it has now.
-        resource: Resource,
-        /// The version of that size.
-        version: u32,
-    },
-    /// Its node could not give it the size; it has the one before.
-    ResizeFailed {
-        /// Which.
-        container: ContainerId,
-        /// The size it has.
-        resource: Resource,
-        /// The version of that size.
-        version: u32,
-        /// Why, for people.
-        why: String,
-    },
-    /// It will be taken for somebody with a better claim. Releasing it, or another one of the same size, avoids that.
-    PreemptSoon {
-        /// Which.
-        container: ContainerId,
-        /// When, on the wall clock.
-        at: UnixMillis,
-        /// For whom, for people.
-        why: String,
-    },
-    /// Its node is being emptied: it should end by itself by then.
-    NodeDraining {
-        /// The node.
-        node: NodeId,
-        /// When what is left is stopped, on the wall clock.
-        until: Option<UnixMillis>,
-    },
-    /// Its time is over; what was missing of it will not come.
-    Expired {
-        /// Which request.
-        request: RequestId,
-        /// Why it had to wait, for people.
-        why: String,
     },
 }
 

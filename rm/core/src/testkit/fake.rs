@@ -1,0 +1,160 @@
+//! A make-believe node: it holds containers and unacknowledged ends, gives sizes or refuses them, and forgets when told.
+
+use std::collections::BTreeMap;
+
+use headroom_types::{
+    ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
+};
+
+use crate::event::{Health, Phase, RefusedSize, Registration, Seen, Traits, Want};
+
+/// A node that behaves.
+#[derive(Clone, Debug, Default)]
+pub struct FakeNode {
+    /// What it offers.
+    pub offers: Resource,
+    /// What it has, and where each is in its life.
+    pub has: BTreeMap<ContainerId, Held>,
+    /// Ends that are not acknowledged.
+    pub exits: BTreeMap<ContainerId, ExitReport>,
+    /// It hears what the resource manager tells.
+    pub connected: bool,
+    /// What it has to stop, and why.
+    pub asked_to_stop: BTreeMap<ContainerId, StopCause>,
+    /// Where it stands and what it is.
+    pub traits: Traits,
+    /// It gives no container another size, and says this.
+    pub rigid: Option<String>,
+    /// Everything it ever had, and for which request.
+    pub ever: BTreeMap<ContainerId, Option<RequestId>>,
+}
+
+/// A container on a node.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Its request.
+    pub request: Option<RequestId>,
+    /// The run of its master that it was granted in.
+    pub attempt: u32,
+    /// Its size.
+    pub resource: Resource,
+    /// The version of that size.
+    pub version: u32,
+    /// A later size it was not given.
+    pub refused: Option<RefusedSize>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// When it was granted.
+    pub granted: UnixMillis,
+}
+
+impl Held {
+    /// A later size takes the place of the one it has, unless the node is rigid.
+    fn take_size(&mut self, resource: Resource, version: u32, rigid: Option<&String>) {
+        if version <= self.version || self.phase == Phase::Exited {
+            return;
+        }
+        match rigid {
+            Some(why) => self.refused = Some(RefusedSize { version, why: why.clone() }),
+            None => (self.resource, self.version, self.refused) = (resource, version, None),
+        }
+    }
+}
+
+/// The verdict on a container that was stopped for this.
+fn stopped(cause: StopCause) -> ExitReason {
+    match cause {
+        StopCause::Asked => ExitReason::Stopped,
+        StopCause::Preempted => ExitReason::Preempted,
+        StopCause::Timeout => ExitReason::Timeout,
+        StopCause::OverLimit => ExitReason::OverheadOom,
+        StopCause::Stalled => ExitReason::StalledAtLimit,
+        StopCause::Fenced => ExitReason::NodeLost,
+    }
+}
+
+impl FakeNode {
+    pub(super) fn registration(&self) -> Registration {
+        Registration {
+            offers: self.offers.clone(),
+            enforcer: EnforcerKind::Cgroup2,
+            url: "http://127.0.0.1:1".into(),
+            version: "test".into(),
+            traits: self.traits.clone(),
+            health: Health::Healthy,
+            seen: self.seen(),
+            exits: self.exits.values().cloned().collect(),
+        }
+    }
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        let seen = self.has.iter().map(|(id, held)| Seen {
+            container: id.clone(),
+            request: held.request.clone(),
+            attempt: held.attempt,
+            resource: held.resource.clone(),
+            version: held.version,
+            refused: held.refused.clone(),
+            phase: held.phase,
+            used: None,
+            granted: held.granted,
+        });
+        seen.collect()
+    }
+    pub(super) fn obey(&mut self, container: ContainerId, want: Want) {
+        match want {
+            Want::Run(order) => {
+                let order = *order;
+                if let Some(held) = self.has.get_mut(&container) {
+                    return held.take_size(order.resource, order.version, self.rigid.as_ref());
+                }
+                let (request, attempt, resource) = (order.request, order.attempt, order.resource);
+                let (version, granted) = (order.version, order.granted);
+                self.ever.insert(container.clone(), request.clone());
+                let new = Held { request, attempt, resource, version, refused: None, phase: Phase::Preparing, granted };
+                self.has.insert(container, new);
+            }
+            Want::Stop { cause } => {
+                if self.has.contains_key(&container) {
+                    self.asked_to_stop.insert(container, cause);
+                }
+            }
+            Want::Forget => self.forget(&container),
+        }
+    }
+    pub(super) fn forget(&mut self, container: &ContainerId) {
+        self.has.remove(container);
+        self.exits.remove(container);
+        self.asked_to_stop.remove(container);
+    }
+    /// One moment of work: what is being made runs, what should stop has stopped.
+    pub fn go_on(&mut self, name: &NodeId, wall: UnixMillis) {
+        for held in self.has.values_mut() {
+            if held.phase == Phase::Preparing {
+                held.phase = Phase::Running;
+            }
+        }
+        for (container, cause) in std::mem::take(&mut self.asked_to_stop) {
+            if self.has.get(&container).is_some_and(|held| held.phase != Phase::Exited) {
+                self.end(name, &container, stopped(cause), wall);
+            }
+        }
+    }
+    /// A container's program ends.
+    pub fn end(&mut self, name: &NodeId, container: &ContainerId, reason: ExitReason, ended: UnixMillis) {
+        let Some(held) = self.has.get_mut(container) else { return };
+        held.phase = Phase::Exited;
+        let report = ExitReport {
+            container: container.clone(),
+            node: name.clone(),
+            reason,
+            evidence: Evidence::empty(EnforcerKind::Cgroup2),
+            diagnosis: vec![],
+            started: Some(ended),
+            ended,
+            timeline: vec![],
+            log_tail: String::new(),
+            tasks: vec![],
+        };
+        self.exits.entry(container.clone()).or_insert(report);
+    }
+}
