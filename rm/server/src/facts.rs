@@ -76,6 +76,8 @@ pub(crate) struct AppFacts {
     pub(crate) granted_lately: u32,
     /// What its containers have.
     pub(crate) allocated: Resource,
+    /// Sizes for which a node is kept.
+    pub(crate) reserved: Vec<Resource>,
     /// What waits, its master included.
     pub(crate) waiting: Vec<Waiting>,
     /// By containers that are kept.
@@ -208,6 +210,11 @@ impl AppFacts {
     }
 }
 
+/// All of these together.
+pub(crate) fn sum<'a>(sizes: impl IntoIterator<Item = &'a Resource>) -> Resource {
+    sizes.into_iter().fold(Resource::default(), |sum, size| sum.checked_add(size).unwrap_or(sum))
+}
+
 /// What is left of one size when another is taken; of a part that is overdrawn, nothing.
 pub(crate) fn rest(whole: &Resource, taken: &Resource) -> Resource {
     let left = |name: &Name, n: u64| n.saturating_sub(taken.extra.get(name).copied().unwrap_or(0));
@@ -245,6 +252,11 @@ fn apps(cluster: &Cluster, (now, wall): (Tick, UnixMillis), of: Of) -> Vec<AppFa
         cluster.apps().filter(|app| wanted(&app.id)).map(|app| (&app.id, of_app(cluster, app, now))).collect();
     if apps.is_empty() {
         return Vec::new();
+    }
+    for kept in cluster.reservations() {
+        if let Some(app) = apps.get_mut(&kept.app) {
+            app.reserved.push(kept.size.clone());
+        }
     }
     for c in cluster.history().iter() {
         if let Some(app) = apps.get_mut(&c.container.app) {
@@ -307,6 +319,7 @@ fn of_app(cluster: &Cluster, app: &App, now: Tick) -> AppFacts {
         live: 0,
         granted_lately: 0,
         allocated: Resource::default(),
+        reserved: Vec::new(),
         waiting: waiting(app),
         used: Use::default(),
         preempted: Preempted::default(),

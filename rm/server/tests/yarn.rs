@@ -134,6 +134,25 @@ async fn ends_are_kept_and_ids_stay() {
     }
 }
 
+/// A node that is kept for a request is seen wherever reservations are shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_for_a_request_is_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client, yarn, mut node) = cluster(&dir).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    master.sync(vec![master.ask("small", mib(256), 1), master.ask("large", mib(1000), 1)]).await.expect("asks");
+    node.until_orders(1).await;
+    node.run_all().await;
+    until("1000 MB to be kept", || async {
+        let metrics = yarn.get("metrics").await.json()["clusterMetrics"].clone();
+        (metrics["reservedMB"] == 1000 && metrics["containersReserved"] == 1).then_some(())
+    })
+    .await;
+    assert_eq!(yarn.get("apps/application_1700000000000_0001").await.json()["app"]["reservedMB"], 1000);
+    let queue = yarn.get("scheduler").await.json()["scheduler"]["schedulerInfo"]["queues"]["queue"][0].clone();
+    assert_eq!((&queue["reservedContainers"], &queue["allocatedContainers"]), (&json!(1), &json!(1)));
+}
+
 /// Memory × time of all its containers, those that are over and those that live.
 #[tokio::test(flavor = "multi_thread")]
 async fn use_over_time_is_counted() {

@@ -16,7 +16,7 @@ use super::nodes::{Address, address};
 use super::resource::{Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent};
 use super::state::{AppState, FinalStatus};
 use super::{Asked, At, Here, app, facts};
-use crate::facts::{AppFacts, ContainerFacts, Of, Use};
+use crate::facts::{AppFacts, ContainerFacts, Of, Use, sum};
 
 /// What an application without a type is shown as.
 pub(crate) const TYPE: &str = "HEADROOM";
@@ -253,7 +253,7 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
     let Address { id: master_node, http } = master.map(|c| address(&c.node, c.node_url.as_deref())).unwrap_or_default();
     let share = percent(app.allocated.memory.get(), whole.memory.get());
     let (started, ended) = (app.submitted.0, app.ended.map_or(0, |ended| ended.0));
-    let preempted = &app.preempted;
+    let (preempted, reserved) = (&app.preempted, sum(&app.reserved));
     App {
         id: YarnApp::of(&app.id),
         user: app.user.clone(),
@@ -280,8 +280,8 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
         master_node_id: master_node,
         allocated_mb: mib(app.allocated.memory),
         allocated_v_cores: cores(app.allocated.cpus),
-        reserved_mb: 0,
-        reserved_v_cores: 0,
+        reserved_mb: mib(reserved.memory),
+        reserved_v_cores: cores(reserved.cpus),
         running_containers: app.live,
         memory_seconds: mib_seconds(app.used.memory),
         vcore_seconds: core_seconds(app.used.cpus),
@@ -347,7 +347,7 @@ fn used_resources(app: &AppFacts) -> UsedResources {
     let one = PartitionUse {
         partition_name: "",
         used: ResourceInfo::of(&app.allocated),
-        reserved: ResourceInfo::of(&headroom_types::Resource::default()),
+        reserved: ResourceInfo::of(&sum(&app.reserved)),
         pending: ResourceInfo::of(&app.pending()),
         am_used: ResourceInfo::of(&master),
     };

@@ -10,7 +10,7 @@ use super::error::Fault;
 use super::resource::{ResourceInfo, cores, mib, whole_percent};
 use super::state::{AppState, NodeState};
 use super::{facts, nodes};
-use crate::facts::{AppFacts, NodeFacts, Of, rest};
+use crate::facts::{AppFacts, NodeFacts, Of, rest, sum};
 
 /// `{"clusterMetrics":…}`.
 #[derive(Debug, Serialize)]
@@ -41,7 +41,7 @@ struct Metrics {
     allocated_virtual_cores: u64,
     pending_virtual_cores: u64,
     containers_allocated: u32,
-    containers_reserved: u32,
+    containers_reserved: usize,
     containers_pending: u32,
     #[serde(rename = "totalMB")]
     total_mb: u64,
@@ -78,10 +78,6 @@ pub(crate) async fn metrics(State(web): State<Web>) -> Result<Json<Answer>, Faul
     Ok(Json(Answer { metrics: convert(&apps, &nodes, waiting) }))
 }
 
-fn sum<'a>(sizes: impl Iterator<Item = &'a Resource>) -> Resource {
-    sizes.fold(Resource::default(), |sum, size| sum.checked_add(size).unwrap_or(sum))
-}
-
 /// `waiting` is how many inputs wait for the one loop there is; it schedules too, so there is no other queue.
 fn convert(apps: &[AppFacts], nodes: &[NodeFacts], waiting: usize) -> Metrics {
     let in_state = |state| apps.iter().filter(|app| AppState::of(app.state) == state).count();
@@ -92,6 +88,7 @@ fn convert(apps: &[AppFacts], nodes: &[NodeFacts], waiting: usize) -> Metrics {
     let available = rest(&total, &sum(active.iter().map(|node| &node.allocated)));
     let pending: Vec<Resource> = apps.iter().map(AppFacts::pending).collect();
     let pending = sum(pending.iter());
+    let reserved = sum(apps.iter().flat_map(|app| &app.reserved));
     let used = nodes.iter().map(|node| node.host_used).fold(headroom_types::Bytes::ZERO, headroom_types::Bytes::saturating_add);
     let containers = nodes.iter().map(|node| node.containers).fold(0, u32::saturating_add);
     Metrics {
@@ -101,16 +98,16 @@ fn convert(apps: &[AppFacts], nodes: &[NodeFacts], waiting: usize) -> Metrics {
         apps_running: in_state(AppState::Running),
         apps_failed: in_state(AppState::Failed),
         apps_killed: in_state(AppState::Killed),
-        reserved_mb: 0,
+        reserved_mb: mib(reserved.memory),
         available_mb: mib(available.memory),
         allocated_mb: mib(allocated.memory),
         pending_mb: mib(pending.memory),
-        reserved_virtual_cores: 0,
+        reserved_virtual_cores: cores(reserved.cpus),
         available_virtual_cores: cores(available.cpus),
         allocated_virtual_cores: cores(allocated.cpus),
         pending_virtual_cores: cores(pending.cpus),
         containers_allocated: containers,
-        containers_reserved: 0,
+        containers_reserved: apps.iter().map(|app| app.reserved.len()).sum(),
         containers_pending: apps.iter().flat_map(|app| &app.waiting).map(|w| w.count).fold(0, u32::saturating_add),
         total_mb: mib(total.memory),
         utilized_mb: mib(used),
@@ -130,7 +127,7 @@ fn convert(apps: &[AppFacts], nodes: &[NodeFacts], waiting: usize) -> Metrics {
         container_assigned_per_second: apps.iter().map(|app| app.granted_lately).fold(0, u32::saturating_add),
         total_used_resources_across_partition: ResourceInfo::of(&allocated),
         total_cluster_resources_across_partition: ResourceInfo::of(&total),
-        total_reserved_resources_across_partition: ResourceInfo::of(&Resource::default()),
+        total_reserved_resources_across_partition: ResourceInfo::of(&reserved),
         total_allocated_containers_across_partition: containers,
         cross_partition_metrics_available: true,
         rm_event_queue_size: waiting,

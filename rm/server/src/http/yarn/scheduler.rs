@@ -13,7 +13,7 @@ use super::super::Web;
 use super::error::Fault;
 use super::facts;
 use super::resource::{ResourceInfo, percent};
-use crate::facts::{AppFacts, Of, Question, QueueFacts};
+use crate::facts::{AppFacts, Of, Question, QueueFacts, sum};
 use crate::input::{Input, Query};
 
 /// Stands where a queue has no bound of its own: that of the whole resource manager.
@@ -64,7 +64,7 @@ struct Queue {
     queues: Queues,
     resources_used: ResourceInfo,
     allocated_containers: u32,
-    reserved_containers: u32,
+    reserved_containers: usize,
     pending_containers: u64,
     mode: &'static str,
     node_labels: [&'static str; 1],
@@ -186,10 +186,12 @@ fn convert(queue: &QueueFacts, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -
     let capacity = capacity(queue, parent, whole);
     let inner = queue.children.iter().map(|child| convert(child, live, queue.guaranteed, whole));
     let used = ResourceInfo::of(&queue.used);
+    let inside = live.iter().filter(|(leaf, _)| leaf.is_within(&queue.path)).flat_map(|(_, apps)| apps);
+    let reserved: Vec<&Resource> = inside.flat_map(|app| &app.reserved).collect();
     let usage = Usage {
         partition_name: "",
         used: used.clone(),
-        reserved: ResourceInfo::of(&Resource::default()),
+        reserved: ResourceInfo::of(&sum(reserved.iter().copied())),
         pending: ResourceInfo::of(&queue.pending),
     };
     Queue {
@@ -208,7 +210,7 @@ fn convert(queue: &QueueFacts, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -
         queues: Queues { queue: inner.collect() },
         resources_used: used,
         allocated_containers: queue.containers,
-        reserved_containers: 0,
+        reserved_containers: reserved.len(),
         pending_containers: queue.pending_containers,
         mode: "percentage",
         node_labels: ["*"],
