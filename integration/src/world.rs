@@ -15,6 +15,7 @@ mod link;
 mod manager;
 mod master;
 mod operator;
+mod shares;
 mod sitter;
 mod strike;
 mod tenant;
@@ -140,6 +141,8 @@ struct World {
     tenants: Vec<Tenant>,
     sitters: BTreeMap<ContainerId, Sitter>,
     operator: Operator,
+    /// Queues that waited below their guarantee when it was last looked.
+    starving: std::collections::BTreeSet<String>,
     wires: Wires,
     oracle: Oracle,
     diary: Rc<RefCell<Diary>>,
@@ -169,6 +172,7 @@ impl World {
             tenants: scenario.estate.tenants.iter().cloned().map(Tenant::new).collect(),
             sitters: BTreeMap::new(),
             operator: Operator::default(),
+            starving: std::collections::BTreeSet::new(),
             wires: Wires::default(),
             diary,
             plant,

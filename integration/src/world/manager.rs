@@ -6,6 +6,7 @@ use headroom_rm_core::{Call, CallId, Cluster, Effect, Event, Refusal, Save, Sett
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
 use super::disk::Disk;
+use super::shares;
 use super::wire::{Caller, Heard, Line, Reader};
 use super::{Thing as Any, UNIX_AT_ZERO, World};
 use crate::fault::{Fault, LastWrite};
@@ -164,6 +165,9 @@ impl World {
         }
         cluster.step(now, event, &mut self.manager.effects);
         cluster.assert_invariants();
+        if let Some(over) = shares::beyond_maximum(cluster, &self.manager.effects[first..]) {
+            self.oracle.fail(over);
+        }
         for effect in &self.manager.effects[first..] {
             match effect {
                 Effect::Log(line) => {

@@ -113,7 +113,7 @@ impl World {
         let (id, lease) = all.get(usize::try_from(pick % n).ok()?)?;
         let mut resource = lease.resource.clone();
         resource.memory = resource.memory.mul_ratio(percent, 100);
-        let version = lease.version.filter(|_| pick % 3 == 0);
+        let version = lease.version.filter(|_| pick.is_multiple_of(3));
         Some(Call::Resize { container: (*id).clone(), version, size: Size { resource, heap: None }, how: How::Really })
     }
 }

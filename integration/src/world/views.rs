@@ -32,7 +32,10 @@ impl World {
     pub(super) fn views_thing(&mut self, thing: Thing) {
         let now = self.differences();
         match thing {
-            Thing::Look => self.later(LATER, Any::Views(Thing::LookAgain(now))),
+            Thing::Look => {
+                self.look_at_shares();
+                self.later(LATER, Any::Views(Thing::LookAgain(now)));
+            }
             Thing::LookAgain(before) => {
                 if let Some(still) = before.intersection(&now).next() {
                     return self.oracle.fail(format!("all is quiet, and still {still}"));
@@ -40,6 +43,15 @@ impl World {
                 self.later(EVERY, Any::Views(Thing::Look));
             }
         }
+    }
+
+    /// Between two looks there is more than a minute: time enough to take back what others have too much.
+    fn look_at_shares(&mut self) {
+        let now = self.manager.cluster.as_ref().map(|cluster| self.starving(cluster)).unwrap_or_default();
+        if let Some(still) = self.starving.intersection(&now).next() {
+            self.oracle.fail(format!("all is quiet, and still {still}"));
+        }
+        self.starving = now;
     }
 
     fn differences(&self) -> BTreeSet<String> {

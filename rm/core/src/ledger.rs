@@ -132,7 +132,10 @@ impl Ledger {
             subtract(&mut account.masters, &share.masters);
             account.containers = account.containers.saturating_sub(share.containers);
         });
-        self.book_user(from, &user, |account| subtract(&mut account.used, &share.used));
+        // The planted mistake: the user goes on paying for it in the leaf that the application has left.
+        if cfg!(not(feature = "planted")) {
+            self.book_user(from, &user, |account| subtract(&mut account.used, &share.used));
+        }
         if let Some(account) = self.queues.get_mut(from.index()) {
             leave(account, &user);
         }

@@ -1,0 +1,23 @@
+//! A mistake in the ledger itself, and whether the simulation finds it. Only with the feature that plants it:
+//! `cargo test -p integration --features planted --test sim_planted -- --nocapture`
+
+#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; the seed is for whoever reads the run
+
+use integration::many::{Go, Seeds, replay, sweep};
+use integration::scenario::Plant;
+
+/// `Ledger::move_app` leaves the user's account in the old leaf as it was.
+#[test]
+fn an_application_that_moves_and_is_still_paid_for_where_it_was_is_found() {
+    let mut found = None;
+    let ran = sweep(Seeds { from: 0, count: 1000, until: None }, Plant::Nothing, |outcome| match &outcome.violation {
+        None => Go::On,
+        Some(what) => {
+            found = Some((outcome.seed, what.clone()));
+            Go::Stop
+        }
+    });
+    let Some((seed, what)) = found else { panic!("not found in {ran} seeds") };
+    println!("the ledger of a user whose application moved: found by seed {seed} after {ran} seeds: {what}");
+    println!("replay, with --features planted: {}", replay(seed));
+}
