@@ -21,10 +21,9 @@ fn story(queues: Tree) -> Scenario {
 fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<AppId, Refusal> {
     let (name, queue, user) = (id("job"), id(queue), user.to_owned());
     let spec = NewApp { name, queue, priority, user, lifetime: None, master: Master::Unmanaged, key: None };
-    match s.call(Call::Submit(Box::new(spec)))? {
-        Answer::Submitted { app, .. } => Ok(app),
-        other => panic!("not submitted: {other:?}"),
-    }
+    let answer = s.call(Call::Submit(Box::new(spec)))?;
+    let Answer::Submitted { app, .. } = answer else { panic!("not submitted: {answer:?}") };
+    Ok(app)
 }
 /// An unmanaged application whose master has registered.
 fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
