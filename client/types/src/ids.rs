@@ -206,6 +206,9 @@ impl PartialOrd for AppId {
 }
 impl fmt::Display for AppId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.width().is_none() && f.precision().is_none() {
+            return write!(f, "{}.{}", self.name.as_str(), self.seq);
+        }
         f.pad(&format!("{}.{}", self.name, self.seq))
     }
 }
@@ -269,6 +272,9 @@ pub struct ContainerId {
 }
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.width().is_none() && f.precision().is_none() {
+            return write!(f, "{}.{}.e{}.c{}", self.app.name.as_str(), self.app.seq, self.epoch.0, self.seq);
+        }
         f.pad(&format!("{}.e{}.c{}", self.app, self.epoch, self.seq))
     }
 }

@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     fn check_index(&self) {
-        for (id, node) in &self.nodes {
+        for (id, node) in self.nodes.iter() {
             let account = self.ledger.node(id).expect("every node has an account");
             let room = (self.is_open(node) && !account.overdrawn).then(|| self.room_for_all(id));
             let ix = self.index.ix(id).expect("every node has a number");
@@ -75,11 +75,13 @@ impl Cluster {
     }
 
     fn check_containers(&self) {
-        for (id, c) in &self.containers {
+        for (id, c) in self.containers.iter() {
             let node = self.nodes.get(&c.node).unwrap_or_else(|| panic!("{id} is on {}, which is not there", c.node));
             assert!(node.containers.contains(id), "{id} is missing on {}", c.node);
             let app = self.apps.get(&id.app).unwrap_or_else(|| panic!("{id} has no application"));
             assert!(app.containers.contains(id), "{id} is missing in {}", id.app);
+            let stopping = self.stopping.get(&c.node).is_some_and(|ids| ids.contains(id));
+            assert!(c.stop_asked.is_none() || stopping || !c.state.is_alive(), "{id} was asked to end, and nobody waits for it");
             assert!(self.history.get(id).is_none(), "{id} is over and in the table at once");
             assert!(
                 c.newest >= c.version && c.newest >= c.sizing.order().map_or(0, |o| o.version),
@@ -167,7 +169,7 @@ impl Cluster {
     }
 
     fn check_nodes(&self) {
-        for (id, node) in &self.nodes {
+        for (id, node) in self.nodes.iter() {
             let timer = self.timers.of(&Key::Node(id.clone())).is_some();
             assert_eq!(timer, node.state.is_member(), "{id}: somebody notices its silence, exactly while it is a member");
             let barred = node.state == crate::node::State::Decommissioned;

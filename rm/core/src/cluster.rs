@@ -22,6 +22,7 @@ use crate::save::{NodeMark, Save, SavedState};
 use crate::sched::claim::Claims;
 use crate::sched::index::FreeIndex;
 use crate::sched::reserve::Reservations;
+use crate::table::{Sorted, Table};
 use crate::timer::{Key, Timers};
 
 /// Most updates a master may leave unacknowledged before it gets no more containers.
@@ -131,9 +132,9 @@ pub struct Recovery {
 pub struct Cluster {
     pub(crate) settings: Settings,
     pub(crate) epoch: Epoch,
-    pub(crate) apps: BTreeMap<AppId, App>,
-    pub(crate) nodes: BTreeMap<NodeId, Node>,
-    pub(crate) containers: BTreeMap<ContainerId, Container>,
+    pub(crate) apps: Sorted<AppId, App>,
+    pub(crate) nodes: Sorted<NodeId, Node>,
+    pub(crate) containers: Table<ContainerId, Container>,
     pub(crate) history: History,
     pub(crate) ledger: Ledger,
     pub(crate) queue: Queues,
@@ -156,6 +157,8 @@ pub struct Cluster {
     pub(crate) container_seq: u64,
     pub(crate) arrivals: u64,
     pub(crate) room_changed: bool,
+    /// Containers that were asked to end and have not, by node.
+    pub(crate) stopping: BTreeMap<NodeId, BTreeSet<ContainerId>>,
 }
 
 /// The moment of a step and where its effects go.
@@ -215,9 +218,9 @@ impl Cluster {
         let mut cluster = Cluster {
             settings,
             epoch: restored.epoch,
-            apps: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            containers: BTreeMap::new(),
+            apps: Sorted::default(),
+            nodes: Sorted::default(),
+            containers: Table::default(),
             history,
             ledger: Ledger::default(),
             queue: Queues::new(tree, generation),
@@ -236,6 +239,7 @@ impl Cluster {
             container_seq: 0,
             arrivals: 0,
             room_changed: false,
+            stopping: BTreeMap::new(),
         };
         cluster.ledger.regroup(&cluster.queue.parents(), |_| None);
         cluster.restore_marks(restored.marks, now);
@@ -364,7 +368,7 @@ impl Cluster {
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
-    /// All containers whose end is not known to their application.
+    /// All containers whose end is not known to their application; in an order that follows from what came and went.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.values()
     }

@@ -2,9 +2,11 @@
 //!
 //! Owned by the cluster. A container in it is never granted, never counted and never reported again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
+
+use crate::table::Table;
 
 /// A container that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +40,13 @@ pub struct Finished {
 pub struct History {
     most: usize,
     order: VecDeque<ContainerId>,
-    by_id: BTreeMap<ContainerId, Finished>,
+    by_id: Table<ContainerId, Finished>,
 }
 
 impl History {
     /// Keeps at most `most`.
     pub fn new(most: usize) -> Self {
-        History { most: most.max(1), order: VecDeque::new(), by_id: BTreeMap::new() }
+        History { most: most.max(1), order: VecDeque::new(), by_id: Table::default() }
     }
     /// Adds one; what has to leave for it comes back.
     pub fn push(&mut self, finished: Finished) -> Option<ContainerId> {
@@ -63,8 +65,8 @@ impl History {
     pub fn get(&self, id: &ContainerId) -> Option<&Finished> {
         self.by_id.get(id)
     }
-    /// All that are kept, by id.
+    /// All that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Finished> {
-        self.by_id.values()
+        self.order.iter().filter_map(|id| self.by_id.get(id))
     }
 }

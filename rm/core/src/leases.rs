@@ -167,7 +167,16 @@ impl Cluster {
     fn tell_stop(&mut self, id: &ContainerId, cause: StopCause, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.get_mut(id) else { return };
         c.stop_asked = Some(ctx.now);
+        self.stopping.entry(c.node.clone()).or_default().insert(id.clone());
         ctx.tell(&c.node, id, Want::Stop { cause });
+    }
+
+    fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
+        let Some(stopping) = self.stopping.get_mut(node) else { return };
+        stopping.remove(id);
+        if stopping.is_empty() {
+            self.stopping.remove(node);
+        }
     }
 
     fn container_started(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
@@ -184,8 +193,9 @@ impl Cluster {
 
     fn container_ended(&mut self, id: &ContainerId, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.get(id) else { return };
-        let (node, request) = (c.node.clone(), c.request.clone());
-        self.count_out(id, &node, part(request.as_ref()), c.counted(), ctx);
+        let (node, request, counted) = (c.node.clone(), c.request.clone(), c.counted());
+        self.no_longer_stopping(id, &node);
+        self.count_out(id, &node, part(request.as_ref()), counted, ctx);
         self.timers.cancel(&Key::Resize(id.clone()));
         ctx.log(exit_line(id, report));
         let Some(app) = self.apps.get_mut(&id.app) else { return };
@@ -219,6 +229,7 @@ impl Cluster {
 
     fn forget(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.remove(id) else { return };
+        self.no_longer_stopping(id, &c.node);
         if let Some(node) = self.nodes.get_mut(&c.node) {
             node.containers.remove(id);
         }

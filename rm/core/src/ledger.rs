@@ -8,6 +8,7 @@ use std::sync::Arc;
 use headroom_types::{AppId, Bytes, Cpus, NodeId, Resource};
 
 use crate::queue::QueueIx;
+use crate::table::Sorted;
 
 /// One node's account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,8 +87,8 @@ pub enum Part {
 /// All accounts.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    nodes: BTreeMap<NodeId, Account>,
-    apps: BTreeMap<AppId, Share>,
+    nodes: Sorted<NodeId, Account>,
+    apps: Sorted<AppId, Share>,
     queues: Vec<QueueAccount>,
     total: Resource,
     /// Whose accounts have changed since somebody asked.
@@ -97,7 +98,7 @@ pub struct Ledger {
 impl Ledger {
     /// Opens a node's account, or changes what it offers.
     pub fn offer(&mut self, node: &NodeId, offers: Resource) {
-        let account = self.nodes.entry(node.clone()).or_default();
+        let account = self.nodes.entry(node);
         subtract(&mut self.total, &account.offers);
         add(&mut self.total, &offers);
         account.offers = offers;
@@ -110,7 +111,7 @@ impl Ledger {
     /// Opens an application's account in a leaf.
     pub fn open_app(&mut self, app: &AppId, leaf: QueueIx, user: &str) {
         let user: Arc<str> = user.into();
-        self.apps.entry(app.clone()).or_default().payer = Some((leaf, user.clone()));
+        self.apps.entry(app).payer = Some((leaf, user.clone()));
         if let Some(account) = self.queues.get_mut(leaf.index()) {
             let user = account.users.entry(user).or_default();
             user.apps = user.apps.saturating_add(1);
@@ -203,7 +204,7 @@ impl Ledger {
     }
 
     fn take_size(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes, containers: u32) -> bool {
-        let account = self.nodes.entry(node.clone()).or_default();
+        let account = self.nodes.entry(node);
         if !can_add(&account.allocated, size) {
             return false;
         }
@@ -211,7 +212,7 @@ impl Ledger {
         account.heap = account.heap.saturating_add(heap);
         settle(account);
         self.changed.push(app.clone());
-        let share = self.apps.entry(app.clone()).or_default();
+        let share = self.apps.entry(app);
         let masters = if part == Part::Master { size.clone() } else { Resource::default() };
         add(&mut share.used, size);
         add(&mut share.masters, &masters);

@@ -17,12 +17,14 @@ pub mod event;
 pub mod explain;
 pub mod history;
 pub mod ledger;
+pub mod load;
 pub mod node;
 pub mod queue;
 pub mod runs;
 pub mod save;
 pub mod sched;
 pub mod size;
+pub mod table;
 pub mod testkit;
 pub mod timer;
 

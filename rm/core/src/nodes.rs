@@ -228,13 +228,13 @@ impl Cluster {
 
     /// A container that was asked to end before its node ever began with it ends without a report.
     fn drop_stopped_unseen(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
-        let Some(node) = self.nodes.get(id) else { return };
+        let Some(stopping) = self.stopping.get(id) else { return };
         let gone = |c: &&ContainerId| {
             let Some(c) = self.containers.get(*c) else { return false };
             let Some(asked) = c.stop_asked.filter(|_| c.state.is_alive()) else { return false };
             ctx.now.since(asked) >= STOP_UNSEEN && c.seen.is_none_or(|seen| seen < asked)
         };
-        let gone: Vec<ContainerId> = node.containers.iter().filter(gone).cloned().collect();
+        let gone: Vec<ContainerId> = stopping.iter().filter(gone).cloned().collect();
         for container in gone {
             self.invent_exit(&container, ExitReason::Stopped, "it was stopped before its node began with it".into(), ctx);
         }

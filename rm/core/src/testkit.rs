@@ -396,7 +396,8 @@ impl Scenario {
 
     /// Containers that are alive, of one application.
     pub fn alive(&self, app: &AppId) -> Vec<ContainerId> {
-        self.cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive()).map(|c| c.id.clone()).collect()
+        let mine = self.cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive());
+        mine.map(|c| c.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
     /// Ends told to an application in this life and not acknowledged.
     pub fn told_exits(&self, app: &AppId) -> Vec<ContainerId> {

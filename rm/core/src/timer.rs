@@ -2,10 +2,12 @@
 //!
 //! Owned by the cluster. Never waits: the loop asks when the next one is due and comes back with an event.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Tick};
+
+use crate::table::{Named, Table};
 
 /// Whose deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,50 +38,87 @@ pub enum Key {
     Claim(u64),
 }
 
+impl Named for Key {
+    fn hash(&self) -> u64 {
+        let (kind, name) = match self {
+            Key::Recovery => (1, 0),
+            Key::Node(node) => (2, node.hash()),
+            Key::Master(app) => (3, app.hash()),
+            Key::Linger(app) => (4, app.hash()),
+            Key::Resize(container) => (5, container.hash()),
+            Key::Drain(node) => (6, node.hash()),
+            Key::Lifetime(app) => (7, app.hash()),
+            Key::Reach(app, request) => (8, app.hash() ^ request.hash()),
+            Key::Reserve => (9, 0),
+            Key::Deadline(app, request) => (10, app.hash() ^ request.hash()),
+            Key::Preempt => (11, 0),
+            Key::Claim(claim) => (12, *claim),
+        };
+        name.rotate_left(8) ^ kind
+    }
+}
+
 /// All deadlines.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
-    at: BTreeMap<Key, Tick>,
+    at: Table<Key, Due>,
     order: BTreeSet<(Tick, Key)>,
+}
+
+/// When a key is due.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    at: Tick,
+    /// Where it stands in the order: not later. A deadline that is put off again and again moves only when its place comes up.
+    filed: Tick,
 }
 
 impl Timers {
     /// Sets a deadline; the former one of the same key is gone.
     pub fn set(&mut self, key: Key, at: Tick) {
+        if let Some(due) = self.at.get_mut(&key).filter(|due| due.filed <= at) {
+            due.at = at;
+            return;
+        }
         self.cancel(&key);
-        self.at.insert(key.clone(), at);
+        self.at.insert(key.clone(), Due { at, filed: at });
         self.order.insert((at, key));
     }
     /// Removes a deadline.
     pub fn cancel(&mut self, key: &Key) {
-        if let Some(at) = self.at.remove(key) {
-            self.order.remove(&(at, key.clone()));
+        if let Some(due) = self.at.remove(key) {
+            self.order.remove(&(due.filed, key.clone()));
         }
     }
     /// Takes the first deadline that is due.
     pub fn due(&mut self, now: Tick) -> Option<Key> {
-        let (at, _) = self.order.first()?;
-        if *at > now {
-            return None;
+        while self.order.first().is_some_and(|(filed, _)| *filed <= now) {
+            let (_, key) = self.order.pop_first()?;
+            let due = self.at.get_mut(&key)?;
+            if due.at <= now {
+                self.at.remove(&key);
+                return Some(key);
+            }
+            due.filed = due.at;
+            self.order.insert((due.at, key));
         }
-        let (_, key) = self.order.pop_first()?;
-        self.at.remove(&key);
-        Some(key)
+        None
     }
-    /// When the first one is due.
+    /// When to look next: the first one is not due before.
     pub fn next(&self) -> Option<Tick> {
         self.order.first().map(|(at, _)| *at)
     }
     /// When this one is due.
     pub fn of(&self, key: &Key) -> Option<Tick> {
-        self.at.get(key).copied()
+        self.at.get(key).map(|due| due.at)
     }
     /// Moves every deadline by as long as the loop stood still.
     pub fn postpone(&mut self, by: Duration) {
-        for at in self.at.values_mut() {
-            *at = at.plus(by);
+        for due in self.at.values_mut() {
+            due.at = due.at.plus(by);
+            due.filed = due.at;
         }
-        self.order = self.at.iter().map(|(key, at)| (*at, key.clone())).collect();
+        self.order = self.at.iter().map(|(key, due)| (due.at, key.clone())).collect();
     }
 }
 

@@ -8,6 +8,7 @@ mod ask_to_running;
 mod kill_to_retry;
 mod progress;
 mod quantiles;
+mod rm_core;
 mod rm_http;
 mod rm_restart;
 mod sim;
@@ -50,6 +51,8 @@ struct Cli {
 enum Measurement {
     /// From the end of a killed task's process in the kernel to the first instruction of its next attempt
     KillToRetry,
+    /// Containers that the resource manager's core grants, without any interface
+    RmCore,
     /// The resource manager through its interface, with all agents connected
     RmHttp,
     /// From an ask to the word that the container runs, on an idle cluster with one real agent
@@ -78,6 +81,7 @@ fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
     let figures = match cli.name {
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
+        Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,

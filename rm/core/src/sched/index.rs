@@ -23,6 +23,7 @@ use headroom_types::{Bytes, Name, NodeId, Resource};
 
 use super::shelf::{Entry, Shelf};
 use crate::event::{Exclusive, Traits};
+use crate::table::Table;
 
 /// A node's number. Dense, from 0; never given to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +77,7 @@ pub(crate) struct Extra {
 /// All nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreeIndex {
-    handles: BTreeMap<NodeId, NodeIx>,
+    handles: Table<NodeId, NodeIx>,
     slots: Vec<Slot>,
     all: BTreeSet<NodeIx>,
     working: usize,

@@ -118,8 +118,11 @@ impl Shelf {
     /// Among entries with at least this much free memory, the first with the most free processors.
     pub(crate) fn most_cpus(&self, memory: Bytes) -> Option<&Entry> {
         let first = self.heads.partition_point(|head| head.last.0 < memory);
-        let enough = self.blocks.get(first..)?.iter().flatten().filter(|e| e.memory >= memory);
-        enough.min_by_key(|e| std::cmp::Reverse(e.cpus))
+        let (heads, blocks) = (self.heads.get(first..)?, self.blocks.get(first..)?);
+        // the first block alone may hold entries with too little memory; of the others the heads tell enough
+        let largest = heads.iter().zip(blocks).skip(1).min_by_key(|(head, _)| std::cmp::Reverse(head.cpus));
+        let blocks = blocks.first().into_iter().chain(largest.map(|(_, block)| block));
+        blocks.flatten().filter(|e| e.memory >= memory).min_by_key(|e| std::cmp::Reverse(e.cpus))
     }
     /// All entries, tightest first.
     #[cfg(test)]

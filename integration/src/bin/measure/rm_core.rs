@@ -1,0 +1,149 @@
+//! How many containers the resource manager's pure core grants in a second, on one thread.
+//!
+//! Nodes report what runs and what has ended, masters acknowledge and ask again; every container that is granted goes through its
+//! whole life. The time is that of `step` alone, the same function that the daemon calls; what plays the nodes and masters is not
+//! counted. Where the figure at ten thousand nodes stands beside one at a thousand, each node has the same load.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use headroom_rm_core::load::{Load, Shape};
+use headroom_rm_core::{Cluster, Event, Restored};
+use headroom_types::{Epoch, Tick};
+use serde::Serialize;
+
+/// Repetitions; the median counts.
+const ROUNDS: usize = 5;
+/// Containers granted in one repetition.
+const DECISIONS: u64 = 100_000;
+const QUEUES: u32 = 1000;
+const LARGE: u32 = 10_000;
+const SMALL: u32 = 1000;
+/// Requests that wait, for each node.
+const PENDING: u32 = 10;
+
+/// What is measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    decisions_per_s: u64,
+    p99_event_us: f64,
+    growth_1k_to_10k: f64,
+    nodes: u32,
+    pending: u64,
+    live: usize,
+    /// For comparison: the same machine puts keys into a sorted tree of as many as there are pending asks, and takes them out.
+    tree_moves_per_s: u64,
+}
+
+struct Round {
+    per_decision: Duration,
+    p99: Duration,
+}
+
+struct Run {
+    cluster: Cluster,
+    load: Load,
+    shape: Shape,
+}
+
+pub(crate) fn measure() -> Result<Figures> {
+    let (mut large, mut small) = (Run::new(LARGE), Run::new(SMALL));
+    let (mut at_large, mut at_small) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        at_small.push(small.round()?);
+        at_large.push(large.round()?);
+    }
+    ensure!(large.load.granted > DECISIONS, "hardly anything was granted");
+    large.cluster.assert_invariants();
+    let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
+    let before = median(at_small.iter().map(|round| round.per_decision).collect());
+    let p99 = median(at_large.iter().map(|round| round.p99).collect());
+    Ok(Figures {
+        decisions_per_s: per_second(per_decision),
+        p99_event_us: micros(p99),
+        growth_1k_to_10k: hundredths(per_decision.as_secs_f64() / before.as_secs_f64()),
+        nodes: large.shape.nodes,
+        pending: large.load.pending(),
+        live: large.load.live(),
+        tree_moves_per_s: tree_moves(large.load.pending()),
+    })
+}
+
+impl Run {
+    fn new(nodes: u32) -> Run {
+        let shape = Shape { nodes, queues: QUEUES, requests: nodes * PENDING / QUEUES, exits: 4 };
+        let epoch = Epoch(1);
+        let restored = Restored { epoch, ..Restored::default() };
+        let mut cluster = Cluster::new(Load::settings(shape), restored, Tick(0));
+        let mut load = Load::new(shape, epoch);
+        load.settle(|event| {
+            let mut out = Vec::new();
+            cluster.step(Tick(1), event, &mut out);
+            out
+        });
+        let mut run = Run { cluster, load, shape };
+        // until the cluster is full and everything has been replaced
+        let enough = run.load.granted + u64::from(nodes) * 20;
+        let mut out = Vec::new();
+        while run.load.granted < enough {
+            let event = run.load.next();
+            run.cluster.step(run.load.now(), event, &mut out);
+            run.load.take(out.drain(..));
+        }
+        run
+    }
+
+    fn round(&mut self) -> Result<Round> {
+        let before = self.load.granted;
+        let mut out = Vec::new();
+        let mut times: Vec<Duration> = Vec::new();
+        while self.load.granted - before < DECISIONS {
+            let event = self.load.next();
+            let now = self.load.now();
+            let begin = Instant::now();
+            if self.cluster.next_deadline().is_some_and(|due| due <= now) {
+                self.cluster.step(now, Event::Time, &mut out);
+            }
+            self.cluster.step(now, event, &mut out);
+            times.push(begin.elapsed());
+            self.load.take(out.drain(..));
+            ensure!(times.len() < 100_000_000, "nothing is granted any more");
+        }
+        let all: Duration = times.iter().sum();
+        times.sort_unstable();
+        let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
+        let granted = u32::try_from(self.load.granted - before)?;
+        Ok(Round { per_decision: all / granted, p99 })
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a figure for people
+fn per_second(each: Duration) -> u64 {
+    (1.0 / each.as_secs_f64()) as u64
+}
+
+fn micros(time: Duration) -> f64 {
+    hundredths(time.as_secs_f64() * 1e6)
+}
+
+fn hundredths(figure: f64) -> f64 {
+    (figure * 100.0).round() / 100.0
+}
+
+fn tree_moves(keys: u64) -> u64 {
+    let scatter = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut tree: BTreeMap<u64, u64> = (0..keys).map(|n| (scatter(n), n)).collect();
+    const MOVES: u32 = 1_000_000;
+    let begin = Instant::now();
+    for n in 0..u64::from(MOVES) {
+        tree.remove(&scatter(n));
+        tree.insert(scatter(n + keys), n);
+    }
+    per_second(begin.elapsed() / MOVES)
+}

@@ -1,0 +1,358 @@
+//! A make-believe cluster under load, for measurements: so many nodes, queues and asks, and containers that come and go.
+//!
+//! Owned by whoever measures. It only makes events and takes effects in; the steps between them are for the caller to make and to
+//! time. Nodes tell each container once when it runs and once when it has ended; masters acknowledge and ask for as much again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, Name, NodeId, RequestId,
+    Resource, Tick, UnixMillis,
+};
+
+use crate::ask::{Ask, Placement};
+use crate::cluster::Settings;
+use crate::event::{
+    Answer, Call, CallId, Effect, Event, Health, Launch, Master, NewApp, Phase, Registration, Report, Seen, Sync, Traits, Update,
+    UpdateKind, Want,
+};
+use crate::queue::spec::{QueueSpec, Tree};
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Nodes.
+    pub nodes: u32,
+    /// Queues, each with one user, one application.
+    pub queues: u32,
+    /// Requests of each application; all of them always wait for more.
+    pub requests: u32,
+    /// Containers that end between two reports of a node.
+    pub exits: usize,
+}
+
+/// A container on its node.
+#[derive(Debug)]
+struct Held {
+    id: ContainerId,
+    request: RequestId,
+    resource: Resource,
+    granted: UnixMillis,
+    told: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    attempt: AttemptId,
+    heard: u64,
+    acked: u64,
+    wants: Vec<Wish>,
+    by_request: BTreeMap<RequestId, usize>,
+    changed: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Wish {
+    request: RequestId,
+    size: Resource,
+    count: u32,
+    settled: u32,
+    raised: bool,
+}
+
+/// The load.
+#[derive(Debug)]
+pub struct Load {
+    shape: Shape,
+    epoch: Epoch,
+    names: Vec<NodeId>,
+    held: Vec<Vec<Held>>,
+    by_name: BTreeMap<NodeId, usize>,
+    jobs: Vec<Job>,
+    by_app: BTreeMap<AppId, usize>,
+    due: Vec<usize>,
+    launch: Arc<Launch>,
+    calls: u64,
+    turn: usize,
+    turns: u64,
+    random: u64,
+    /// Containers granted so far.
+    pub granted: u64,
+}
+
+/// Updates after which a master speaks.
+const SYNC_AFTER: u64 = 64;
+
+impl Load {
+    /// A load of this shape; it begins with [`Load::settle`]'s events.
+    pub fn new(shape: Shape, epoch: Epoch) -> Load {
+        let names: Vec<NodeId> = (0..shape.nodes).filter_map(|n| format!("node-{n:05}").parse().ok()).collect();
+        Load {
+            shape,
+            epoch,
+            held: names.iter().map(|_| Vec::new()).collect(),
+            by_name: names.iter().cloned().zip(0..).collect(),
+            names,
+            jobs: Vec::new(),
+            by_app: BTreeMap::new(),
+            due: Vec::new(),
+            launch: Arc::new(Launch { command: vec!["true".into()], ..Launch::default() }),
+            calls: 0,
+            turn: 0,
+            turns: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            granted: 0,
+        }
+    }
+    /// The settings for it: a leaf for each user. The history is as bounded as that of the shipped configuration.
+    pub fn settings(shape: Shape) -> Settings {
+        let leaves = (0..shape.queues).filter_map(|n| Some((queue(n)?, QueueSpec::default())));
+        let tree = Tree::new(QueueSpec { children: leaves.collect(), ..QueueSpec::default() });
+        Settings { queues: tree.unwrap_or_default(), ..Settings::default() }
+    }
+    /// All nodes come, all applications are submitted and ask.
+    pub fn settle(&mut self, mut step: impl FnMut(Event) -> Vec<Effect>) {
+        for n in 0..self.names.len() {
+            let Some(what) = self.registration(n) else { continue };
+            let event = self.event(what);
+            let effects = step(event);
+            self.take(effects);
+        }
+        for n in 0..self.shape.queues {
+            let Some(spec) = new_app(n) else { continue };
+            let event = self.event(Call::Submit(Box::new(spec)));
+            for effect in step(event) {
+                if let Effect::Answer { answer: Ok(Answer::Submitted { app, .. }), .. } = effect {
+                    self.job(app);
+                }
+            }
+        }
+        for n in 0..self.jobs.len() {
+            let Some(attempt) = self.jobs.get(n).map(|job| job.attempt.clone()) else { continue };
+            let register = self.event(Call::RegisterMaster { attempt, url: None });
+            self.take(step(register));
+            if let Some(ask) = self.sync(n) {
+                self.take(step(ask));
+            }
+        }
+    }
+    /// The next event: a master that has something to say, or the next node.
+    pub fn next(&mut self) -> Event {
+        while let Some(job) = self.due.pop() {
+            if let Some(sync) = self.sync(job) {
+                return sync;
+            }
+        }
+        let nodes = self.names.len().max(1);
+        self.turn = (self.turn + 1) % nodes;
+        self.turns += 1;
+        // neighbours in time are not neighbours in name
+        self.report(self.turn.wrapping_mul(7919) % nodes)
+    }
+    /// What followed from an event.
+    pub fn take(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Tell { node, container, want: Want::Run(order) } => {
+                    self.granted += 1;
+                    let held = self.by_name.get(&node).and_then(|n| self.held.get_mut(*n));
+                    if let (Some(held), Some(request)) = (held, order.request) {
+                        let (resource, granted) = (order.resource, order.granted);
+                        held.push(Held { id: container, request, resource, granted, told: false });
+                    }
+                }
+                Effect::Update { app, update } => self.update(&app, update),
+                Effect::Tell { want: Want::Stop { .. } | Want::Forget, .. }
+                | Effect::Save(_)
+                | Effect::Answer { .. }
+                | Effect::UpdatesEnd { .. }
+                | Effect::Log(_)
+                | Effect::Illegal { .. } => {}
+            }
+        }
+    }
+    /// The time of the next event: every node reports once a second.
+    pub fn now(&self) -> Tick {
+        let turns = self.turns.saturating_mul(1000) / u64::from(self.shape.nodes.max(1));
+        Tick(1 + turns)
+    }
+    /// Containers that run or are about to.
+    pub fn live(&self) -> usize {
+        self.held.iter().map(Vec::len).sum()
+    }
+    /// Requests that wait.
+    pub fn pending(&self) -> u64 {
+        u64::from(self.shape.queues) * u64::from(self.shape.requests)
+    }
+
+    fn event(&mut self, what: Call) -> Event {
+        self.calls += 1;
+        Event::Call { call: CallId(self.calls), what }
+    }
+    fn random(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random >> 33).unwrap_or(0) % below.max(1)
+    }
+    fn job(&mut self, app: AppId) {
+        let wish = |n: u32| {
+            let request: RequestId = format!("request-{n:03}").parse().ok()?;
+            Some(Wish { request, size: size(n), count: 2, settled: 0, raised: false })
+        };
+        let wants: Vec<Wish> = (0..self.shape.requests).filter_map(wish).collect();
+        let by_request = wants.iter().map(|wish| wish.request.clone()).zip(0..).collect();
+        let changed = (0..wants.len()).collect();
+        self.by_app.insert(app.clone(), self.jobs.len());
+        let attempt = AttemptId { app, attempt: 1 };
+        self.jobs.push(Job { attempt, heard: 0, acked: 0, wants, by_request, changed });
+    }
+    fn registration(&self, n: usize) -> Option<Call> {
+        let offers = Resource::new(Bytes::from_gib(64), Cpus::from_cores(32));
+        let facts = Registration {
+            offers,
+            enforcer: EnforcerKind::Cgroup2,
+            url: "http://127.0.0.1:1".into(),
+            version: "load".into(),
+            traits: Traits::default(),
+            health: Health::Healthy,
+            seen: vec![],
+            exits: vec![],
+        };
+        Some(Call::RegisterNode { node: self.names.get(n)?.clone(), facts: Box::new(facts) })
+    }
+    fn sync(&mut self, n: usize) -> Option<Event> {
+        let (launch, epoch) = (self.launch.clone(), self.epoch);
+        let job = self.jobs.get_mut(n)?;
+        let mut asks = Vec::with_capacity(job.changed.len());
+        for wish in std::mem::take(&mut job.changed) {
+            let wish = job.wants.get_mut(wish)?;
+            wish.raised = false;
+            asks.push(Ask {
+                request: wish.request.clone(),
+                resource: wish.size.clone(),
+                count: wish.count,
+                settled: wish.settled,
+                priority: 0,
+                place: Placement::default(),
+                deadline: None,
+                launch: launch.clone(),
+            });
+        }
+        job.acked = job.heard;
+        let attempt = job.attempt.clone();
+        let sync = Sync { attempt, epoch, ack: job.heard, asks, withdraw: vec![], release: vec![] };
+        Some(self.event(Call::Sync(Box::new(sync))))
+    }
+    fn report(&mut self, n: usize) -> Event {
+        let node = self.names.get(n).cloned();
+        let Some(node) = node else { return Event::Time };
+        let mut ending = Vec::new();
+        for _ in 0..self.shape.exits {
+            let many = self.held.get(n).map_or(0, Vec::len);
+            if many == 0 {
+                break;
+            }
+            let which = self.random(many);
+            ending.extend(self.held.get_mut(n).map(|held| held.swap_remove(which)));
+        }
+        let exits: Vec<ExitReport> = ending.into_iter().map(|held| exit(&node, held.id)).collect();
+        let fresh = self.held.get_mut(n).into_iter().flatten().filter(|held| !held.told);
+        let seen = fresh.map(|held| {
+            held.told = true;
+            seen(held)
+        });
+        let (seen, epoch) = (seen.collect(), self.epoch);
+        let report = Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy };
+        self.event(Call::Report { node, report: Box::new(report) })
+    }
+    fn update(&mut self, app: &AppId, update: Update) {
+        let Some(n) = self.by_app.get(app).copied() else { return };
+        let Some(job) = self.jobs.get_mut(n) else { return };
+        job.heard = update.cursor;
+        match update.what {
+            UpdateKind::Allocated(granted) => {
+                let wish = job.by_request.get(&granted.request).copied();
+                job.raise(wish, |wish| wish.count += 1);
+            }
+            UpdateKind::Exited { request, .. } => {
+                let wish = job.by_request.get(&request).copied();
+                job.raise(wish, |wish| wish.settled += 1);
+            }
+            UpdateKind::Running { .. }
+            | UpdateKind::Resized { .. }
+            | UpdateKind::ResizeFailed { .. }
+            | UpdateKind::PreemptSoon { .. }
+            | UpdateKind::NodeDraining { .. }
+            | UpdateKind::Expired { .. } => {}
+        }
+        if job.heard == job.acked + SYNC_AFTER {
+            self.due.push(n);
+        }
+    }
+}
+
+impl Job {
+    fn raise(&mut self, which: Option<usize>, what: impl FnOnce(&mut Wish)) {
+        let Some((n, wish)) = which.and_then(|n| Some((n, self.wants.get_mut(n)?))) else { return };
+        what(wish);
+        if !std::mem::replace(&mut wish.raised, true) {
+            self.changed.push(n);
+        }
+    }
+}
+
+fn queue(n: u32) -> Option<Name> {
+    format!("queue-{n:04}").parse().ok()
+}
+
+fn new_app(n: u32) -> Option<NewApp> {
+    Some(NewApp {
+        name: "job".parse().ok()?,
+        queue: queue(n)?.to_string().parse().ok()?,
+        priority: 0,
+        user: format!("user-{n:04}"),
+        lifetime: None,
+        master: Master::Unmanaged,
+        key: None,
+    })
+}
+
+/// Three sizes, as executors of three jobs would have.
+fn size(n: u32) -> Resource {
+    match n % 3 {
+        0 => Resource::new(Bytes::from_gib(2), Cpus::from_cores(1)),
+        1 => Resource::new(Bytes::from_gib(4), Cpus::from_cores(2)),
+        _ => Resource::new(Bytes::from_gib(6), Cpus::from_cores(4)),
+    }
+}
+
+fn seen(held: &Held) -> Seen {
+    Seen {
+        container: held.id.clone(),
+        request: Some(held.request.clone()),
+        attempt: 1,
+        resource: held.resource.clone(),
+        version: 1,
+        refused: None,
+        phase: Phase::Running,
+        used: None,
+        granted: held.granted,
+    }
+}
+
+fn exit(node: &NodeId, container: ContainerId) -> ExitReport {
+    ExitReport {
+        container,
+        node: node.clone(),
+        reason: ExitReason::Exit { code: 0 },
+        evidence: Evidence::empty(EnforcerKind::Cgroup2),
+        diagnosis: vec![],
+        started: None,
+        ended: UnixMillis(1),
+        timeline: vec![],
+        log_tail: String::new(),
+        tasks: vec![],
+    }
+}
