@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headroom_rm_core::{Answer, Answered, Call, Refusal, Update, Why};
+use headroom_rm_core::{Answer, Answered, Call, Refusal, Update};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId};
 use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView};
+use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::Desired;
@@ -72,7 +72,7 @@ pub(crate) enum Query {
     /// More than the view has.
     Facts(facts::Question),
     /// Why requests wait.
-    Why(AppId, oneshot::Sender<Option<Vec<Why>>>),
+    Why(AppId, oneshot::Sender<Option<Vec<WhyPending>>>),
     /// The requests themselves.
     Requests(AppId, oneshot::Sender<Option<Vec<Ask>>>),
     /// Containers, those that are over included.

@@ -4,7 +4,7 @@ use headroom_rm_core as core;
 use headroom_rm_core::Refusal;
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId};
 use headroom_wire::v1::am::{self, Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
-use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, WantedSize, WhyNode, WhyPending};
+use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, Reserved, WantedSize, WhyNode, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeMark, NodeTraits, RunOrder, Want};
@@ -176,7 +176,7 @@ pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
 }
 
 /// Why a request waits.
-pub(crate) fn why(why: core::Why) -> WhyPending {
+pub(crate) fn why(why: core::Why, reserved: Option<Reserved>) -> WhyPending {
     let nodes = why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict });
     WhyPending {
         request: why.request,
@@ -185,7 +185,7 @@ pub(crate) fn why(why: core::Why) -> WhyPending {
         waiting_ms: u64::try_from(why.waiting.as_millis()).unwrap_or(u64::MAX),
         ahead: u32::try_from(why.ahead).unwrap_or(u32::MAX),
         sentence: why.sentence,
-        reserved: None,
+        reserved,
         nodes: nodes.collect(),
     }
 }

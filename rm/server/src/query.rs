@@ -3,7 +3,7 @@
 use headroom_rm_core::{Cluster, Refusal, Update, Why};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
 use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::apps::{ContainerView, Reserved};
 use headroom_wire::v1::error::{Code, Problem};
 
 use crate::input::{Query, Wanted};
@@ -18,7 +18,11 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
         }
         Query::Facts(question) => facts::answer(cluster, now, question),
         Query::Why(app, reply) => {
-            let _ = reply.send(why(cluster, &app, now));
+            let kept = |why: Why| {
+                let reserved = reserved(cluster, &app, &why.request, now);
+                outgoing::why(why, reserved)
+            };
+            let _ = reply.send(why(cluster, &app, now).map(|rows| rows.into_iter().map(kept).collect()));
         }
         Query::Requests(app, reply) => {
             let _ = reply.send(requests(cluster, &app));
@@ -47,6 +51,14 @@ fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<Why>> {
         rows.insert(0, Why { request, asks, missing: 1, waiting, ahead: 0, sentence, nodes: Vec::new() });
     }
     Some(rows)
+}
+
+/// The node that is kept for a request.
+fn reserved(cluster: &Cluster, app: &AppId, request: &RequestId, now: Tick) -> Option<Reserved> {
+    let kept = cluster.reservations().find(|r| r.app == *app && r.request == *request)?;
+    let free = cluster.ledger().node(&kept.node).map(|account| account.free()).unwrap_or_default();
+    let for_ms = u64::try_from(now.since(kept.since).as_millis()).unwrap_or(u64::MAX);
+    Some(Reserved { node: kept.node.clone(), free, for_ms })
 }
 
 fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<Ask>> {

@@ -263,3 +263,18 @@ async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
     let missing = client.set_gate(&"nowhere".parse().expect("queue"), Gate::Open).await.expect_err("none");
     assert_eq!(missing.code(), Some(Code::HR0404));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_that_was_set_outlives_the_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client) = resource_manager(dir.path()).await;
+    let tree = json!({"queues": {"default": {}, "etl": {"guaranteed": "40%"}}});
+    client.set_queues(&tree, None).await.expect("sets");
+    let kept = client.queues().await.expect("a tree");
+    running.shutdown().await.expect("ends");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let again = client.queues().await.expect("a tree");
+    let etl: QueuePath = "etl".parse().expect("queue");
+    assert_eq!(again.generation, kept.generation);
+    assert_eq!(again.root.find(&etl).expect("is there").spec, kept.root.find(&etl).expect("is there").spec);
+}

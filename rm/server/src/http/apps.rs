@@ -199,8 +199,7 @@ pub(crate) async fn why(
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<Json<Vec<WhyPending>>, Failure> {
     let rows = web.handle.ask(|reply| Input::Query(Query::Why(app.clone(), reply))).await?;
-    let rows = rows.ok_or_else(|| no_such_app(&app))?;
-    Ok(Json(rows.into_iter().map(outgoing::why).collect()))
+    Ok(Json(rows.ok_or_else(|| no_such_app(&app))?))
 }
 
 /// Its container requests, as they were asked.

@@ -86,6 +86,9 @@ fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
 
 /// What every operation has without saying so.
 fn finish(path: &str, method: &str, operation: &mut Operation) {
+    // Several handlers have one name, each in its own module.
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty() && *w != "v1");
+    operation.operation_id = Some(std::iter::once(method).chain(words).collect::<Vec<_>>().join("_"));
     for text in [&mut operation.summary, &mut operation.description].into_iter().flatten() {
         *text = text.replace("[`", "`").replace("`]", "`");
     }

@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use headroom_rm_core::Why;
 use headroom_types::UnixMillis;
+use headroom_wire::v1::apps::{WhyNode, WhyPending as Why};
 use headroom_wire::yarn::ids::YarnApp;
 use headroom_wire::yarn::time;
 use serde::Serialize;
@@ -94,7 +94,7 @@ fn convert(app: &AppFacts, why: Vec<Why>, now: UnixMillis) -> Activities {
 }
 
 fn request(app: &AppFacts, why: &Why, place: i64) -> Request {
-    let child = |node: &headroom_rm_core::WhyNode| Child {
+    let child = |node: &WhyNode| Child {
         name: node.node.to_string(),
         node_id: node.node.to_string(),
         allocation_state: "SKIPPED",

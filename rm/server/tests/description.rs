@@ -1,0 +1,111 @@
+//! The description of the interface: kept as a file, served, and neither more nor less than the routes.
+//!
+//! `HEADROOM_UPDATE_GOLDEN=1` writes the file anew; look at the difference before you commit it.
+
+#![allow(missing_docs)] // tests are read, not imported
+#![allow(clippy::disallowed_methods)]
+
+mod fakes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use fakes::*;
+use reqwest::Method;
+use serde_json::Value;
+
+const METHODS: [Method; 5] = [Method::GET, Method::PUT, Method::POST, Method::DELETE, Method::PATCH];
+
+fn description() -> Value {
+    serde_json::from_str(&headroom_resourcemanager::description()).expect("JSON")
+}
+
+/// Each path with its methods.
+fn described() -> BTreeMap<String, BTreeSet<String>> {
+    let api = description();
+    let paths = api["paths"].as_object().expect("paths");
+    let methods = |item: &Value| item.as_object().expect("a path").keys().map(|m| m.to_uppercase()).collect();
+    paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect()
+}
+
+#[test]
+fn the_kept_description_is_that_of_the_code() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let text = headroom_resourcemanager::description();
+    if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).expect("the file can be written");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert!(kept == text, "docs/openapi.json is not what the code says; HEADROOM_UPDATE_GOLDEN=1 writes it anew");
+}
+
+/// Every described method of a path leads to a handler, every other one is refused by name.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_and_description_are_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let http = reqwest::Client::new();
+    for (path, methods) in described() {
+        // No id at all: a handler refuses it or finds nothing, and says so in other words than the router.
+        let address = path.split('/').map(|word| if word.starts_with('{') { "~" } else { word }).collect::<Vec<_>>().join("/");
+        for method in METHODS {
+            let sent = http.request(method.clone(), format!("{}{address}", client.base())).send();
+            let answer = soon(&path, sent).await.expect("answers");
+            let wanted = methods.contains(method.as_str());
+            let refused = match answer.headers().get("content-type").map(|t| t.to_str().expect("text").to_owned()) {
+                Some(kind) if kind == "application/problem+json" => {
+                    let text = answer.text().await.expect("reads");
+                    text.contains("there is nothing at") || text.contains(&format!("does not take {method}"))
+                }
+                Some(_) | None => false,
+            };
+            assert_eq!(refused, !wanted, "{method} {path}");
+        }
+    }
+}
+
+/// All routes are given by the list that the description is made from.
+#[test]
+fn no_route_is_hidden_from_the_description() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    let mut routes = 0;
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten().filter(|e| e.path().is_file()) {
+        let source = std::fs::read_to_string(entry.path()).expect("reads");
+        assert!(!source.contains(".route("), "{} has a route that is not described", entry.path().display());
+        routes += source.matches("#[utoipa::path(").count();
+    }
+    let described: usize = described().values().map(BTreeSet::len).sum();
+    assert_eq!(routes, described, "a handler is described and not routed, or the other way round");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let served: Value = client.get("/v1/openapi.json").await.expect("answers");
+    assert_eq!(served, description());
+    assert_eq!(served["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
+}
+
+/// Every answer that is an error says that it is a problem document with a code, and every reference leads somewhere.
+#[test]
+fn problems_have_codes_and_references_lead_somewhere() {
+    let api = description();
+    let mut names = BTreeSet::new();
+    for (path, item) in api["paths"].as_object().expect("paths").iter().filter(|(path, _)| path.starts_with("/v1")) {
+        for (method, operation) in item.as_object().expect("a path") {
+            let name = operation["operationId"].as_str().expect("a name");
+            assert!(names.insert(name.to_owned()), "{method} {path}: {name} is the name of another one too");
+            let responses = operation["responses"].as_object().expect("responses");
+            assert!(responses.contains_key("500") && responses.contains_key("503"), "{method} {path}");
+            for (status, response) in responses.iter().filter(|(status, _)| status.starts_with(['4', '5'])) {
+                assert!(response["content"]["application/problem+json"].is_object(), "{method} {path} {status}");
+                assert!(response["description"].as_str().expect("text").starts_with("HR0"), "{method} {path} {status}");
+            }
+        }
+    }
+    let text = api.to_string();
+    for reference in text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(api["components"]["schemas"][reference].is_object(), "{reference} is not described");
+    }
+}
