@@ -375,6 +375,10 @@ fn messages_of_people_who_change_things() {
     golden("resizing", &apps::Resizing { version: 2 });
     let drain = nodes::DrainNode { deadline_s: Some(600), reason: "kernel upgrade".into(), decommission: true };
     golden("drain_node", &drain);
+}
+
+#[test]
+fn views_of_containers_and_nodes() {
     golden(
         "container_view",
         &apps::ContainerView {
@@ -419,6 +423,10 @@ fn messages_of_people_who_change_things() {
             }),
         },
     );
+}
+
+#[test]
+fn why_something_waits() {
     golden(
         "why_pending",
         &apps::WhyPending {

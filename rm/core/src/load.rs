@@ -138,7 +138,7 @@ impl Load {
         }
     }
     /// The next event: a master that has something to say, or the next node.
-    pub fn next(&mut self) -> Event {
+    pub fn next_event(&mut self) -> Event {
         while let Some(job) = self.due.pop() {
             if let Some(sync) = self.sync(job) {
                 return sync;

@@ -135,11 +135,10 @@ pub fn merge(onto: &mut Value, patch: &Value) {
     }
     let Some(object) = onto.as_object_mut() else { return };
     for (key, change) in changes {
-        match change {
-            Value::Null => {
-                object.remove(key);
-            }
-            other => merge(object.entry(key.clone()).or_insert(Value::Null), other),
+        if change.is_null() {
+            object.remove(key);
+        } else {
+            merge(object.entry(key.clone()).or_insert(Value::Null), change);
         }
     }
 }

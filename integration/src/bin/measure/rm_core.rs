@@ -87,7 +87,7 @@ impl Run {
         let enough = run.load.granted + u64::from(nodes) * 20;
         let mut out = Vec::new();
         while run.load.granted < enough {
-            let event = run.load.next();
+            let event = run.load.next_event();
             run.cluster.step(run.load.now(), event, &mut out);
             run.load.take(out.drain(..));
         }
@@ -99,7 +99,7 @@ impl Run {
         let mut out = Vec::new();
         let mut times: Vec<Duration> = Vec::new();
         while self.load.granted - before < DECISIONS {
-            let event = self.load.next();
+            let event = self.load.next_event();
             let now = self.load.now();
             let begin = Instant::now();
             if self.cluster.next_deadline().is_some_and(|due| due <= now) {

@@ -2,15 +2,16 @@
 //!
 //! Owned by the cluster. Never adds up what is used: every question about that brings the ledger along.
 
-use std::cmp::Reverse;
+mod service;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, QueuePath, RequestId, Resource};
 
 use super::Waiter;
-use super::bound::{Bound, Dominant};
-use super::seats::{Class, Rank, Seats, Standing};
-use super::spec::{Gate, Order, QueueSpec, Tree};
+use super::bound::Bound;
+use super::seats::{Class, Rank, Seats};
+use super::spec::{QueueSpec, Tree};
 use super::waits::{Head, Waits, Whereto};
 use crate::ledger::Ledger;
 
@@ -396,202 +397,6 @@ impl Queues {
             slot.waiting = what(slot.waiting);
             at = slot.parent;
         }
-    }
-}
-
-/// How seats follow from what is used, and what the pass asks.
-impl Queues {
-    /// Something that failed may succeed now: room became free, or a limit is wider.
-    pub(crate) fn stir(&mut self) {
-        self.round += 1;
-        self.fresh = true;
-    }
-    /// Seats are right for what the ledger says. False when there is nobody to be tried.
-    pub(crate) fn settle(&mut self, ledger: &mut Ledger) -> bool {
-        let changed = ledger.take_changed();
-        if self.total != *ledger.total() {
-            self.total = ledger.total().clone();
-            self.resolve();
-            self.rerank_all(ledger);
-        } else {
-            for app in changed {
-                self.used(&app, ledger);
-            }
-        }
-        std::mem::take(&mut self.fresh) && !self.is_empty()
-    }
-    /// What an application uses has changed.
-    fn used(&mut self, app: &AppId, ledger: &Ledger) {
-        let Some(member) = self.members.get(&app.seq()) else { return };
-        let leaf = member.leaf;
-        let fair = self.slot(leaf).is_some_and(|slot| slot.spec.order == Order::Fair);
-        if fair && member.seat.is_some() {
-            self.reseat_app(app.seq(), ledger);
-        } else {
-            self.reseat_path(leaf, ledger);
-        }
-    }
-    fn resolve(&mut self) {
-        let (mut can_have, mut can_count_on) = (Vec::with_capacity(self.slots.len()), Vec::with_capacity(self.slots.len()));
-        for slot in &mut self.slots {
-            let above = |list: &Vec<Resource>| slot.parent.and_then(|ix| list.get(ix.index()).cloned());
-            let most = above(&can_have).unwrap_or_else(|| self.total.clone());
-            let sure = above(&can_count_on).unwrap_or_else(|| self.total.clone());
-            slot.maximum = Bound::of(&slot.spec.maximum, &most);
-            slot.guaranteed = Bound::of(&slot.spec.guaranteed, &sure);
-            let most = slot.maximum.over(&most);
-            slot.most = most.clone();
-            let part = |part: Option<u32>| part.map_or(Bound::default(), |part| Bound::part_of(&most, part));
-            slot.user = part(slot.spec.user_limit);
-            slot.masters = part(slot.spec.master_share);
-            can_count_on.push(slot.guaranteed.over(&sure));
-            can_have.push(most);
-        }
-    }
-    fn rerank_all(&mut self, ledger: &Ledger) {
-        let waiting: Vec<u32> = self.members.iter().filter(|(_, m)| !m.waits.is_empty()).map(|(number, _)| *number).collect();
-        for number in waiting {
-            self.reseat_member(number, ledger);
-        }
-        // queues come after those that hold them
-        for number in (0..self.slots.len()).rev().filter_map(|n| u32::try_from(n).ok()) {
-            self.reseat_queue(QueueIx(number), ledger);
-        }
-    }
-    fn reseat_app(&mut self, number: u32, ledger: &Ledger) {
-        self.reseat_member(number, ledger);
-        if let Some(leaf) = self.members.get(&number).map(|member| member.leaf) {
-            self.reseat_path(leaf, ledger);
-        }
-    }
-    fn reseat_member(&mut self, number: u32, ledger: &Ledger) {
-        let Some(member) = self.members.get(&number) else { return };
-        let Some(slot) = self.slot(member.leaf) else { return };
-        let seat = member.waits.least().map(|class| (class, self.rank_app(member, slot, ledger)));
-        if seat == member.seat {
-            return;
-        }
-        self.unseat(number);
-        let Some(member) = self.members.get_mut(&number) else { return };
-        member.seat = seat;
-        if let (Some((class, rank)), Some(slot)) = (seat, self.slots.get_mut(member.leaf.index())) {
-            slot.seats.put(class, rank);
-        }
-    }
-    fn unseat(&mut self, number: u32) {
-        let Some(member) = self.members.get_mut(&number) else { return };
-        if let (Some((class, rank)), Some(slot)) = (member.seat.take(), self.slots.get_mut(member.leaf.index())) {
-            slot.seats.remove(class, &rank);
-        }
-    }
-    fn reseat_path(&mut self, queue: QueueIx, ledger: &Ledger) {
-        let mut at = Some(queue);
-        while let Some(ix) = at {
-            self.reseat_queue(ix, ledger);
-            at = self.slot(ix).and_then(|slot| slot.parent);
-        }
-    }
-    fn reseat_queue(&mut self, ix: QueueIx, ledger: &Ledger) {
-        let Some(slot) = self.slot(ix) else { return };
-        let Some(parent) = slot.parent else { return };
-        let used = ledger.queue(ix).map(|account| &account.used);
-        let open = |class: &Class| slot.spec.gate.grants() && used.is_none_or(|used| slot.maximum.admits(used, &class.floor()));
-        let seat = slot.seats.least().filter(open).map(|class| (class, self.rank(ix, slot, ledger)));
-        let old = slot.seat;
-        if seat == old {
-            return;
-        }
-        if let Some(slot) = self.slots.get_mut(ix.index()) {
-            slot.seat = seat;
-        }
-        let Some(parent) = self.slots.get_mut(parent.index()) else { return };
-        if let Some((class, rank)) = old {
-            parent.seats.remove(class, &rank);
-        }
-        if let Some((class, rank)) = seat {
-            parent.seats.put(class, rank);
-        }
-    }
-    fn rank(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Rank {
-        let (standing, share) = self.standing(ix, slot, ledger);
-        let weight = slot.spec.weight.unwrap_or(1);
-        Rank { priority: Reverse(slot.spec.priority), standing, share: share.by_weight(weight), who: ix.0 }
-    }
-    /// Whether a queue has what it can count on, and how much of it; of the cluster where it can count on nothing.
-    pub(crate) fn standing(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> (Standing, Dominant) {
-        let Some(used) = ledger.queue(ix).map(|account| &account.used) else { return (Standing::Above, Dominant::default()) };
-        if slot.guaranteed.is_open() || slot.guaranteed.is_nothing() {
-            return (Standing::Above, Dominant::of_all(used, &self.total));
-        }
-        let share = Dominant::of_bound(used, &slot.guaranteed);
-        (if share.is_whole() { Standing::Above } else { Standing::Below }, share)
-    }
-    fn rank_app(&self, member: &Member, leaf: &Slot, ledger: &Ledger) -> Rank {
-        let share = match leaf.spec.order {
-            Order::Fifo => Dominant::default(),
-            Order::Fair => ledger.app(&member.id).map_or(Dominant::default(), |has| Dominant::of_all(&has.used, &self.total)),
-        };
-        Rank { priority: Reverse(member.priority), standing: Standing::Above, share, who: member.id.seq() }
-    }
-
-    /// The next below a queue that is worth a try.
-    pub(crate) fn next(&self, queue: QueueIx, after: Option<Rank>, open: impl FnMut(Class) -> bool) -> Option<(Rank, Seat)> {
-        let slot = self.slot(queue)?;
-        if slot.children.is_empty() {
-            let failed = |rank: &Rank| self.members.get(&rank.who).is_none_or(|member| member.failed == self.round);
-            let rank = slot.seats.next(after, open, failed)?;
-            return Some((rank, Seat::App(rank.who)));
-        }
-        let failed = |rank: &Rank| self.slot(QueueIx(rank.who)).is_none_or(|slot| slot.failed == self.round);
-        let rank = slot.seats.next(after, open, failed)?;
-        Some((rank, Seat::Queue(QueueIx(rank.who))))
-    }
-    /// The application of a seat, and the next of what it waits for.
-    pub(crate) fn next_line(&self, number: u32, after: Option<&Head>) -> Option<(&AppId, Head)> {
-        let member = self.members.get(&number)?;
-        Some((&member.id, member.waits.next(after, self.round)?))
-    }
-    /// All requests of a line, in order.
-    pub(crate) fn line(&self, number: u32, head: &Head) -> impl Iterator<Item = &RequestId> {
-        self.members.get(&number).into_iter().flat_map(|member| member.waits.line(head))
-    }
-    /// The application of a seat.
-    pub(crate) fn member(&self, number: u32) -> Option<(&AppId, QueueIx)> {
-        self.members.get(&number).map(|member| (&member.id, member.leaf))
-    }
-    /// Not again in this round.
-    pub(crate) fn fail(&mut self, failed: Failed) {
-        match failed {
-            Failed::Queue(ix) => {
-                if let Some(slot) = self.slots.get_mut(ix.index()) {
-                    slot.failed = self.round;
-                }
-            }
-            Failed::App(number) => {
-                if let Some(member) = self.members.get_mut(&number) {
-                    member.failed = self.round;
-                }
-            }
-            Failed::Line(number, head) => {
-                if let Some(member) = self.members.get_mut(&number) {
-                    member.waits.fail(&head, self.round);
-                }
-            }
-        }
-    }
-    /// The gate that counts for a queue: where one of those that hold it is shut, that one shuts it too.
-    pub fn gate(&self, queue: QueueIx) -> Gate {
-        let gates = || self.path_of(queue).map(|(_, slot)| slot.spec.gate);
-        match (gates().all(Gate::admits), gates().all(Gate::grants)) {
-            (true, true) => Gate::Open,
-            (true, false) => Gate::Paused,
-            (false, true) => Gate::Draining,
-            (false, false) => Gate::Closed,
-        }
-    }
-    /// The innermost queue on the way to the root that a gate keeps from granting.
-    pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, Gate)> {
-        self.path_of(leaf).find(|(_, slot)| !slot.spec.gate.grants()).map(|(_, slot)| (&slot.path, slot.spec.gate))
     }
 }
 
