@@ -3,7 +3,7 @@
 //! Owned by the cluster. The tree holds rules and seats, never quantities: those are the ledger's. Who is served next follows from
 //! the seats; whether there is room for him is the pass's business.
 //!
-//! - [`spec`]: what an operator writes; [`valid`] says what is wrong with it.
+//! - [`spec`]: what an operator writes; `valid` says what is wrong with it.
 //! - [`bound`]: shares and limits as quantities.
 //! - [`tree`]: the queues in force, each application in its leaf.
 //! - [`seats`]: the order in which the children of one queue, or the applications of one leaf, are served.

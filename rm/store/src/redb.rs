@@ -2,7 +2,7 @@
 //!
 //! With `Durability::Immediate` a commit writes its pages beside the old ones, then the other of two commit slots with a checksum
 //! over all of it, and syncs the file with `fdatasync` before it returns; after a crash the slot whose checksum holds is taken.
-//! What redb leaves to others is the entry of its file in the directory (see [`crate::open`]), and damage done to pages of a
+//! What redb leaves to others is the entry of its file in the directory (see [`mod@crate::open`]), and damage done to pages of a
 //! database that was closed in good order, which it trusts; a copy is therefore checked page by page before the original is
 //! opened.
 

@@ -9,6 +9,7 @@ use headroom_types::{AppId, RequestId, Tick, UnixMillis};
 
 use crate::cluster::Cluster;
 use crate::event::Verdict;
+use crate::queue::Waiter;
 
 /// Most entries for one application.
 const MOST: usize = 20;
@@ -77,11 +78,11 @@ impl Cluster {
     }
 
     /// Notes why those that wait do, some at a time.
-    pub(crate) fn note_waiting(&mut self, now: Tick) {
-        let waiting: Vec<(AppId, RequestId)> = self.waiting().map(|(app, request)| (app.id.clone(), request.clone())).collect();
+    pub(crate) fn note_waiting(&mut self, waiting: &[Waiter], now: Tick) {
         let first = self.noted.checked_rem(waiting.len()).unwrap_or(0);
         self.noted = first.saturating_add(AT_ONCE);
-        for (app, request) in waiting.iter().cycle().skip(first).take(waiting.len().min(AT_ONCE)) {
+        for waiter in waiting.iter().cycle().skip(first).take(waiting.len().min(AT_ONCE)) {
+            let (app, Some(request)) = (&waiter.app, &waiter.request) else { continue };
             let sentence = self.apps.get(app).and_then(|record| self.sentence(record, request, now));
             if let Some(sentence) = sentence {
                 self.note_undecided(app, request, sentence, now);

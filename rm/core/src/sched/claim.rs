@@ -1,6 +1,6 @@
 //! Room that is being made on one node for one container: from the warning until whoever has the claim is there.
 //!
-//! Owned by the cluster. Never chooses whom to take: that is [`super::preempt`]'s part. In memory only: after a restart whoever
+//! Owned by the cluster. Never chooses whom to take: that is `preempt`'s part. In memory only: after a restart whoever
 //! is still short of room claims again.
 //!
 //! ```text

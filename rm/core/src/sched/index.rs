@@ -3,7 +3,7 @@
 //! Owned by the cluster; follows the ledger after every change of a node. Each node has a small number of its own, [`NodeIx`], that
 //! stays with its name for the whole life of the cluster; everything in here is kept by that number.
 //!
-//! With n nodes, what a question costs (one "search" is a search of a [`Shelf`]):
+//! With n nodes, what a question costs (one "search" is a search of a shelf):
 //!
 //! | question | cost |
 //! | --- | --- |

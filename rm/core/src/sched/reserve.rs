@@ -7,7 +7,8 @@
 //! point it elsewhere any more. How long a container will still run is not known, so it gets the node that lacks least memory for
 //! it, and among equals the one whose oldest container has run longest. While it waits, what the node lacks can only shrink; it
 //! is moved only where less is lacking. So it is served after at most as many ends as there are containers on one node, each move
-//! counted. At most one node for each leaf queue, and in all a tenth of the nodes that take work, but at least one.
+//! counted. At most one node for each leaf queue, and in all a tenth of the nodes that take work, but at least one and no more than
+//! sixteen: each costs a look at every event, and whoever starves behind them is next when one of them was served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::ledger::Part;
 use crate::queue::QueueIx;
 use crate::timer::Key;
 
+/// Most nodes that are kept at once.
+const MOST: usize = 16;
 /// When nothing has ended on a kept node for so long, the others have a turn: what lives there may itself be waiting for the room.
 const STANDSTILL: Duration = Duration::from_secs(30);
 /// Among nodes that lack equally little, the age of so many is compared.
@@ -177,12 +180,17 @@ impl Cluster {
 
     /// Who has waited for long is given a node, and who would be served sooner on another one is moved there.
     pub(crate) fn review_reservations(&mut self, ctx: &mut Ctx<'_>) {
-        self.note_waiting(ctx.now);
+        let waiting = self.queue.all(&self.ledger);
+        self.note_waiting(&waiting, ctx.now);
         self.keep_reservations(ctx);
         self.move_reservations(ctx);
+        if self.reservations.on.len() >= self.most_reservations() {
+            return;
+        }
         let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
         let mut found = Vec::new();
-        for (app, request) in self.waiting() {
+        let rows = waiting.iter().filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
+        for (app, request) in rows {
             if self.reservations.on.len() + found.len() >= self.most_reservations() {
                 break;
             }
@@ -224,7 +232,7 @@ impl Cluster {
 
     /// A tenth of the nodes that take work, but at least one.
     pub(crate) fn most_reservations(&self) -> usize {
-        (self.index.working() / 10).max(1)
+        (self.index.working() / 10).clamp(1, MOST)
     }
 
     /// The node that could hold it and lacks least for it, and how much memory that is.
