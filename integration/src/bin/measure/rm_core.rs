@@ -2,7 +2,8 @@
 //!
 //! Nodes report what runs and what has ended, masters acknowledge and ask again; every container that is granted goes through its
 //! whole life. The time is that of `step` alone, the same function that the daemon calls; what plays the nodes and masters is not
-//! counted. Where the figure at ten thousand nodes stands beside one at a thousand, each node has the same load.
+//! counted. Where the figure at ten thousand nodes stands beside one at a thousand, each node
+//! has the same load and there are as many queues for each.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,11 +18,12 @@ use serde::Serialize;
 const ROUNDS: usize = 5;
 /// Containers granted in one repetition.
 const DECISIONS: u64 = 100_000;
-const QUEUES: u32 = 1000;
+/// Nodes for each queue with its user: a thousand queues at ten thousand nodes.
+const NODES_PER_QUEUE: u32 = 10;
+/// Requests of each application.
+const REQUESTS: u32 = 100;
 const LARGE: u32 = 10_000;
 const SMALL: u32 = 1000;
-/// Requests that wait, for each node.
-const PENDING: u32 = 10;
 
 /// What is measured.
 #[derive(Debug, Serialize)]
@@ -72,7 +74,7 @@ pub(crate) fn measure() -> Result<Figures> {
 
 impl Run {
     fn new(nodes: u32) -> Run {
-        let shape = Shape { nodes, queues: QUEUES, requests: nodes * PENDING / QUEUES, exits: 4 };
+        let shape = Shape { nodes, queues: nodes / NODES_PER_QUEUE, requests: REQUESTS, exits: 4 };
         let epoch = Epoch(1);
         let restored = Restored { epoch, ..Restored::default() };
         let mut cluster = Cluster::new(Load::settings(shape), restored, Tick(0));
@@ -86,7 +88,9 @@ impl Run {
         // until the cluster is full and everything has been replaced
         let enough = run.load.granted + u64::from(nodes) * 20;
         let mut out = Vec::new();
-        while run.load.granted < enough {
+        let mut turns = 0u64;
+        while run.load.granted < enough && turns < 100_000_000 {
+            turns += 1;
             let event = run.load.next_event();
             run.cluster.step(run.load.now(), event, &mut out);
             run.load.take(out.drain(..));
