@@ -75,6 +75,6 @@ mod tests {
         let mut resource = c.resource.clone();
         resource.memory = headroom_types::Bytes::from_gib(12);
         c.wanted = Some(WantedSize { resource, version: 2 });
-        assert!(people(&c).contains("12.0G is on its way (version 2)"), "{}", people(&c));
+        assert!(people(&c).contains("12G is on its way (version 2)"), "{}", people(&c));
     }
 }

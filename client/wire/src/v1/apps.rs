@@ -173,8 +173,10 @@ pub struct AttemptView {
     /// How its container ended.
     pub reason: Option<ExitReason>,
     /// Whether its end counts against `max_attempts`.
+    #[serde(default)]
     pub charged: bool,
     /// How it failed, for people.
+    #[serde(default)]
     pub diagnostics: String,
 }
 
