@@ -265,7 +265,19 @@ impl Group {
         }
         let now = parse::limit(&self.dir.read(LIMIT)?).and_then(parse::Shown::bytes);
         let direction = if now.is_some_and(|now| now < wanted) { Direction::Grow } else { Direction::Shrink };
-        self.dir.set_all(&v1_memory(wanted, direction))
+        self.dir.set_all(&v1_memory(wanted, direction)).map_err(|error| self.too_small(wanted, error))
+    }
+
+    /// The figures of `memory.stat` are gathered late; the kernel itself knows when a limit is below what is in use.
+    fn too_small(&self, wanted: Bytes, error: CgroupError) -> CgroupError {
+        let CgroupError::Write { source, .. } = &error else { return error };
+        if source.kind() != std::io::ErrorKind::ResourceBusy {
+            return error;
+        }
+        match self.sample() {
+            Ok((demand, _)) if demand > wanted => CgroupError::BelowDemand { group: self.name.clone(), wanted, demand },
+            Ok(_) | Err(_) => error,
+        }
     }
 
     /// Processes here and below.
