@@ -9,6 +9,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId, StoreBackend};
 use headroom_wire::v1::queues::QueueSpec;
 
+use crate::node::{Cache, HealthChecks, Isolation, Logs};
 use crate::raw::parse_duration;
 
 /// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
@@ -28,10 +29,36 @@ pub struct ResourceManagerConfig {
     pub lost: Duration,
     /// Silence after which a run of an application master has failed.
     pub master_silence: Duration,
+    /// When nodes are kept for those who wait, and containers taken back for them.
+    pub scheduling: Scheduling,
     /// How much one caller may have.
     pub limits: Limits,
     /// The tree of queues; one queue, `default`, when there is none. Its keys are right each by itself.
     pub queues: Option<QueueSpec>,
+}
+
+/// What is done for requests that wait although their queue has a claim to more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// How long a request waits before a node is kept for it.
+    pub reserve_after: Duration,
+    /// How long a master is warned before one of its containers is taken back.
+    pub preempt_warning: Duration,
+    /// How often containers may be taken back at all.
+    pub preempt_every: Duration,
+    /// Most of the cluster's memory that is taken back each time, in thousandths. With 0 nothing is ever taken back.
+    pub preempt_part: u32,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Scheduling {
+            reserve_after: Duration::from_secs(2),
+            preempt_warning: Duration::from_secs(15),
+            preempt_every: Duration::from_secs(3),
+            preempt_part: 100,
+        }
+    }
 }
 
 /// How much one caller of the interface may have.
@@ -65,6 +92,7 @@ impl Default for ResourceManagerConfig {
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),
             master_silence: Duration::from_secs(30),
+            scheduling: Scheduling::default(),
             limits: Limits::default(),
             queues: None,
         }
@@ -104,6 +132,14 @@ pub struct NodeAgentConfig {
     pub exclusive: bool,
     /// Named values a request can compare.
     pub attributes: BTreeMap<Name, String>,
+    /// What programs may do on the host.
+    pub isolation: Isolation,
+    /// How much of what they say is kept.
+    pub logs: Logs,
+    /// When the node says that it cannot take work.
+    pub health: HealthChecks,
+    /// What may be fetched, and how much of it is kept.
+    pub cache: Cache,
 }
 
 /// When a node that hears nothing of its resource manager ends its containers.
@@ -143,6 +179,10 @@ impl Default for NodeAgentConfig {
             labels: BTreeSet::new(),
             exclusive: false,
             attributes: BTreeMap::new(),
+            isolation: Isolation::default(),
+            logs: Logs::default(),
+            health: HealthChecks::default(),
+            cache: Cache::default(),
         }
     }
 }

@@ -8,10 +8,10 @@ use headroom_types::ids::ParseIdError;
 use headroom_types::{EnforcerKind, Name};
 use toml::de::DeValue;
 
-use crate::checked::{Limits, NodeAgentConfig, ResourceManagerConfig};
+use crate::checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{Problem, Report};
-use crate::queues;
 use crate::raw::{self, Section, hint};
+use crate::{node, queues};
 
 /// Most characters in the value of an attribute.
 const LONGEST_VALUE: usize = 256;
@@ -35,6 +35,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, raw::duration),
         lost: root.read_or(r, "lost", silence, usual.lost, raw::duration),
         master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, raw::duration),
+        scheduling: scheduling(r, &mut root),
         limits: limits(r, &mut root),
         queues: queues::read(&mut root, r),
     };
@@ -42,6 +43,25 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     rising(r, &root, ("unreachable", config.unreachable), ("lost", config.lost));
     root.finish(r);
     report.finish(Some(config))
+}
+
+fn scheduling(r: &mut Report<'_>, root: &mut Section<'_>) -> Scheduling {
+    let usual = Scheduling::default();
+    let whole = hint("requests that wait for long are helped by it", "write a table: [scheduling]");
+    let Some(mut table) = root.table(r, "scheduling", whole) else { return usual };
+    let patience =
+        hint("a request that waited for so long gets a node kept for it", "write a time with its unit, such as \"2s\"");
+    let warning = hint("a master can save its work meanwhile", "write a time with its unit, such as \"15s\"");
+    let every = hint("containers are taken back in rounds", "write a time with its unit, such as \"3s\"");
+    let part = hint("one round takes back no more than this", "write a part of the cluster such as \"10%\", or \"0%\" for never");
+    let scheduling = Scheduling {
+        reserve_after: table.read_or(r, "reserve_after", patience, usual.reserve_after, raw::duration),
+        preempt_warning: table.read_or(r, "preempt_warning", warning, usual.preempt_warning, raw::duration),
+        preempt_every: table.read_or(r, "preempt_every", every, usual.preempt_every, raw::duration),
+        preempt_part: table.read_or(r, "preempt_part", part, usual.preempt_part, raw::thousandths),
+    };
+    table.finish(r);
+    scheduling
 }
 
 fn limits(r: &mut Report<'_>, root: &mut Section<'_>) -> Limits {
@@ -90,6 +110,10 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
         cgroup_root: root.read(r, "cgroup_root", path, absolute).map(toml::Spanned::into_inner),
         bin_dir: root.read(r, "bin_dir", path, absolute).map(toml::Spanned::into_inner),
         self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| raw::text(v)?.parse()),
+        isolation: node::isolation(r, &mut root),
+        logs: node::logs(r, &mut root),
+        health: node::health(r, &mut root),
+        cache: node::cache(r, &mut root),
         ..traits(r, &mut root)
     };
     root.finish(r);
@@ -148,7 +172,7 @@ fn rising(report: &mut Report<'_>, root: &Section<'_>, low: (&str, Duration), hi
     }
 }
 
-fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
+pub(crate) fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
     let path = PathBuf::from(raw::text(value)?);
     if path.is_absolute() { Ok(path) } else { Err(format!("{:?} is not an absolute path", path.display().to_string())) }
 }

@@ -4,8 +4,12 @@
 //! container a cluster could ever give.
 
 mod executors;
+mod files;
 pub mod fit;
+mod input;
+mod output;
 mod profiles;
+mod runtime;
 mod spec;
 mod stages;
 mod template;
@@ -15,7 +19,8 @@ use headroom_wire::v1::job::Mode;
 use toml::Spanned;
 
 pub use fit::{NeverFits, never_fits};
-pub use spec::{ExecutorSpec, Idempotent, JobSpec, RetrySpec, Runtime, StageSpec, TaskLimit};
+pub use runtime::{Flags, GcLog, Memory, Runtime};
+pub use spec::{ExecutorProgram, ExecutorSpec, Idempotent, Input, JobSpec, RetrySpec, Sizes, StageSpec, TaskGroups, TaskLimit};
 pub use template::{Placeholder, Template};
 
 use crate::problem::{Problem, Report};
@@ -50,15 +55,37 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Option<JobSpec> {
     let priority = root.read_or(r, "priority", priority, 0, |v| {
         raw::whole(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
-    let mode = hint("it decides how memory failures are answered", "write \"headroom\", \"pinterest\", \"uber\" or \"fixed\"");
+    let mode = hint(
+        "it decides how memory failures are answered",
+        "write \"headroom\", \"pinterest\", \"uber\", \"databricks\", \"tovar\" or \"fixed\"",
+    );
     let mode = root.read_or(r, "mode", mode, Mode::default(), raw::parsed::<Mode>);
+    let sizes = sizes(root, r, mode);
     let profiles = profiles::read(root, r);
     let executors = executors::read(root, r, &profiles);
     let retry = retry(root, r);
-    let stages = stages::read(root, r, &profiles, &executors);
+    let codes = runtime::ExitCodes::read(root, r);
+    let stages = stages::read(root, r, stages::Job { profiles: &profiles, executors: &executors, codes: &codes });
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
-    Some(JobSpec { name, queue, priority, mode, executors, stages, retry })
+    Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry })
+}
+
+/// `sizes`: only some modes have learned ones.
+fn sizes(root: &mut Section<'_>, r: &mut Report<'_>, mode: Mode) -> Option<Sizes> {
+    let hint = hint("it says what tasks start with", "write sizes = \"stated\", \"learned\" or \"shadow\"");
+    let all = [("stated", Sizes::Stated), ("learned", Sizes::Learned), ("shadow", Sizes::Shadow)];
+    let sizes = root.read(r, "sizes", hint, |v| raw::choice(v, &all))?;
+    let knows = match mode {
+        Mode::Headroom | Mode::Tovar => true,
+        Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed => false,
+    };
+    if !knows && *sizes.get_ref() == Sizes::Learned {
+        let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
+        let why = "that mode starts every task with the size of its stage";
+        r.add(sizes.span(), "sizes", what, why, "use mode = \"headroom\", or sizes = \"shadow\" to see what they would be");
+    }
+    Some(sizes.into_inner())
 }
 
 fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
@@ -68,11 +95,16 @@ fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
     };
     let tries = hint("a task that fails for ever must end", "write a whole number, such as 4");
     let cap = hint("no task grows beyond it", "write a size such as cap = \"4GiB\", or leave it out for the largest node");
+    let breaker = hint(
+        "a stage of which more tasks than that had to be given another size is marked badly sized",
+        "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no bound",
+    );
     let retry = RetrySpec {
         max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, raw::count(1, 100)),
         memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, raw::count(1, 20)),
         transient: s.read_or(r, "transient", tries, usual.transient, raw::count(0, 100)),
         cap: s.read(r, "cap", cap, raw::some_memory).map(Spanned::into_inner),
+        breaker: s.read(r, "breaker", breaker, raw::count(1, 100)).map(Spanned::into_inner),
     };
     s.finish(r);
     retry

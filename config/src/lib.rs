@@ -11,12 +11,17 @@ pub mod checked;
 pub mod compile;
 pub mod job;
 pub mod load;
+pub mod node;
 pub mod problem;
 pub mod queues;
 pub mod raw;
 
-pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, SelfFence};
+pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;
-pub use job::{ExecutorSpec, Idempotent, JobSpec, Placeholder, RetrySpec, Runtime, StageSpec, TaskLimit, Template};
+pub use job::{
+    ExecutorProgram, ExecutorSpec, Flags, GcLog, Idempotent, Input, JobSpec, Memory, Placeholder, RetrySpec, Runtime, Sizes,
+    StageSpec, TaskGroups, TaskLimit, Template,
+};
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
+pub use node::{Cache, CpuBound, HealthChecks, Isolation, Logs, RunAs};
 pub use problem::{Problem, render};

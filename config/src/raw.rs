@@ -296,6 +296,17 @@ pub fn whole(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String> 
     if (least..=most).contains(&n) { Ok(n) } else { Err(format!("{n} is not between {least} and {most}")) }
 }
 
+/// A part of a whole, `12.5%`: in thousandths, at most all of it.
+pub fn thousandths(value: &DeValue<'_>) -> Result<u32, String> {
+    let text = text(value)?;
+    let number = text.trim().strip_suffix('%').ok_or_else(|| format!("{text:?} has no %"))?.trim_end();
+    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |t: &str| !t.is_empty() && t.len() <= 3 && t.bytes().all(|b| b.is_ascii_digit());
+    let read = |t: &str| t.parse::<u32>().ok().filter(|_| digits(t));
+    let part = read(whole).zip(read(tenth).filter(|_| tenth.len() == 1)).map(|(whole, tenth)| whole * 10 + tenth);
+    part.filter(|part| *part <= 1000).ok_or_else(|| format!("{text:?} is not between 0% and 100%, with at most one decimal"))
+}
+
 /// A count from `least` to `most`.
 pub fn count(least: u32, most: u32) -> impl FnOnce(&DeValue<'_>) -> Result<u32, String> {
     move |value| {
@@ -376,6 +387,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if total.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(total) }
 }
 
+/// One of a few words.
+pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, String> {
+    let word = text(value)?;
+    choices.iter().find(|(name, _)| *name == word).map(|(_, v)| *v).ok_or_else(|| {
+        let names: Vec<String> = choices.iter().map(|(n, _)| format!("\"{n}\"")).collect();
+        format!("{word:?} is not one of {}", names.join(", "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,6 +406,15 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         for wrong in ["", "5", "s", "5 parsecs", "0s", "-3s", "99999999999999999999s"] {
             assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_percent_with_one_decimal() {
+        let part = |text: &str| thousandths(&DeValue::String(text.into()));
+        assert_eq!((part("10%"), part("0%"), part("12.5 %"), part("100%")), (Ok(100), Ok(0), Ok(125), Ok(1000)));
+        for wrong in ["10", "%", "100.1%", "-1%", "1.25%", "1.%", ".5%", "1e1%"] {
+            assert!(part(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use headroom_config::job::{self, Idempotent, Runtime, TaskLimit};
+use headroom_config::job::{self, Idempotent, Input, Runtime, Sizes, TaskGroups, TaskLimit};
 use headroom_config::{Placeholder, Problem, render};
-use headroom_types::{Bytes, Cpus, Profile, Resource};
+use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
 use headroom_wire::v1::job::Mode;
 
 const WHOLE: &str = include_str!("golden/whole.toml");
@@ -28,6 +28,18 @@ fn a_whole_file_is_read_to_the_last_key() {
     let reduce = &job.stages[1];
     assert_eq!((reduce.runtime, reduce.heap_exit_codes.as_slice(), reduce.count), (Runtime::Jvm, [3].as_slice(), 1));
     assert_eq!(reduce.profile.memory(), Bytes::from_mib(96));
+}
+
+#[test]
+fn every_example_is_right() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files = std::fs::read_dir(folder).expect("reads").map(|entry| entry.expect("reads").path());
+    let jobs: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
+    for path in &jobs {
+        let job = headroom_config::load_job(path).map_err(|p| render(&p)).expect("right");
+        assert!(job.tasks() > 0, "{}", path.display());
+    }
+    assert!(jobs.len() >= 5, "{jobs:?}");
 }
 
 #[test]
@@ -57,14 +69,44 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("factor = 0.10", "factor = -1", "profiles.jvm-task.overhead"),
         ("cpus = 4", "cpus = \"many\"", "profiles.exec.cpus"),
         ("reserve = \"32MiB\"", "reserve = \"1GiB\"", "executors.main.reserve"),
+        ("slots = 4", "slots = 4\nprogram = []", "executors.main.program"),
+        ("slots = 4", "slots = 4\nprogram = [\"\"]", "executors.main.program"),
+        ("slots = 4", "slots = 4\nprogram = \"python3 executor.py\"", "executors.main.program"),
+        ("slots = 4", "slots = 4\nprogram = [\"a\\u0000b\"]", "executors.main.program"),
+        ("slots = 4", "slots = 4\ntask_groups = true", "executors.main.task_groups"),
+        ("slots = 4", "slots = 4\nprogram = [\"a\"]\ntask_groups = 1", "executors.main.task_groups"),
         ("array = \"0-19\"", "array = \"0-19\"\ncount = 20", "stage.group.count"),
         ("array = \"0-19\"", "count = 0", "stage.group.count"),
         ("array = \"0-19\"", "array = \"0-999999\"", "stage.group.array"),
         ("executors = \"main\"", "executors = \"mian\"", "stage.group.executors"),
         ("cpus_per_task = 2", "cpus_per_task = 5", "stage.group.cpus_per_task"),
         ("timeout = \"30m\"", "timeout = \"30\"", "stage.group.timeout"),
+        ("timeout = \"30m\"", "timeout = \"30m\"\ngrow = true", "stage.group.grow"),
+        ("timeout = \"30m\"", "grow_hold = \"5s\"", "stage.group.grow_hold"),
+        ("timeout = \"30m\"", "grow = true\ngrow_hold = \"10m\"", "stage.group.grow_hold"),
         ("idempotent = \"no\"", "idempotent = false", "stage.group.idempotent"),
+        ("idempotent = \"no\"", "idempotent = \"maybe\"", "stage.group.idempotent"),
+        ("idempotent = \"no\"", "idempotent = \"fenced\"", "stage.group.output"),
+        ("idempotent = \"no\"", "idempotent = \"fenced\"\noutput = \"out\"", "stage.group.output"),
+        ("idempotent = \"no\"", "idempotent = \"fenced\"\noutput = \"/data/../out\"", "stage.group.output"),
+        ("idempotent = \"no\"", "idempotent = \"no\"\noutput = \"/out\"", "stage.group.output"),
+        ("--part={index}", "--out={output}", "stage.group.output"),
+        ("-Xmx{heap}", "{output}", "stage.group.output"),
         ("OPTS", "HEADROOM_TASK", "stage.group.env"),
+        ("timeout = \"30m\"", "files = \"a.jar\"", "stage.group.files"),
+        ("timeout = \"30m\"", "files = [{ name = \"a\" }]", "stage.group.files[0].from"),
+        ("timeout = \"30m\"", "files = [{ from = \"/a\" }]", "stage.group.files[0].name"),
+        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"a\" }]", "stage.group.files[0].from"),
+        ("timeout = \"30m\"", "files = [{ name = \"../a\", from = \"/a\" }]", "stage.group.files[0].from"),
+        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"https://x/a\" }]", "stage.group.files[0].from"),
+        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"/a\", sha256 = \"12\" }]", "stage.group.files[0].sha256"),
+        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"/a\", kind = \"zip\" }]", "stage.group.files[0].kind"),
+        ("timeout = \"30m\"", "files = [{ name = \"a\", from = \"/a\", unpack = true }]", "stage.group.files[0].unpack"),
+        (
+            "timeout = \"30m\"",
+            "files = [{ name = \"a\", from = \"/a\" }, { name = \"a\", from = \"/b\" }]",
+            "stage.group.files[1].name",
+        ),
         ("profile = \"jvm-task\"\n", "", "stage.reduce.profile"),
         ("after = [\"group\"]", "after = [\"reduce\"]", "stage.after"),
         ("name = \"reduce\"", "name = \"group\"", "stage.name"),
@@ -76,6 +118,124 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         let problems = mistakes(from, to);
         assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
     }
+}
+
+#[test]
+fn each_mistake_about_learned_sizes_is_found_and_names_its_key() {
+    let cases = [
+        ("transient = 2", "breaker = 0", "retry.breaker"),
+        ("transient = 2", "breaker = \"half\"", "retry.breaker"),
+        ("priority = 5", "sizes = \"clever\"", "sizes"),
+        ("priority = 5", "sizes = \"learned\"", "sizes"),
+        ("timeout = \"30m\"", "kind = \"a b\"", "stage.group.kind"),
+        ("timeout = \"30m\"", "input = \"part-{attempt}.csv\"", "stage.group.input"),
+        ("timeout = \"30m\"", "input = \"\"", "stage.group.input"),
+        ("timeout = \"30m\"", "input = 7", "stage.group.input"),
+        ("timeout = \"30m\"", "input = [\"1MiB\", \"2 lots\"]", "stage.group.input"),
+        ("timeout = \"30m\"", "input = [\"1MiB\", \"2MiB\"]", "stage.group.input"),
+    ];
+    for (from, to, key) in cases {
+        let problems = mistakes(from, to);
+        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+    }
+}
+
+#[test]
+fn what_is_learned_is_told_in_a_few_keys() {
+    let read = |text: &str| job::compile(text, "f").map_err(|p| render(&p)).expect("right");
+    let job = read(WHOLE);
+    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (Sizes::Stated, None, "group"));
+    assert_eq!(job.stages[0].input, None);
+    let learned = WHOLE.replace("mode = \"uber\"", "mode = \"headroom\"\nsizes = \"learned\"");
+    let learned = learned.replace("transient = 2", "breaker = 50").replace("timeout = \"30m\"", "kind = \"sort\"");
+    let job = read(&learned.replace("after = [", "input = [\"5MiB\"]\nafter = ["));
+    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (Sizes::Learned, Some(50), "sort"));
+    assert_eq!(job.stages[1].input, Some(Input::Told(vec![Bytes::from_mib(5)])));
+    let job = read(&WHOLE.replace("timeout = \"30m\"", "input = \"in/{stage}-{index}.csv\""));
+    let Some(Input::File(file)) = &job.stages[0].input else { panic!("a file") };
+    assert_eq!(file.fill(|p| p.as_str().to_uppercase()), "in/STAGE-INDEX.csv");
+}
+
+#[test]
+fn only_two_modes_start_with_what_was_learned_and_tovar_always_does() {
+    let sizes = |mode: Mode, sizes: Option<Sizes>| {
+        let mut job = job::compile(WHOLE, "f").expect("right");
+        (job.mode, job.sizes) = (mode, sizes);
+        job.sizes()
+    };
+    for mode in Mode::ALL {
+        let usual = if mode == Mode::Tovar { Sizes::Learned } else { Sizes::Stated };
+        let learns = [Mode::Headroom, Mode::Tovar].contains(&mode);
+        assert_eq!(sizes(mode, None), usual, "{mode:?}");
+        assert_eq!(sizes(mode, Some(Sizes::Stated)), Sizes::Stated, "{mode:?}");
+        assert_eq!(sizes(mode, Some(Sizes::Shadow)), Sizes::Shadow, "{mode:?}");
+        assert_eq!(sizes(mode, Some(Sizes::Learned)), if learns { Sizes::Learned } else { Sizes::Stated }, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_stage_may_let_its_tasks_grow() {
+    let grow = |more: &str| {
+        let text = WHOLE.replace("enforce = \"executor\"", more);
+        job::compile(&text, "f").map_err(|p| render(&p)).expect("right").stages[0].grow
+    };
+    assert_eq!(grow(""), None);
+    assert_eq!(grow("grow = true"), Some(Duration::from_secs(30)));
+    assert_eq!(grow("grow = true\ngrow_hold = \"500ms\""), Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn a_fenced_stage_names_where_its_outputs_go() {
+    let stage = |more: &str| {
+        let text = WHOLE.replace("idempotent = \"no\"", more).replace("--part={index}", "--part={index} --out={output}");
+        job::compile(&text, "f").map_err(|p| render(&p)).expect("right").stages.remove(0)
+    };
+    for more in ["idempotent = \"fenced\"\noutput = \"/data/out/\"", "output = \"/data//out\""] {
+        let stage = stage(more);
+        assert_eq!((stage.idempotent, stage.output.as_deref()), (Idempotent::Fenced, Some("/data/out")));
+        assert!(stage.command[1].holds(Placeholder::Output) && !stage.command[1].holds(Placeholder::Job));
+    }
+}
+
+#[test]
+fn executors_may_be_another_program() {
+    let program = |more: &str| {
+        let text = WHOLE.replace("slots = 4", &format!("slots = 4\n{more}"));
+        job::compile(&text, "f").map_err(|p| render(&p)).expect("right").executors.remove(0).program
+    };
+    assert_eq!(program(""), None);
+    let python = program("program = [\"python3\", \"./executor.py\", \"\"]").expect("a program");
+    assert_eq!(
+        (python.command, python.task_groups),
+        (vec!["python3".into(), "./executor.py".into(), String::new()], TaskGroups::No)
+    );
+    let own_groups = program("program = [\"/opt/x\"]\ntask_groups = true").expect("a program");
+    assert_eq!(own_groups.task_groups, TaskGroups::Yes);
+}
+
+#[test]
+fn a_stage_may_name_files_and_stages_on_the_same_executors_agree_about_them() {
+    let sum = "0a".repeat(32);
+    let files = format!(
+        "files = [{{ name = \"tool\", from = \"https://x/tool\", sha256 = \"{sum}\", kind = \"program\", most = \"1MiB\" }},\n\
+         {{ name = \"data\", from = \"/srv/data.tar\", kind = \"archive\" }}]"
+    );
+    let both = |second: &str| {
+        let text = WHOLE
+            .replace("timeout = \"30m\"", &files)
+            .replace("command = [\"java\"]", &format!("command = [\"java\"]\n{second}"));
+        job::compile(&text, "f")
+    };
+    let job = both("files = [{ name = \"data\", from = \"/srv/data.tar\", kind = \"archive\" }]")
+        .map_err(|p| render(&p))
+        .expect("right");
+    let found = job.files_for(&job.executors[0].name);
+    let told: Vec<(&str, FileKind, Option<Bytes>)> = found.iter().map(|f| (f.name.as_str(), f.kind, f.most)).collect();
+    assert_eq!(told, [("tool", FileKind::Program, Some(Bytes::from_mib(1))), ("data", FileKind::Archive, None)]);
+    assert_eq!(found[0].sha256.map(|s| s.to_string()), Some(sum));
+    let problems = both("files = [{ name = \"data\", from = \"/srv/other.tar\" }]").expect_err("two meanings");
+    assert_eq!(problems.len(), 1, "{}", render(&problems));
+    assert!(problems[0].key == "stage.reduce.files" && problems[0].what.contains("group"), "{}", render(&problems));
 }
 
 #[test]

@@ -52,9 +52,9 @@ fn commented_keys_compile_too_and_none_is_forgotten() {
     let all =
         [node.name.is_some(), node.memory.is_some(), node.cpus.is_some(), node.enforcer.is_some(), node.cgroup_root.is_some()];
     assert!(all.iter().all(|there| *there) && node.bin_dir.is_some());
-    assert!(node.rack.is_some() && node.attributes.len() == 2);
+    assert!(node.rack.is_some() && node.attributes.len() == 2 && node.cache.ca_file.is_some());
     assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
-    assert_eq!((documented(RM).len(), documented(NODE).len()), (12, 15), "one comment for each key of the checked types");
+    assert_eq!((documented(RM).len(), documented(NODE).len()), (16, 39), "one comment for each key of the checked types");
 }
 
 #[test]

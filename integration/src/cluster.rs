@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -50,6 +51,15 @@ pub enum Whose {
     Executors,
 }
 
+/// Whom the containers of a cluster run as.
+#[derive(Clone, Debug)]
+enum People {
+    /// Whoever runs the tests.
+    Own,
+    /// As the configuration of the node agents says, with programs that anybody may execute.
+    Configured { file: PathBuf, programs: PathBuf },
+}
+
 /// A running cluster.
 #[derive(Debug)]
 pub struct Cluster {
@@ -57,6 +67,8 @@ pub struct Cluster {
     port: u16,
     nodes: BTreeMap<String, NodeShape>,
     daemons: BTreeMap<String, Child>,
+    /// Whom containers run as, and with which programs.
+    people: People,
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
@@ -76,11 +88,28 @@ impl Cluster {
     /// A resource manager and nodes `node-1`, `node-2` … of these shapes, all ready.
     pub fn start(shapes: &[NodeShape]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        Cluster::start_in(dir, shapes, People::Own)
+    }
+
+    /// As [`Cluster::start`], with node agents of this configuration. Other users can reach the programs and the directory of the cluster.
+    pub fn start_configured(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        let (file, own) = (dir.path().join("nodeagent.toml"), dir.path().join("bin"));
+        fs::write(&file, configuration)?;
+        fs::create_dir(&own)?;
+        for name in ["nodeagent", "container-shim", "appmaster", "executor"] {
+            fs::copy(programs::path(name)?, own.join(name)).with_context(|| format!("copying {name}"))?;
+        }
+        Cluster::start_in(dir, shapes, People::Configured { file, programs: own })
+    }
+
+    fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], people: People) -> Result<Self> {
         let port = free_port()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
         let nodes = shapes.iter().enumerate().map(|(i, shape)| (format!("node-{}", i + 1), *shape)).collect();
-        let mut cluster = Cluster { dir, port, nodes, daemons: BTreeMap::new(), runtime, client };
+        let mut cluster = Cluster { dir, port, nodes, daemons: BTreeMap::new(), people, runtime, client };
         cluster.start_resource_manager()?;
         for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
             cluster.start_node(&name)?;
@@ -122,6 +151,12 @@ impl Cluster {
         let shape = *self.nodes.get(name).with_context(|| format!("no node {name}"))?;
         let (memory, cpus, url) = (shape.memory.get().to_string(), shape.cpus.to_string(), self.url());
         let mut flags = vec!["--rm", &url, "--name", name, "--listen", "127.0.0.1:0", "--memory", &memory, "--cpus", &cpus];
+        let people = self.people.clone();
+        match &people {
+            // Jobs of tests run as whoever runs the tests, and share data in /tmp with them.
+            People::Own => flags.extend(["--run-as", "agent", "--allow-root", "--shared-tmp"]),
+            People::Configured { file, .. } => flags.extend(["--config", file.to_str().context("UTF-8")?]),
+        }
         let cgroup = if shape.enforcer == Some(EnforcerKind::Poll) { None } else { self.cgroup(name) };
         if let Some(kind) = shape.enforcer {
             flags.extend(["--enforcer", kind.as_str()]);
@@ -136,12 +171,16 @@ impl Cluster {
         let state = self.state(name);
         fs::create_dir_all(&state)?;
         let log = File::options().create(true).append(true).open(self.log_path(name))?;
+        let siblings = match &self.people {
+            People::Own => programs::dir()?,
+            People::Configured { programs, .. } => programs,
+        };
         let child = Command::new(programs::path(program)?)
             .args(flags)
             .arg("--state")
             .arg(&state)
             .env("HEADROOM_LOG", "info")
-            .env(programs::DIR_VARIABLE, programs::dir()?)
+            .env(programs::DIR_VARIABLE, siblings)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -292,7 +331,7 @@ impl Cluster {
 }
 
 /// Mount points of the hierarchies a node makes cgroups in, that of memory first; none without the right to.
-fn hierarchies() -> Vec<PathBuf> {
+pub(crate) fn hierarchies() -> Vec<PathBuf> {
     let base = Path::new("/sys/fs/cgroup");
     let all = if base.join("cgroup.controllers").exists() {
         vec![base.to_owned()]

@@ -32,6 +32,13 @@ impl JobFile {
         JobFile { text }
     }
 
+    /// Executors of this program instead of the house's own. Before the first stage.
+    #[must_use]
+    pub fn executor(mut self, program: &[&str]) -> Self {
+        let _ = writeln!(self.text, "program = {program:?}");
+        self
+    }
+
     /// One more stage of `count` tasks that run `command`; `more` is TOML for the rest of it.
     #[must_use]
     pub fn stage(mut self, name: &str, count: u32, command: &[&str], more: &str) -> Self {

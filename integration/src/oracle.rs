@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_appmaster::event::Ending;
 use headroom_appmaster::policy::{Account, Cause, Next};
 use headroom_appmaster::record::Record;
-use headroom_config::{Idempotent, JobSpec, Runtime, StageSpec, TaskLimit};
+use headroom_config::{Idempotent, JobSpec, Memory, StageSpec, TaskLimit};
 use headroom_rm_core::{LogLine, RunOrder};
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::job::Mode;
@@ -219,7 +219,8 @@ impl Oracle {
                 }
             }
             Record::Begin(_) | Record::JobStarted { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
-            Record::Placed { .. } | Record::Moved { .. } | Record::Over { .. } => {}
+            Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } => {}
+            Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}
         }
     }
 
@@ -238,6 +239,7 @@ impl Oracle {
             Account::Plain => truth == Some(Truth::Plain),
             Account::Innocent => unheard || truth == Some(Truth::WithItsExecutor),
             // Nobody heard how it really ended.
+            Account::Taken => true,
             Account::Transient => {
                 *book.losses.entry(attempt.task.clone()).or_default() += 1;
                 true
@@ -313,8 +315,8 @@ fn stage_of<'a>(spec: &'a JobSpec, task: &TaskId) -> Option<&'a StageSpec> {
 /// What a size must have so that a task surely fits. A ladder that doubles heap and overhead apart from each other may reach the
 /// cap with twice of what one of them needs.
 fn needed(habit: &Habit, stage: &StageSpec) -> Bytes {
-    match stage.runtime {
-        Runtime::Native => habit.memory(),
-        Runtime::Jvm => habit.memory().mul_ratio(5, 2).saturating_add(Bytes::from_mib(128)),
+    match stage.runtime.memory() {
+        Memory::One => habit.memory(),
+        Memory::HeapAndOverhead => habit.memory().mul_ratio(5, 2).saturating_add(Bytes::from_mib(128)),
     }
 }

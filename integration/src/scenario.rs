@@ -184,9 +184,9 @@ fn habit(stage: &StageSpec, cap: Bytes, chance: &mut Chance) -> Habit {
         14..=18 => large.max(Bytes::from_mib(8)),
         _ => cap.mul_ratio(chance.between(101, 200), 100),
     };
-    let heap = match stage.runtime {
-        headroom_config::Runtime::Native => Bytes::ZERO,
-        headroom_config::Runtime::Jvm => memory.mul_ratio(chance.between(20, 90), 100),
+    let heap = match stage.runtime.memory() {
+        headroom_config::Memory::One => Bytes::ZERO,
+        headroom_config::Memory::HeapAndOverhead => memory.mul_ratio(chance.between(20, 90), 100),
     };
     let fails = match chance.below(40) {
         0 => 99,

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)] // tests are read, not imported
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -18,6 +19,8 @@ fn guest() -> Guest {
 
 fn the_demo_repairs_what_plain_retry_loses() {
     let dir = tempfile::tempdir().expect("a directory");
+    // Another demo on this host that was killed may have left its own.
+    let before = clusters();
     let mut command = Command::new(programs::path("rmctl").expect("built"));
     let keep = dir.path().join("demo");
     // Six small partitions: the same story, with programs that were not built for speed.
@@ -35,12 +38,13 @@ fn the_demo_repairs_what_plain_retry_loses() {
     if in_guest() {
         assert_eq!(enforcer, "cgroup2");
     }
-    assert!(leftovers().is_empty(), "cgroups that the demo left behind: {:?}", leftovers());
+    let left: Vec<String> = clusters().difference(&before).cloned().collect();
+    assert!(left.is_empty(), "cgroups that the demo left behind: {left:?}");
 }
 on_host_and_in_guest!(demo, guest(), the_demo_repairs_what_plain_retry_loses);
 
-/// Cgroups that a cluster inside `rmctl` would have made.
-fn leftovers() -> Vec<String> {
+/// Cgroups of clusters inside `rmctl`.
+fn clusters() -> BTreeSet<String> {
     let base = if Path::new("/sys/fs/cgroup/memory").is_dir() { "/sys/fs/cgroup/memory" } else { "/sys/fs/cgroup" };
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
-use integration::cluster::{Cluster, NodeShape, SOON, Whose, until};
+use integration::cluster::{Cluster, JOB, NodeShape, SOON, Whose, until};
 use integration::guest::Guest;
 use integration::jobs::{JobFile, WorkLog};
 use integration::on_host_and_in_guest;
@@ -100,6 +100,95 @@ fn an_executor_is_killed_from_outside() {
     assert_eq!((totals.memory_kills, totals.escalated, totals.transient), (0, 0, 2));
 }
 on_host_and_in_guest!(outside, guest(), an_executor_is_killed_from_outside);
+
+/// Takes 64 MiB and more in any POSIX shell.
+const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; exit 0";
+
+/// What is submitted by root runs as nobody, and its executors still make a cgroup for each task, with limits that bite.
+#[test]
+#[allow(clippy::print_stderr)] // for whoever reads why it did nothing
+fn tasks_of_another_user_have_limits_of_their_own() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: tasks_of_another_user_have_limits_of_their_own: only root can start programs as another user");
+        return;
+    }
+    let submitter = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "root".to_owned());
+    let configuration =
+        format!("[isolation]\nprivate_tmp = false\n[isolation.users]\nroot = \"nobody\"\n\"{submitter}\" = \"nobody\"\n");
+    let configuration = if submitter == "root" { configuration.replacen("root = \"nobody\"\n", "", 1) } else { configuration };
+    let cluster = Cluster::start_configured(&[NodeShape::default()], &configuration).expect("a cluster");
+    let check =
+        "[ \"$(id -un)\" = nobody ] || exit 9; grep -q /task- /proc/self/cgroup || exit 8; echo 8 > $HEADROOM_CGROUP/x && exit 7";
+    let job = JobFile::new("nobodys", 1, 4, Bytes::from_mib(32));
+    let job = job.stage("who", 2, &["/bin/sh", "-c", &format!("{check}; exit 0")], "");
+    let job = job.stage("large", 1, &["/bin/sh", "-c", GREEDY], "after = [\"who\"]");
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    for n in 0..2 {
+        assert_eq!(reasons(task(&end, &format!("who/{n}"))), [ExitReason::Exit { code: 0 }]);
+    }
+    let large = task(&end, "large/0");
+    let (last, killed) = large.attempts.split_last().expect("attempts");
+    assert!(!killed.is_empty() && killed.iter().all(|a| a.reason == Some(ExitReason::TaskOom)), "{:?}", reasons(large));
+    assert_eq!(last.reason, Some(ExitReason::Exit { code: 0 }));
+    let Some((limit, _)) = fence(&cluster, "node-1") else { return };
+    let containers = limit.parent().expect("a directory").to_owned();
+    let groups = || fs::read_dir(&containers).into_iter().flatten().flatten().filter(|e| e.path().is_dir()).count();
+    until("all cgroups to be gone", SOON, || Ok((groups() == 0).then_some(()))).expect("nothing is left");
+    let apps = cluster.state("node-1").join("apps");
+    let left = || fs::read_dir(&apps).map_or(0, Iterator::count);
+    until("the directory of the application to be gone", JOB, || Ok((left() == 0).then_some(()))).expect("nothing is left");
+}
+
+/// A stage names a program by its address and an archive's worth of data by its path; its tasks find both beside them.
+#[test]
+fn a_stage_finds_the_files_that_it_names() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let program = b"#!/bin/sh\ncat data.txt > out-$1; [ \"$(cat data.txt)\" = seven ]\n";
+    let sum = sha256(&cluster, program);
+    let address = serve(program);
+    let data = cluster.dir().join("data.txt");
+    fs::write(&data, "seven\n").expect("writes");
+    let files = format!(
+        "files = [{{ name = \"tool\", from = \"{address}/tool\", sha256 = \"{sum}\", kind = \"program\" }},\n\
+         {{ name = \"data.txt\", from = \"{}\" }}]",
+        data.display()
+    );
+    let job = JobFile::new("with-files", 1, 2, Bytes::from_mib(32)).stage("map", 2, &["./tool", "{index}"], &files);
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    let wrong = JobFile::new("no-sum", 1, 2, Bytes::from_mib(32));
+    let wrong = wrong.stage("map", 1, &["./tool"], &format!("files = [{{ name = \"tool\", from = \"{address}/tool\" }}]"));
+    let refused = cluster.submit(wrong.text()).expect_err("no sum").to_string();
+    assert!(refused.contains("stage.map.files[0]") && refused.contains("sha256"), "{refused}");
+}
+
+/// As `sha256sum` prints it.
+fn sha256(cluster: &Cluster, bytes: &[u8]) -> String {
+    let file = cluster.dir().join("summed");
+    fs::write(&file, bytes).expect("writes");
+    let ran = std::process::Command::new("sha256sum").arg(&file).output().expect("sha256sum runs");
+    String::from_utf8_lossy(&ran.stdout).split_whitespace().next().expect("a sum").to_owned()
+}
+
+/// A server of one file, on a thread of its own for as long as the test runs.
+fn serve(bytes: &'static [u8]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = format!("http://{}", listener.local_addr().expect("address"));
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for peer in listener.incoming() {
+            let Ok(mut peer) = peer else { return };
+            let mut request = [0; 4096];
+            let _ = peer.read(&mut request);
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", bytes.len());
+            let _ = peer.write_all(head.as_bytes()).and_then(|()| peer.write_all(bytes));
+        }
+    });
+    address
+}
 
 /// The limit file of the fence around all containers of a node, and the file that says how much is in use.
 fn fence(cluster: &Cluster, node: &str) -> Option<(PathBuf, PathBuf)> {

@@ -1,7 +1,7 @@
 //! The simulated cluster over many seeds: those that once failed, a fixed few hundred, and fresh ones when asked for.
 //!
 //! `HEADROOM_SIM_SEED=N` runs one seed and prints all of it with `HEADROOM_SIM_ECHO=1`; `HEADROOM_SIM_SECONDS=N` runs fresh
-//! seeds for so long.
+//! seeds for so long, from `HEADROOM_SIM_FROM` on, or from one that the clock gives.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -59,7 +59,10 @@ fn seeds_that_are_fresh() {
     }
     let Ok(seconds) = std::env::var("HEADROOM_SIM_SECONDS") else { return };
     let until = Instant::now() + Duration::from_secs(seconds.parse().expect("HEADROOM_SIM_SECONDS is a number"));
-    let base = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() * 1_000_000;
+    let base = match std::env::var("HEADROOM_SIM_FROM") {
+        Ok(from) => from.parse().expect("HEADROOM_SIM_FROM is a number"),
+        Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() * 1_000_000,
+    };
     println!("fresh seeds from {base} on");
     let ran = hold(base, u64::MAX, Some(until));
     println!("{ran} fresh seeds held");

@@ -38,7 +38,10 @@ fn guest() -> Guest {
     files.insert("/usr/lib/sysusers.d/headroom.conf".into(), text("systemd/headroom.sysusers"));
     files.insert("/usr/lib/tmpfiles.d/headroom.conf".into(), text("systemd/headroom.tmpfiles"));
     files.insert("/etc/headroom/resourcemanager.toml".into(), text("config/resourcemanager.toml"));
-    files.insert("/etc/headroom/nodeagent.toml".into(), text("config/nodeagent.toml"));
+    // Everybody in the guest is root, and the log of the work lies in /tmp.
+    let node = text("config/nodeagent.toml").replace("run_as = \"submitter\"", "run_as = \"agent\"");
+    let node = node.replace("allow_root = false", "allow_root = true").replace("private_tmp = true", "private_tmp = false");
+    files.insert("/etc/headroom/nodeagent.toml".into(), node);
     let windows = BTreeMap::from([(PROGRAMS.into(), programs::dir().expect("programs").to_owned())]);
     guest.systemd(files, windows)
 }

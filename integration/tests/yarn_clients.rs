@@ -42,6 +42,7 @@ fn ask(request: &str, mib: u64, script: &str) -> Ask {
         nodes: Vec::new(),
         placement: Box::default(),
         deadline_ms: None,
+        waited_ms: 0,
         launch: Box::new(LaunchSpec { command, ..LaunchSpec::default() }),
     }
 }

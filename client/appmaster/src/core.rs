@@ -8,8 +8,12 @@
 mod apply;
 mod asks;
 mod check;
+mod commits;
 mod ends;
 mod fates;
+mod grow;
+mod learn;
+mod notice;
 mod place;
 mod rm;
 mod sets;
@@ -19,12 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_config::{ExecutorSpec, JobSpec, StageSpec};
 use headroom_types::{Bytes, ContainerId, Epoch, Resource, Tick};
-use headroom_wire::v1::job::JobTotals;
+use headroom_wire::v1::job::{AttemptRow, JobTotals};
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
 use crate::event::{Effect, Ending, Event, Hello, Now, Outcome};
 use crate::executors::{Fleet, Line};
 use crate::ledger::Ledger;
+use crate::output::Turn;
+use crate::policy::sizing::Need;
 use crate::policy::{Cap, Cause};
 use crate::record::Record;
 use crate::taskset::{Illegal, Queue, TaskKey, TaskSets};
@@ -37,6 +43,10 @@ pub struct Setup {
     pub base_dir: Option<String>,
     /// Memory of the container this master itself runs in, which no task can have. Bytes.
     pub master_memory: Bytes,
+    /// Names the directories of attempts: [`crate::output::writer`].
+    pub writer: String,
+    /// What the commits of outputs may find.
+    pub turn: Turn,
 }
 
 /// The state of one application master.
@@ -53,7 +63,10 @@ pub struct Core {
     own: BTreeSet<TaskKey>,
     fleet: Fleet,
     ledger: Ledger,
+    learning: learn::Learning,
     view: View,
+    /// Attempts that ended well and whose output is being put in its place, each with its end.
+    commits: BTreeMap<TaskKey, (AttemptRow, Option<Need>)>,
     /// Hellos of containers whose grant has not been told yet.
     early: BTreeMap<ContainerId, Hello>,
     largest: Option<Resource>,
@@ -89,7 +102,9 @@ impl Core {
             own: BTreeSet::new(),
             fleet: Fleet::default(),
             ledger: Ledger::new(job.mode, job.tasks()),
+            learning: learn::Learning::new(&job),
             view: View::default(),
+            commits: BTreeMap::new(),
             early: BTreeMap::new(),
             largest: None,
             epoch: None,
@@ -120,6 +135,11 @@ impl Core {
         core
     }
 
+    /// Nothing of the job can be begun: it is over, and nobody runs it.
+    pub fn refuse(&mut self, diagnostics: String) {
+        self.phase = Phase::Over(Outcome { ending: Ending::Failed, diagnostics });
+    }
+
     /// The only entry: what happens, and what is to be done about it.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
@@ -133,6 +153,12 @@ impl Core {
             Event::Started { container, attempt } => self.on_started(&container, &attempt, out),
             Event::Usage { container, tasks } => self.on_usage(&container, &tasks),
             Event::Ended { container, report } => self.on_ended(now, &container, &report, out),
+            Event::Committed { task, attempt, error } => self.on_committed(now, task, &attempt, error, out),
+            Event::Pressure { container, attempt, limit } => self.on_pressure(now, &container, &attempt, limit, out),
+            Event::LimitSet { container, set } => self.on_limit_set(now, &container, &set, out),
+            Event::ResizeRefused { container, why } => self.on_resize_refused(now, &container, &why, out),
+            Event::Known(family) => self.on_known(now, &family, out),
+            Event::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
             Event::LineDown { container } => self.on_line_down(now, &container, out),
             Event::Stop => self.stop(now, out),
             Event::Timer => {}
@@ -311,10 +337,15 @@ impl Core {
         }
         let before = self.fleet_wishes();
         self.pass_deadlines(now, out);
+        self.heed_warnings(now, out);
+        self.grow_held(now, out);
+        self.size_waiting(out);
         self.give_up_impossible(now, out);
         self.place_shared(now, out);
+        self.admit(now, out);
         self.own_containers(now, out);
         self.size_sets(now, out);
+        self.shrink_back(now, out);
         self.finish_if_over(now, out);
         if self.fleet_wishes() != before {
             out.push(Effect::Sync);

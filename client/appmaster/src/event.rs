@@ -1,11 +1,14 @@
 //! What the core is told, and what it wants done.
 
 use headroom_types::exit::TaskReport;
-use headroom_types::{ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
+use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
 use headroom_wire::v1::am::{Granted, UpdateKind};
+use headroom_wire::v1::families::Family;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
+use crate::output::Commit;
 use crate::record::Record;
+use crate::taskset::TaskKey;
 
 /// The moment of an event, by both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +72,47 @@ pub enum Event {
         /// The executor's verdict.
         report: Box<TaskReport>,
     },
+    /// The output of a task is in its place, or cannot be put there.
+    Committed {
+        /// Which task.
+        task: TaskKey,
+        /// Whose output.
+        attempt: TaskAttemptId,
+        /// Why it is not there, for people.
+        error: Option<String>,
+    },
+    /// A task is held near its limit. May come twice.
+    Pressure {
+        /// Where.
+        container: ContainerId,
+        /// Which.
+        attempt: TaskAttemptId,
+        /// The limit it has. Bytes.
+        limit: Bytes,
+    },
+    /// An executor has given a task another limit, or could not.
+    LimitSet {
+        /// Where.
+        container: ContainerId,
+        /// What became of it.
+        set: Box<LimitSet>,
+    },
+    /// The resource manager, or the node, does not give a container the size that was asked.
+    ResizeRefused {
+        /// Which.
+        container: ContainerId,
+        /// For people.
+        why: String,
+    },
+    /// What earlier jobs of the same user and name have needed. Said before the first registration is answered.
+    Known(Box<Family>),
+    /// The inputs of a stage's tasks were measured.
+    Inputs {
+        /// The stage's place in the job file.
+        stage: usize,
+        /// One for each task; `None` for what could not be measured. Bytes.
+        sizes: Vec<Option<Bytes>>,
+    },
     /// The connection to an executor was lost.
     LineDown {
         /// Which.
@@ -93,6 +137,19 @@ pub struct Hello {
     pub unacked: Vec<TaskReport>,
 }
 
+/// What became of another limit for a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitSet {
+    /// Which task.
+    pub attempt: TaskAttemptId,
+    /// The limit it has. Bytes.
+    pub limit: Bytes,
+    /// From the sign of pressure to the new limit. Microseconds.
+    pub held_us: Option<u64>,
+    /// Why it does not have the one that was wanted.
+    pub error: Option<String>,
+}
+
 /// What is to be done. In this order: everything after a record waits until the record is durable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -104,6 +161,27 @@ pub enum Effect {
         container: ContainerId,
         /// What.
         message: Box<ToExecutor>,
+    },
+    /// Put the output of an attempt in its task's place, and tell by [`Event::Committed`] what became of it.
+    Commit {
+        /// Which task.
+        task: TaskKey,
+        /// Whose output.
+        attempt: TaskAttemptId,
+        /// From where to where.
+        commit: Commit,
+    },
+    /// Ask the resource manager for another size of a container that runs; it answers by an update, or refuses.
+    Resize {
+        /// Which.
+        container: ContainerId,
+        /// The whole size.
+        resource: Resource,
+    },
+    /// Measure the inputs of a stage's tasks, and tell. Nothing waits for it.
+    Measure {
+        /// The stage's place in the job file.
+        stage: usize,
     },
     /// Requests or releases have changed: sync with the resource manager at once.
     Sync,

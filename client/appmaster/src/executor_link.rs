@@ -1,7 +1,8 @@
 //! The task channel's server: takes executors' connections and moves lines between them and the loop.
 //!
 //! One reading and one writing task for each connection, with bounded queues. It checks version, secret and line length, and knows
-//! nothing of tasks. A connection that is not understood is closed; the executor tries again and says hello anew.
+//! nothing of tasks. A connection that is not understood is closed; the executor tries again and says hello anew. One that knows the
+//! secret is told why, a stranger is told nothing. Kinds that a later version may have added are passed over.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use headroom_types::{AppId, ContainerId};
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, OLDEST, Salute, ToExecutor, VERSION};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -86,9 +87,11 @@ enum Refused {
     Silent,
     #[error("the line is longer than {MAX_LINE} bytes")]
     TooLong,
+    #[error("its first line is no hello")]
+    NoHello,
     #[error("it does not speak the task channel: {0}")]
-    NotUnderstood(String),
-    #[error("its protocol version is {0}, this master speaks {VERSION}")]
+    NotUnderstood(LineError),
+    #[error("its protocol version is {0}, this master speaks {OLDEST} to {VERSION}")]
     Version(u32),
     #[error("it does not know the application's secret")]
     Token,
@@ -96,6 +99,18 @@ enum Refused {
     Foreign(ContainerId),
     #[error("the connection broke")]
     Gone,
+}
+
+impl Refused {
+    /// The words for an executor that has shown the secret.
+    fn told(&self) -> Option<ToExecutor> {
+        match self {
+            Refused::TooLong | Refused::NotUnderstood(_) | Refused::Version(_) | Refused::Foreign(_) => {
+                Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST, newest: VERSION })
+            }
+            Refused::Silent | Refused::NoHello | Refused::Token | Refused::Gone => None,
+        }
+    }
 }
 
 /// Takes connections until the receiver of `events` is gone.
@@ -130,12 +145,15 @@ type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
 
 async fn converse(connection: Connection, stream: TcpStream, peer: SocketAddr, gate: &Gate, events: mpsc::Sender<LinkEvent>) {
     let _ = stream.set_nodelay(true); // only costs speed
-    let (read, write) = stream.into_split();
+    let (read, mut write) = stream.into_split();
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE));
     let hello = match first_words(&mut lines, gate).await {
         Ok(hello) => hello,
         Err(why) => {
             tracing::warn!(%peer, %why, "refused an executor's connection");
+            if let Some(words) = why.told() {
+                let _ = timeout(WRITE, say(&mut write, &words)).await; // it is closed in any case
+            }
             return;
         }
     };
@@ -143,6 +161,7 @@ async fn converse(connection: Connection, stream: TcpStream, peer: SocketAddr, g
     let (sender, waiting) = mpsc::channel(WAITING);
     let (closed, mut broken) = mpsc::channel(1);
     let writer = tokio::spawn(transmit(write, waiting, closed));
+    let last = sender.downgrade();
     if events.send(LinkEvent::Up { connection, hello, sender, writer }).await.is_err() {
         return;
     }
@@ -150,29 +169,46 @@ async fn converse(connection: Connection, stream: TcpStream, peer: SocketAddr, g
         why = receive(&mut lines, connection, &container, &events) => why,
         _ = broken.recv() => Refused::Gone,
     };
-    tracing::debug!(%container, %why, "an executor's connection ended");
+    match (why.told(), last.upgrade()) {
+        (Some(words), Some(last)) => {
+            tracing::warn!(%container, %why, "an executor is not understood, closing its connection");
+            let _ = last.try_send(words); // one that does not read does not read this either
+        }
+        (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
+    }
     let _ = events.send(LinkEvent::Down { connection, container }).await;
 }
 
-async fn next(lines: &mut Lines, wait: Duration) -> Result<FromExecutor, Refused> {
+async fn next(lines: &mut Lines, wait: Duration) -> Result<String, Refused> {
     match timeout(wait, lines.next()).await {
         Err(_) => Err(Refused::Silent),
         Ok(None) => Err(Refused::Gone),
         Ok(Some(Err(LinesCodecError::MaxLineLengthExceeded))) => Err(Refused::TooLong),
         Ok(Some(Err(LinesCodecError::Io(_)))) => Err(Refused::Gone),
-        Ok(Some(Ok(line))) => serde_json::from_str(&line).map_err(|e| Refused::NotUnderstood(e.to_string())),
+        Ok(Some(Ok(line))) => Ok(line),
     }
 }
 
 async fn first_words(lines: &mut Lines, gate: &Gate) -> Result<Hello, Refused> {
-    match next(lines, FIRST_LINE).await? {
-        FromExecutor::Hello { version, .. } if version != VERSION => Err(Refused::Version(version)),
-        FromExecutor::Hello { token, .. } if !same(&token, &gate.token) => Err(Refused::Token),
+    // Whoever sends an endless line has not shown the secret.
+    let stranger = |why| if matches!(why, Refused::TooLong) { Refused::NoHello } else { why };
+    let line = next(lines, FIRST_LINE).await.map_err(stranger)?;
+    let salute = Salute::read(&line).ok_or(Refused::NoHello)?;
+    if !same(&salute.token, &gate.token) {
+        return Err(Refused::Token);
+    }
+    if !(OLDEST..=VERSION).contains(&salute.version) {
+        return Err(Refused::Version(salute.version));
+    }
+    match FromExecutor::read(&line).map_err(Refused::NotUnderstood)? {
         FromExecutor::Hello { container, .. } if container.app != gate.app => Err(Refused::Foreign(container)),
         FromExecutor::Hello { container, slots, running, unacked, .. } => Ok(Hello { container, slots, running, unacked }),
-        FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Ended { .. } | FromExecutor::Alive => {
-            Err(Refused::NotUnderstood("the first line is not a hello".to_owned()))
-        }
+        FromExecutor::Started { .. }
+        | FromExecutor::Usage { .. }
+        | FromExecutor::Ended { .. }
+        | FromExecutor::Pressure { .. }
+        | FromExecutor::Resized { .. }
+        | FromExecutor::Alive => Err(Refused::NoHello),
     }
 }
 
@@ -189,7 +225,11 @@ async fn receive(
     events: &mpsc::Sender<LinkEvent>,
 ) -> Refused {
     loop {
-        match next(lines, SILENCE).await {
+        let line = match next(lines, SILENCE).await {
+            Ok(line) => line,
+            Err(why) => return why,
+        };
+        match FromExecutor::read(&line) {
             Ok(FromExecutor::Alive) => {}
             Ok(message) => {
                 let heard = LinkEvent::Heard { connection, container: container.clone(), message: Box::new(message) };
@@ -197,7 +237,10 @@ async fn receive(
                     return Refused::Gone;
                 }
             }
-            Err(why) => return why,
+            Err(LineError::Unknown(kind)) => {
+                tracing::debug!(%container, kind, "an executor of a later version, ignoring the line")
+            }
+            Err(why @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => return Refused::NotUnderstood(why),
         }
     }
 }
@@ -210,13 +253,16 @@ async fn transmit(mut write: OwnedWriteHalf, mut waiting: mpsc::Receiver<ToExecu
             Ok(None) => break,
             Err(_) => ToExecutor::Alive,
         };
-        let Ok(mut line) = serde_json::to_vec(&message) else { continue };
-        line.push(b'\n');
-        let written = timeout(WRITE, write.write_all(&line)).await;
-        if !matches!(written, Ok(Ok(()))) {
+        if !matches!(timeout(WRITE, say(&mut write, &message)).await, Ok(Ok(()))) {
             break;
         }
     }
     let _ = timeout(WRITE, write.shutdown()).await;
     let _ = closed.try_send(());
+}
+
+async fn say(write: &mut OwnedWriteHalf, message: &ToExecutor) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    write.write_all(&line).await
 }

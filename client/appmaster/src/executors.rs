@@ -4,8 +4,9 @@
 //! (`settled`) and those that live. Both survive a restart of the master; links and reservations do not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, TaskAttemptId, Tick};
+use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick};
 
 use crate::taskset::TaskKey;
 
@@ -48,6 +49,47 @@ pub struct Seat {
     pub slots: u32,
     /// Whether the executor said that it runs.
     pub started: bool,
+    /// The limit it has, or is about to have. Bytes.
+    pub memory: Bytes,
+    /// How much of that it was given while it ran. Bytes.
+    pub extra: Bytes,
+    /// It is held near its limit and waits for more.
+    pub held: Option<Held>,
+}
+
+/// A task waits for more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its executor lets it go by then.
+    pub until: Tick,
+}
+
+/// Another size of a container was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resizing {
+    /// Memory in all. Bytes.
+    pub to: Bytes,
+    /// Asked for again at this moment.
+    pub again_at: Tick,
+    /// How often it was refused.
+    pub tries: u32,
+}
+
+/// A container that lives so long after the moment it was to be taken at is not taken any more.
+const WITHDRAWN: Duration = Duration::from_secs(10);
+
+/// It will be taken, or its node is being emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// When; `None` when it may run as long as it likes.
+    pub until: Option<Tick>,
+}
+
+impl Warning {
+    /// When it has not come true.
+    pub fn forgotten_at(self) -> Option<Tick> {
+        self.until.map(|until| until.plus(WITHDRAWN))
+    }
 }
 
 /// One executor.
@@ -69,6 +111,18 @@ pub struct Executor {
     pub seats: BTreeMap<TaskAttemptId, Seat>,
     /// Kept free for a wide task until this moment.
     pub reserved: Option<(TaskKey, Tick)>,
+    /// What its container has; `None` until the resource manager has told it to this run of the master.
+    pub resource: Option<Resource>,
+    /// Memory its container has at first. Bytes.
+    pub base: Bytes,
+    /// Memory of one of its slots; zero where it has one task. Bytes.
+    pub share: Bytes,
+    /// Another size that was asked for.
+    pub resizing: Option<Resizing>,
+    /// A smaller size that it could not be brought to. Bytes.
+    pub keeps: Option<Bytes>,
+    /// It will be taken by the platform: nothing new is begun in it.
+    pub warning: Option<Warning>,
     /// It was told to end.
     pub leaving: bool,
     /// Its end is known, and its last words are waited for until this moment.
@@ -87,6 +141,12 @@ impl Executor {
             greeted: false,
             seats: BTreeMap::new(),
             reserved: None,
+            resource: None,
+            base: Bytes::ZERO,
+            share: Bytes::ZERO,
+            resizing: None,
+            keeps: None,
+            warning: None,
             leaving: false,
             ended: None,
         }
@@ -95,17 +155,51 @@ impl Executor {
     pub fn used(&self) -> u32 {
         self.seats.values().fold(0, |n, s| n.saturating_add(s.slots))
     }
-    /// Slots that are free.
+    /// Slots that are free and have their memory: tasks that were given more while they ran may have taken that of others.
     pub fn free(&self) -> u32 {
+        let free = self.empty();
+        let borrowed = self.extra().saturating_sub(self.enlarged());
+        if self.share.is_zero() || borrowed.is_zero() {
+            return free;
+        }
+        free.saturating_sub(u32::try_from(borrowed.div_ceil(self.share)).unwrap_or(u32::MAX))
+    }
+    /// Memory that could be given to what runs in it. Bytes.
+    pub fn spare(&self) -> Bytes {
+        self.enlarged().saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1)).saturating_sub(self.extra())
+    }
+    /// Memory its container should have for what it was given to hold. Bytes.
+    pub fn needs(&self) -> Bytes {
+        self.base.saturating_add(self.extra())
+    }
+    /// True when its container was made larger than it needs to be now.
+    pub fn has_too_much(&self) -> bool {
+        self.stays()
+            && self.resource.as_ref().is_some_and(|has| has.memory > self.needs().max(self.base))
+            && !self.share.is_zero()
+    }
+    fn empty(&self) -> u32 {
         self.slots.saturating_sub(self.used())
+    }
+    fn extra(&self) -> Bytes {
+        self.seats.values().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.extra))
+    }
+    fn enlarged(&self) -> Bytes {
+        self.resource.as_ref().map_or(Bytes::ZERO, |has| has.memory.saturating_sub(self.base))
     }
     /// True when a task can be started in it now.
     pub fn takes_work(&self) -> bool {
-        self.line == Line::Up && !self.leaving && self.ended.is_none()
+        self.line == Line::Up && self.stays() && self.warning.is_none()
     }
-    /// True when it will, or may, run tasks: not told to end and not known to have ended.
+    /// True when it may run tasks: not told to end and not known to have ended.
     pub fn stays(&self) -> bool {
         !self.leaving && self.ended.is_none()
+    }
+    /// True when no other one is wanted in its place. One that will be taken is replaced at once, but a container for one task only
+    /// when the task has to run again.
+    pub fn holds_its_place(&self) -> bool {
+        let done_here = matches!(self.purpose, Purpose::Own(_)) && !self.seats.is_empty();
+        self.stays() && (self.warning.is_none() || done_here)
     }
 }
 
@@ -141,8 +235,13 @@ impl Request {
 pub struct Fleet {
     /// By container.
     pub executors: BTreeMap<ContainerId, Executor>,
+    /// Containers in which a task was given more, or waits for it, or whose size may have to change.
+    pub growing: BTreeSet<ContainerId>,
     /// By request id.
     pub requests: BTreeMap<RequestId, Request>,
+    /// Containers whose end was taken in and that the resource manager shows alive again, as when a node that was given up comes
+    /// back: they are to be stopped.
+    pub strays: BTreeSet<ContainerId>,
 }
 
 /// What is asked of the resource manager for one request.
@@ -164,34 +263,58 @@ impl Fleet {
         self.executors.iter().filter(move |(_, e)| e.request == *request)
     }
 
-    /// What each request is worth: settled, told to end, and the larger of wanted and kept.
+    /// What each request is worth: settled, about to end, and the larger of wanted and kept.
     pub fn wanted(&self) -> Vec<Wanted> {
+        self.worth(|_| true)
+    }
+
+    /// As [`Fleet::wanted`], without those that are worth nothing more. In a long job these are nearly all.
+    pub fn open(&self) -> Vec<Wanted> {
+        self.worth(|wanted: (u32, u32)| wanted.0 > wanted.1)
+    }
+
+    /// Those whose count, and how many of it have ended, `pass`.
+    fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<Wanted> {
+        let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
+        for executor in self.executors.values() {
+            let (kept, leaving) = live.entry(&executor.request).or_default();
+            let counter = if executor.holds_its_place() { kept } else { leaving };
+            *counter = counter.saturating_add(1);
+        }
         let one = |(id, request): (&RequestId, &Request)| {
-            let (kept, leaving): (Vec<bool>, Vec<bool>) = self.of_request(id).map(|(_, e)| e.stays()).partition(|stays| *stays);
-            let (kept, leaving) = (count(kept.len()), count(leaving.len()));
+            let (kept, leaving) = live.get(id).copied().unwrap_or_default();
             let settled = count(request.settled.len());
             let worth = settled.saturating_add(leaving).saturating_add(kept.max(request.wanted));
-            Wanted { request: id.clone(), purpose: request.purpose, count: worth, settled }
+            let wanted = || Wanted { request: id.clone(), purpose: request.purpose, count: worth, settled };
+            pass((worth, settled)).then(wanted)
         };
-        self.requests.iter().map(one).collect()
+        self.requests.iter().filter_map(one).collect()
     }
 
     /// Containers that the resource manager should stop.
     pub fn releases(&self) -> Vec<ContainerId> {
-        self.executors.iter().filter(|(_, e)| e.leaving && e.ended.is_none()).map(|(id, _)| id.clone()).collect()
+        let leaving = self.executors.iter().filter(|(_, e)| e.leaving && e.ended.is_none()).map(|(id, _)| id);
+        leaving.chain(&self.strays).cloned().collect()
     }
 
-    /// Executors of a set that stay.
+    /// Executors of a set that stay, and are not to be taken.
     pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &Executor)> {
-        self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.stays())
+        self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.holds_its_place())
     }
 
     /// True when an own container is asked for and not there.
     pub fn own_missing(&self) -> bool {
+        let there: BTreeSet<&RequestId> = self.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
         self.requests.iter().any(|(id, r)| match r.purpose {
-            Purpose::Own(_) => r.wanted > 0 && !self.of_request(id).any(|(_, e)| e.stays()),
+            Purpose::Own(_) => r.wanted > 0 && !there.contains(id),
             Purpose::Set(_) => false,
         })
+    }
+
+    /// For each request of one task, a container that could take it now.
+    pub fn ready_own(&self) -> BTreeMap<&RequestId, &ContainerId> {
+        let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_)) && e.takes_work() && e.free() > 0;
+        self.executors.iter().rev().filter(|(_, e)| own(e)).map(|(id, e)| (&e.request, id)).collect()
     }
 
     /// The earliest moment at which something must be looked at again.
@@ -202,7 +325,10 @@ impl Fleet {
                 Line::Up => None,
             };
             let reserved = e.reserved.map(|(_, at)| at).filter(|at| *at < Tick(u64::MAX));
-            [line, reserved, e.ended.as_ref().map(|(_, at, _)| *at)]
+            let forgotten = e.warning.and_then(Warning::forgotten_at);
+            let again = e.resizing.map(|r| r.again_at);
+            let held = e.seats.values().filter_map(|s| s.held).map(|h| h.until).min();
+            [line, reserved, forgotten, again, held, e.ended.as_ref().map(|(_, at, _)| *at)]
         });
         let holds = self.requests.values().map(|r| (r.hold_until > Tick(0)).then_some(r.hold_until));
         executors.chain(holds).flatten().min()

@@ -1,7 +1,7 @@
 //! The figures of a job: the only place that adds.
 
-use headroom_types::Bytes;
-use headroom_wire::v1::job::{AttemptRow, JobTotals, Mode};
+use headroom_types::{Bytes, Charge, UnixMillis};
+use headroom_wire::v1::job::{AttemptRow, JobTotals, Mode, ShadowOutcome};
 
 use crate::policy::{Account, Next, Size};
 use crate::taskset::State;
@@ -52,6 +52,7 @@ impl Ledger {
     pub fn ended(&mut self, row: &AttemptRow, account: Account, innocent: bool) {
         let spent = byte_ms(row);
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
+        self.shadow(row, spent);
         if account != Account::Success {
             self.totals.rerun_byte_ms = self.totals.rerun_byte_ms.saturating_add(spent);
         }
@@ -59,7 +60,7 @@ impl Ledger {
             Account::Success | Account::Innocent => None,
             Account::Memory | Account::Spike => Some(&mut self.totals.memory_kills),
             Account::Plain => Some(&mut self.plain),
-            Account::Transient => Some(&mut self.totals.transient),
+            Account::Transient | Account::Taken => Some(&mut self.totals.transient),
         };
         if let Some(counter) = counter {
             *counter = counter.saturating_add(1);
@@ -67,6 +68,29 @@ impl Ledger {
         if innocent {
             self.totals.innocent_reruns = self.totals.innocent_reruns.saturating_add(1);
         }
+    }
+
+    /// What the size that a learner would have given had come to.
+    fn shadow(&mut self, row: &AttemptRow, spent: u128) {
+        let Some((shadow, outcome)) = row.shadow.as_ref().and_then(|shadow| Some((shadow, shadow.outcome?))) else { return };
+        let totals = self.totals.shadow.get_or_insert_default();
+        let learned = u128::from(shadow.profile.memory().get()).saturating_mul(u128::from(runtime_ms(row)));
+        let well = row.reason.is_some_and(|reason| reason.charge() == Charge::Success);
+        let (counter, learned) = match outcome {
+            ShadowOutcome::Fits => (&mut totals.fit, learned),
+            ShadowOutcome::Killed => (&mut totals.killed, learned.saturating_add(spent)),
+            ShadowOutcome::Perhaps => (&mut totals.perhaps, learned),
+        };
+        *counter = counter.saturating_add(1);
+        if well {
+            totals.given_byte_ms = totals.given_byte_ms.saturating_add(spent);
+            totals.learned_byte_ms = totals.learned_byte_ms.saturating_add(learned);
+        }
+    }
+
+    /// A running attempt was given more.
+    pub fn grew(&mut self) {
+        self.totals.grown = self.totals.grown.saturating_add(1);
     }
 
     /// A task was given another size for the first time.
@@ -83,9 +107,23 @@ pub fn changes_size(before: &Size, next: &Next) -> bool {
     }
 }
 
-/// Memory limit × time of one attempt.
+/// How long an attempt that has ended ran. Milliseconds.
+pub fn runtime_ms(row: &AttemptRow) -> u64 {
+    row.ended.map_or(0, |ended| u64::try_from(ended.since(row.started).as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Memory limit × time of one attempt, each limit for as long as it had it.
 pub fn byte_ms(row: &AttemptRow) -> u128 {
     let Some(ended) = row.ended else { return 0 };
-    let memory: Bytes = row.profile.memory();
-    u128::from(memory.get()).saturating_mul(ended.since(row.started).as_millis())
+    let first = row.grown.first().map_or_else(|| row.profile.memory(), |growth| growth.from);
+    let (mut sum, mut since, mut memory): (u128, UnixMillis, Bytes) = (0, row.started, first);
+    for growth in &row.grown {
+        sum = sum.saturating_add(product(memory, growth.at.since(since)));
+        (since, memory) = (growth.at.max(since), growth.to);
+    }
+    sum.saturating_add(product(memory, ended.since(since)))
+}
+
+fn product(memory: Bytes, time: std::time::Duration) -> u128 {
+    u128::from(memory.get()).saturating_mul(time.as_millis())
 }

@@ -11,12 +11,16 @@ pub mod executor_link;
 pub mod executors;
 pub mod journal;
 pub mod ledger;
+pub mod output;
 pub mod policy;
 pub mod record;
+pub mod replay;
 pub mod rm_link;
 pub mod run;
+mod runtime;
 mod shell;
 pub mod spec;
+pub mod suggest;
 pub mod taskset;
 
 pub use core::{Core, Setup};

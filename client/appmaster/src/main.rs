@@ -43,7 +43,7 @@ struct Args {
     /// Where executors connect
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// How memory failures are answered, instead of the job file's: headroom, pinterest, uber or fixed
+    /// How memory failures are answered, instead of the job file's: headroom, pinterest, uber, databricks, tovar or fixed
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
     /// Memory of the container this master runs in, bytes; set by the node agent

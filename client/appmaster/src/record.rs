@@ -3,10 +3,11 @@
 //! The core's lasting state changes only by applying these records, live and on replay alike, so a replayed master stands exactly
 //! where the lost one stood. Rows are kept in the form of the wire, which only ever gains fields.
 
-use headroom_types::{ContainerId, NodeId, RequestId, UnixMillis};
+use headroom_types::{Bytes, ContainerId, NodeId, Profile, RequestId, TaskAttemptId, UnixMillis};
 use headroom_wire::v1::job::AttemptRow;
 use serde::{Deserialize, Serialize};
 
+use crate::policy::sizing::Need;
 use crate::policy::{Account, Cause, Next, Size};
 use crate::taskset::TaskKey;
 
@@ -61,6 +62,30 @@ pub enum Record {
         innocent: bool,
         /// What becomes of the task.
         next: Next,
+        /// What it needed, as far as its executor could tell; only of those that ended well.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        need: Option<Need>,
+    },
+    /// An attempt of a fenced stage has ended well, and its output and no other becomes the task's. Written before that is done.
+    Committing {
+        /// The task.
+        task: TaskKey,
+        /// The attempt with its end.
+        row: Box<AttemptRow>,
+        /// What it needed, as far as its executor could tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        need: Option<Need>,
+    },
+    /// A running attempt is given another size. Written before its executor is told.
+    Grown {
+        /// The task.
+        task: TaskKey,
+        /// Its attempt.
+        attempt: TaskAttemptId,
+        /// The size it has from now on.
+        profile: Profile,
+        /// When.
+        at: UnixMillis,
     },
     /// A waiting task gets another place without an attempt having ended.
     Moved {
@@ -70,6 +95,18 @@ pub enum Record {
         size: Size,
         /// Why, for people.
         why: String,
+    },
+    /// What earlier jobs of the family have needed.
+    Known {
+        /// One for each stage of which something is known.
+        stages: Vec<KnownStage>,
+    },
+    /// The inputs of a stage's tasks were measured.
+    Inputs {
+        /// The stage's place in the job file.
+        stage: usize,
+        /// One for each task; `None` for what could not be measured. Bytes.
+        sizes: Vec<Option<Bytes>>,
     },
     /// A waiting task is given up.
     GivenUp {
@@ -91,6 +128,15 @@ pub enum Record {
     },
 }
 
+/// What earlier tasks of a stage have needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownStage {
+    /// The stage's place in the job file.
+    pub stage: usize,
+    /// Of each task its peak, in bytes, and how long it ran, in milliseconds; the oldest first.
+    pub tasks: Vec<(Bytes, u64)>,
+}
+
 /// What the journal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
@@ -106,8 +152,12 @@ pub struct Begin {
     pub port: u16,
 }
 
-/// FNV-1a over the job as it was checked. Not a defence against anybody, only against mistakes.
+/// FNV-1a over the job as it was checked. Not a defence against anybody, only against mistakes. What a job file could not say
+/// when the format was made is left out where it is not said, so that journals from before are known again.
 pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
-    let text = format!("{job:?}");
+    let mut text = format!("{job:?}");
+    for later in ["grow", "program", "output", "sizes", "kind", "input", "breaker"] {
+        text = text.replace(&format!(", {later}: None"), "");
+    }
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

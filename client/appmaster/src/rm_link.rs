@@ -1,20 +1,23 @@
 //! The line to the resource manager: calls one after the other, and the stream of updates.
 //!
-//! Two tasks that only move messages. What is said and when is decided by the loop; a call that failed is told to the loop, which
+//! Three tasks that only move messages. What is said and when is decided by the loop; a call that failed is told to the loop, which
 //! tries again. The stream goes on from its cursor after any break.
 
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError};
-use headroom_types::{AppId, Epoch};
+use headroom_client::{Client, ClientError, How};
+use headroom_types::{AppId, ContainerId, Epoch, Resource};
 use headroom_wire::v1::am::{FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update};
+use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{mpsc, watch};
 
 /// Calls that may wait.
 const CALLS: usize = 4;
+/// Sizes of containers that may wait to be asked for.
+const RESIZES: usize = 256;
 
 /// What the loop wants said.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub enum RmEvent {
     Finished(Result<(), ClientError>),
     /// News of containers.
     Update(Epoch, Box<Update>),
+    /// A container keeps its size, and why.
+    NotResized(ContainerId, String),
     /// The stream belongs to an earlier life of the resource manager, or begins too late.
     Stale(Epoch),
 }
@@ -56,6 +61,7 @@ pub struct From {
 pub struct RmLink {
     calls: mpsc::Sender<Call>,
     stream: watch::Sender<Option<From>>,
+    resizes: mpsc::Sender<(ContainerId, ResizeContainer)>,
 }
 
 impl RmLink {
@@ -64,8 +70,10 @@ impl RmLink {
         let (calls, waiting) = mpsc::channel(CALLS);
         let (stream, from) = watch::channel(None);
         tokio::spawn(make_calls(client.clone(), app.clone(), waiting, events.clone()));
+        let (resizes, wanted) = mpsc::channel(RESIZES);
+        tokio::spawn(resize(client.clone(), wanted, events.clone()));
         tokio::spawn(follow(client, app, from, events));
-        RmLink { calls, stream }
+        RmLink { calls, stream, resizes }
     }
 
     /// Says something. The loop has one call under way at a time, so there is always room.
@@ -75,9 +83,31 @@ impl RmLink {
         }
     }
 
+    /// Asks for another size of a container. One that finds no place in the queue is asked for again by the core.
+    pub fn resize(&self, container: ContainerId, resource: Resource) {
+        let body = ResizeContainer { version: None, resource, heap: None };
+        if self.resizes.try_send((container, body)).is_err() {
+            tracing::warn!("too many containers are to be resized at once; this one waits");
+        }
+    }
+
     /// Reads the stream from here on.
     pub fn listen(&self, from: From) {
         self.stream.send_replace(Some(from));
+    }
+}
+
+/// Apart from the other calls, which may take their time while a task is held.
+async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeContainer)>, events: mpsc::Sender<RmEvent>) {
+    while let Some((container, body)) = wanted.recv().await {
+        match client.resize(&container, How::Really, &body).await {
+            Ok(_) => {} // an update tells when it is so
+            Err(error) => {
+                if events.send(RmEvent::NotResized(container, error.to_string())).await.is_err() {
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -158,7 +188,15 @@ fn lost(error: &ClientError) -> Lost {
     match error.code() {
         Some(Code::HR0410 | Code::HR0411) => Lost::Stale,
         Some(
-            Code::HR0400 | Code::HR0404 | Code::HR0409 | Code::HR0413 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503,
+            Code::HR0400
+            | Code::HR0404
+            | Code::HR0409
+            | Code::HR0413
+            | Code::HR0416
+            | Code::HR0422
+            | Code::HR0429
+            | Code::HR0500
+            | Code::HR0503,
         )
         | None => {
             tracing::debug!(%error, "the stream of updates broke, connecting again");

@@ -1,5 +1,7 @@
 //! Starting and ending a master: the job file, the application, the journal, the lines, then the loop of `shell`.
 
+mod outputs;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,10 +19,12 @@ use crate::core::{Core, Setup};
 use crate::event::{Ending, Outcome};
 use crate::executor_link::{self, Gate};
 use crate::journal::{self, Journal, JournalError};
+use crate::output::{self, Beginning};
 use crate::record::{self, Begin, Record};
 use crate::rm_link::RmLink;
 use crate::shell::Shell;
 use crate::spec::Greeting;
+use outputs::Claim;
 
 /// How long a resource manager that does not answer is waited for at the start.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
@@ -171,12 +175,20 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     let path = state_dir(&options, &app).join("journal.ndjson");
     let (journal, records) = Journal::open(&path)?;
     let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
+    let beginning = if records.is_empty() { Beginning::New } else { Beginning::Old };
+    let Claim { owner, turn, refused } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
     let address = listener.local_addr().map_err(|source| RunError::Listen { address: options.listen, source })?;
     let greeting =
         Greeting { master_url: format!("tcp://{}:{}", host(address.ip()), address.port()), token: begin.token.clone() };
-    let setup =
-        Setup { base_dir: options.base_dir.as_ref().map(|d| d.display().to_string()), master_memory: options.master_memory };
-    let core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
+    let base_dir = options.base_dir.as_ref().map(|d| d.display().to_string());
+    let writer = output::writer(&app.to_string(), &begin.token);
+    let setup = Setup { base_dir, master_memory: options.master_memory, writer, turn };
+    let spec = job.clone();
+    let mut core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
+    let is_refused = refused.is_some();
+    if let Some(why) = refused {
+        core.refuse(why);
+    }
     tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master is up");
 
     let (to_loop, executors) = mpsc::channel(FROM_EXECUTORS);
@@ -186,11 +198,14 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     let link = RmLink::start(client, app.clone(), rm_events);
     let attempt = AttemptId { app: app.clone(), attempt: options.attempt };
     let mut shell = Shell::new(core, journal, link, greeting, attempt);
-    if records.is_empty() {
+    if records.is_empty() && !is_refused {
         shell.write_first(&[Record::Begin(begin)]).await?;
     }
     let outcome = shell.work(executors, rm, options.leave.clone(), &options.rm).await;
     server.abort();
+    if matches!(outcome, Ok(Some(_))) {
+        outputs::release(spec, owner).await;
+    }
     Ok(Finished { app, outcome: outcome? })
 }
 

@@ -1,24 +1,28 @@
 //! The loop that owns the core: takes messages one batch at a time, makes records durable, and only then lets anything leave.
 
+mod commits;
 mod dialog;
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use headroom_types::{AttemptId, ContainerId, Tick, UnixMillis};
+use headroom_types::{AttemptId, Bytes, ContainerId, Tick, UnixMillis};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::core::Core;
-use crate::event::{Effect, Event, Now, Outcome};
+use crate::event::{Effect, Event, LimitSet, Now, Outcome};
 use crate::executor_link::{Connection, LinkEvent};
 use crate::journal::{Journal, JournalError};
 use crate::record::Record;
 use crate::rm_link::{RmEvent, RmLink};
 use crate::run::{RunError, Wish};
 use crate::spec::Greeting;
+use commits::Commits;
 use dialog::Dialog;
 
 /// Messages taken in before records are made durable.
@@ -39,8 +43,11 @@ pub(crate) struct Shell {
     journal: Option<Journal>,
     lines: BTreeMap<ContainerId, LineTo>,
     dialog: Dialog,
+    commits: Commits,
     started: Instant,
     effects: Vec<Effect>,
+    /// Inputs that are being measured. At most one for each stage.
+    measuring: JoinSet<Event>,
     outcome: Option<Outcome>,
 }
 
@@ -48,7 +55,10 @@ pub(crate) struct Shell {
 enum Heard {
     Executor(LinkEvent),
     Rm(RmEvent),
+    /// An output is in its place, or cannot be put there.
+    Committed(Event),
     Timer,
+    Measured(Event),
     Wish(Wish),
     /// Time to speak to the resource manager.
     Speak,
@@ -63,8 +73,10 @@ impl Shell {
             journal: Some(journal),
             lines: BTreeMap::new(),
             dialog,
+            commits: Commits::default(),
             started: Instant::now(),
             effects: Vec::new(),
+            measuring: JoinSet::new(),
             outcome,
         }
     }
@@ -90,7 +102,9 @@ impl Shell {
                 biased;
                 Some(event) = rm.recv() => Heard::Rm(event),
                 Some(event) = executors.recv() => Heard::Executor(event),
+                Some(event) = self.commits.next() => Heard::Committed(event),
                 Ok(()) = wishes.changed() => Heard::Wish(*wishes.borrow_and_update()),
+                Some(Ok(event)) = self.measuring.join_next() => Heard::Measured(event),
                 () = until(timer) => Heard::Timer,
                 () = until(speak) => Heard::Speak,
             };
@@ -126,7 +140,9 @@ impl Shell {
         match heard {
             Heard::Executor(event) => self.hear_executor(event),
             Heard::Rm(event) => return self.hear_rm(event, url),
+            Heard::Committed(event) => self.step(event),
             Heard::Timer => self.step(Event::Timer),
+            Heard::Measured(event) => self.step(event),
             Heard::Wish(Wish::Stop) => self.step(Event::Stop),
             Heard::Wish(Wish::GoOn | Wish::Leave) => {}
             Heard::Speak => self.speak(),
@@ -160,6 +176,11 @@ impl Shell {
             FromExecutor::Started { attempt, at: _ } => self.step(Event::Started { container, attempt }),
             FromExecutor::Usage { tasks } => self.step(Event::Usage { container, tasks }),
             FromExecutor::Ended { report } => self.step(Event::Ended { container, report }),
+            FromExecutor::Pressure { attempt, limit, current: _ } => self.step(Event::Pressure { container, attempt, limit }),
+            FromExecutor::Resized { attempt, limit, held_us, error } => {
+                let set = Box::new(LimitSet { attempt, limit, held_us, error });
+                self.step(Event::LimitSet { container, set });
+            }
             FromExecutor::Hello { .. } | FromExecutor::Alive => {}
         }
     }
@@ -172,7 +193,14 @@ impl Shell {
             for effect in std::mem::take(&mut self.effects) {
                 match effect {
                     Effect::Record(record) => records.push(*record),
-                    Effect::Send { .. } | Effect::Sync | Effect::Finish(_) => rest.push(effect),
+                    Effect::Send { .. }
+                    | Effect::Commit { .. }
+                    | Effect::Resize { .. }
+                    | Effect::Measure { .. }
+                    | Effect::Sync
+                    | Effect::Finish(_) => {
+                        rest.push(effect);
+                    }
                 }
             }
             if !records.is_empty() {
@@ -182,6 +210,9 @@ impl Shell {
                 match effect {
                     Effect::Record(_) => {}
                     Effect::Send { container, message } => self.send(container, *message),
+                    Effect::Commit { task, attempt, commit } => self.commits.begin(task, attempt, commit),
+                    Effect::Resize { container, resource } => self.dialog.resize(container, resource),
+                    Effect::Measure { stage } => self.measure(stage),
                     Effect::Sync => self.dialog.hurry(),
                     Effect::Finish(outcome) => self.end(outcome),
                 }
@@ -191,6 +222,15 @@ impl Shell {
             self.dialog.has_news();
         }
         Ok(())
+    }
+
+    /// A file system may take its time, so it is asked beside the loop. Nobody waits for the answer.
+    fn measure(&mut self, stage: usize) {
+        let files = self.core.input_files(stage);
+        self.measuring.spawn_blocking(move || {
+            let size = |file: PathBuf| std::fs::metadata(file).ok().filter(Metadata::is_file).map(|m| Bytes::new(m.len()));
+            Event::Inputs { stage, sizes: files.into_iter().map(|file| file.and_then(size)).collect() }
+        });
     }
 
     /// The write waits for the disk, so it is made beside the runtime's threads.
@@ -229,6 +269,7 @@ impl Shell {
 
     /// Lets the last messages leave.
     async fn farewell(&mut self) {
+        self.commits.last(FAREWELL).await;
         let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines).into_values().map(|line| line.writer).collect();
         let all = async {
             for writer in writers {

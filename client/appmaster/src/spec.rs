@@ -1,20 +1,24 @@
 //! From a job file to tasks, and from a task to what an executor is told.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headroom_config::{ExecutorSpec, JobSpec, Placeholder, Runtime, StageSpec, TaskLimit};
-use headroom_types::{Bytes, Cpus, RequestId, Resource, TaskAttemptId, TaskId};
+use headroom_config::{
+    ExecutorProgram, ExecutorSpec, Input, JobSpec, Memory, Placeholder, Sizes, StageSpec, TaskGroups, TaskLimit,
+};
+use headroom_types::{Bytes, Cpus, FetchedFile, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
 use crate::executors::Purpose;
 use crate::policy::{Place, Size, Spent};
+use crate::runtime;
 use crate::taskset::{Avoid, Stage, State, Task};
 
 /// A stage's tasks at their first size.
 pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
-    let size = first_size(job, spec);
+    let (size, sized) = (first_size(job, spec), job.sizes() != Sizes::Learned);
     let task = |index| Task {
         id: TaskId { stage: spec.name.clone(), index },
         state: State::Blocked,
@@ -25,6 +29,8 @@ pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
         note: String::new(),
         wide_since: None,
         escalated: false,
+        why: String::new(),
+        sized,
     };
     Stage::new(spec.indexes().map(task).collect())
 }
@@ -95,17 +101,18 @@ pub struct Greeting {
     pub token: String,
 }
 
-/// The launch of an executor with `slots` slots.
-pub fn launch(greeting: &Greeting, slots: u32) -> LaunchSpec {
+/// The launch of an executor with `slots` slots, and `files` beside its tasks: the node's own one, or the job's.
+pub fn launch(greeting: &Greeting, slots: u32, files: Vec<FetchedFile>, program: Option<&ExecutorProgram>) -> LaunchSpec {
     let env = [
         ("HEADROOM_MASTER_URL", greeting.master_url.clone()),
         ("HEADROOM_APP_TOKEN", greeting.token.clone()),
         ("HEADROOM_SLOTS", slots.to_string()),
     ];
     LaunchSpec {
-        command: vec!["executor".to_owned()],
+        command: program.map_or_else(|| vec!["executor".to_owned()], |program| program.command.clone()),
         env: env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
-        task_groups: true,
+        fetch: files,
+        task_groups: program.is_none_or(|program| program.task_groups == TaskGroups::Yes),
         ..LaunchSpec::default()
     }
 }
@@ -127,6 +134,36 @@ pub struct Attempt<'a> {
     pub size: &'a Size,
     /// How the attempt before it ended; empty for the first one.
     pub previous: &'a str,
+    /// Its own directory, in a fenced stage.
+    pub output: Option<&'a str>,
+}
+
+/// The files that the tasks of a stage read, where the job names them; a relative one is in the working directory of tasks, which
+/// may not be known.
+pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<Option<PathBuf>> {
+    let Some(spec) = job.stages.get(stage) else { return Vec::new() };
+    let Some(Input::File(file)) = &spec.input else { return Vec::new() };
+    let one = |index: u32| {
+        let path = PathBuf::from(file.fill(|place| match place {
+            Placeholder::Index => index.to_string(),
+            Placeholder::Stage => spec.name.to_string(),
+            Placeholder::Job => job.name.to_string(),
+            Placeholder::Attempt
+            | Placeholder::Rung
+            | Placeholder::Heap
+            | Placeholder::HeapMib
+            | Placeholder::Memory
+            | Placeholder::MemoryMib
+            | Placeholder::Overhead
+            | Placeholder::Slots
+            | Placeholder::Output => String::new(),
+        }));
+        match base_dir {
+            Some(dir) => Some(Path::new(dir).join(path)),
+            None => Some(path).filter(|path| path.is_absolute()),
+        }
+    };
+    spec.indexes().map(one).collect()
 }
 
 /// What the executor is told: templates filled in.
@@ -134,23 +171,31 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_d
     let fill = |place| value(place, job, stage, attempt);
     let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(fill))).collect();
     env.extend(task_env(job, stage, attempt));
+    env.extend(attempt.output.map(|dir| ("HEADROOM_OUTPUT".to_owned(), dir.to_owned())));
+    // Files are in the working directory of the container, and so are tasks that have some.
+    let cwd = base_dir.filter(|_| stage.files.is_empty());
+    let told = base_dir.filter(|_| !stage.files.is_empty());
+    env.extend(told.map(|dir| ("HEADROOM_BASE_DIR".to_owned(), dir.to_owned())));
+    runtime::tell(stage, attempt.size, &mut env);
     let profile = &attempt.size.profile;
     TaskStart {
         attempt: attempt.id.clone(),
         command: stage.command.iter().map(|word| word.fill(fill)).collect(),
         env,
-        cwd: base_dir.map(str::to_owned),
+        cwd: cwd.map(str::to_owned),
         slots: attempt.size.slots,
         limit: match stage.enforce {
             TaskLimit::Task => Some(profile.memory()),
             TaskLimit::Executor => None,
         },
-        heap: match stage.runtime {
-            Runtime::Native => None,
-            Runtime::Jvm => Some(profile.heap),
+        heap: match stage.runtime.memory() {
+            Memory::One => None,
+            Memory::HeapAndOverhead => Some(profile.heap),
         },
         heap_exit_codes: stage.heap_exit_codes.clone(),
         timeout_ms: stage.timeout.map(millis),
+        hold_ms: stage.grow.map(millis),
+        output: attempt.output.map(str::to_owned),
     }
 }
 
@@ -168,7 +213,7 @@ fn task_env(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>) -> Vec<(Stri
         ("HEADROOM_SLOTS", attempt.size.slots.to_string()),
         ("HEADROOM_PREVIOUS_REASON", attempt.previous.to_owned()),
     ];
-    if stage.runtime == Runtime::Jvm {
+    if stage.runtime.memory() == Memory::HeapAndOverhead {
         env.push(("HEADROOM_HEAP_BYTES", profile.heap.get().to_string()));
     }
     env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
@@ -188,6 +233,7 @@ fn value(place: Placeholder, job: &JobSpec, stage: &StageSpec, attempt: Attempt<
         Placeholder::Slots => attempt.size.slots.to_string(),
         Placeholder::Stage => stage.name.to_string(),
         Placeholder::Job => job.name.to_string(),
+        Placeholder::Output => attempt.output.unwrap_or_default().to_owned(),
     }
 }
 

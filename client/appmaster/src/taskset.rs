@@ -136,6 +136,10 @@ pub struct Task {
     pub wide_since: Option<Tick>,
     /// True from the first change of size on.
     pub escalated: bool,
+    /// Why its size is what it is; empty for the size of its stage.
+    pub why: String,
+    /// False while its size follows from what is learned; true once it is written down.
+    pub sized: bool,
 }
 
 impl Task {
@@ -203,6 +207,8 @@ pub struct Stage {
     pub left: u32,
     /// Tasks of it that were given up.
     pub failed: u32,
+    /// Tasks of it that were given another size after they had begun.
+    pub escalated: u32,
     /// Tasks of it, by index from its first.
     tasks: Vec<Task>,
 }
@@ -260,7 +266,7 @@ impl Stage {
     /// A stage of these tasks.
     pub fn new(tasks: Vec<Task>) -> Self {
         let left = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
-        Stage { begun: false, left, failed: 0, tasks }
+        Stage { begun: false, left, failed: 0, escalated: 0, tasks }
     }
 }
 
@@ -326,6 +332,10 @@ impl Queue {
     pub fn next_after(&self, turn: Option<Turn>) -> Option<Turn> {
         let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
         self.ready.range((from, Bound::Unbounded)).next().copied()
+    }
+    /// The turn behind all of the same stage and rung.
+    pub fn behind_stage(turn: Turn) -> Turn {
+        Turn { key: TaskKey { index: u32::MAX, ..turn.key }, ..turn }
     }
     /// The fewest slots that a waiting task takes.
     pub fn narrowest(&self) -> Option<u32> {

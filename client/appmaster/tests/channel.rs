@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_appmaster::executor_link::{Gate, LinkEvent, serve};
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE, OLDEST, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -87,12 +87,11 @@ async fn what_was_sent_leaves_before_the_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn strangers_are_refused() {
+async fn strangers_are_refused_without_a_word() {
     let strangers = [
-        hello(VERSION + 1, "secret", "job.1.e1.c1"),
+        hello(VERSION + 1, "guess", "job.1.e1.c1"),
         hello(VERSION, "guess", "job.1.e1.c1"),
         hello(VERSION, "secre", "job.1.e1.c1"),
-        hello(VERSION, "secret", "other.2.e1.c1"),
         FromExecutor::Usage { tasks: Vec::new() },
     ];
     let (address, mut events) = server().await;
@@ -105,6 +104,50 @@ async fn strangers_are_refused() {
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("sends");
     assert!(is_closed(&mut stream).await);
     assert!(events.try_recv().is_err(), "the loop heard of none of them");
+}
+
+/// The last words before the master closes the connection, all of `bytes` having been sent.
+async fn refusal(address: &str, bytes: &[u8]) -> (String, u32, u32) {
+    let mut stream = TcpStream::connect(address).await.expect("connects");
+    stream.write_all(bytes).await.expect("sends");
+    let mut text = String::new();
+    timeout(SOON, stream.read_to_string(&mut text)).await.expect("in time").expect("reads to the end");
+    match ToExecutor::read(text.lines().last().unwrap_or_default()) {
+        Ok(ToExecutor::Refused { why, oldest, newest }) => (why, oldest, newest),
+        other => panic!("{other:?} in {text:?}"),
+    }
+}
+
+#[tokio::test]
+async fn who_knows_the_secret_is_told_why_it_is_refused() {
+    let (address, mut events) = server().await;
+    let line = |message: &FromExecutor| serde_json::to_string(message).expect("writes") + "\n";
+    let later = format!("{{\"kind\":\"hello\",\"version\":{},\"token\":\"secret\",\"slots\":\"all\"}}\n", VERSION + 1);
+    let (why, oldest, newest) = refusal(&address, later.as_bytes()).await;
+    assert!(why.contains("protocol version is 2") && (oldest, newest) == (OLDEST, VERSION), "{why}");
+    let (why, ..) = refusal(&address, line(&hello(VERSION, "secret", "other.2.e1.c1")).as_bytes()).await;
+    assert!(why.contains("other.2.e1.c1"), "{why}");
+    let (why, ..) = refusal(&address, b"{\"kind\":\"hello\",\"version\":1,\"token\":\"secret\"}\n").await;
+    assert!(why.contains("`hello` is not right") && why.contains("container"), "{why}");
+    assert!(events.try_recv().is_err(), "the loop heard of none of them");
+    let known = line(&hello(VERSION, "secret", "job.1.e1.c1")) + "{\"kind\":\"ended\",\"report\":{}}\n";
+    let refused = tokio::spawn(async move { refusal(&address, known.as_bytes()).await });
+    let LinkEvent::Up { sender, .. } = heard(&mut events).await else { panic!("no hello") };
+    assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+    drop(sender);
+    let (why, ..) = timeout(SOON, refused).await.expect("in time").expect("told");
+    assert!(why.contains("`ended` is not right") && why.contains("attempt"), "{why}");
+}
+
+#[tokio::test]
+async fn what_a_later_version_may_add_is_passed_over() {
+    let (address, mut events) = server().await;
+    let mut stream = TcpStream::connect(&address).await.expect("connects");
+    say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
+    let LinkEvent::Up { sender: _open, .. } = heard(&mut events).await else { panic!("no hello") };
+    stream.write_all(b"{\"kind\":\"checkpointed\",\"at\":7}\n{\"kind\":\"usage\",\"tasks\":[],\"io\":3}\n").await.expect("sends");
+    let LinkEvent::Heard { message, .. } = heard(&mut events).await else { panic!("the connection is closed") };
+    assert_eq!(*message, FromExecutor::Usage { tasks: Vec::new() });
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ proptest! {
     #[test]
     fn whatever_dies_the_job_ends_with_every_task_decided(
         needs in proptest::collection::vec(1u64..700, 12),
-        lost_at in 1u64..8000, nth in 0usize..3, dies in 1usize..60, twice in any::<bool>(), rm_at in 1u64..8000, mode in 0usize..4,
+        lost_at in 1u64..8000, nth in 0usize..3, dies in 1usize..60, twice in any::<bool>(), rm_at in 1u64..8000, mode in 0usize..6,
     ) {
         let mut s = Scenario::of(JOB).mode(Mode::ALL[mode]).nodes(&[1500, 700]);
         for (i, need) in needs.iter().enumerate() {

@@ -74,6 +74,21 @@ fn the_figure_in_mode_pinterest_climbs_to_larger_executors() {
 }
 
 #[test]
+fn the_figure_in_mode_databricks_doubles_until_it_fits() {
+    let world = figure(Mode::Databricks).run();
+    assert_eq!((done(&world), world.core.totals().failed), (20, 0));
+    assert_eq!(world.sizes("group/3"), [64, 128, 256]);
+    assert_eq!(world.sizes("group/19"), [64, 128, 256, 512]);
+}
+
+#[test]
+fn the_figure_in_mode_tovar_gives_everything_to_what_was_killed() {
+    let world = figure(Mode::Tovar).run();
+    assert_eq!((done(&world), world.core.totals().failed), (20, 0));
+    assert_eq!(world.sizes("group/3"), [64, 8 * 1024 - 32]);
+}
+
+#[test]
 fn the_figure_in_mode_fixed_loses_all_that_need_more() {
     let world = figure(Mode::Fixed).run();
     assert_eq!((done(&world), world.core.totals().failed), (15, 5));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fake::{Cluster, JOB};
 use headroom_appmaster::event::Ending;
+use headroom_appmaster::record::Record;
 use headroom_appmaster::run::{self, Finished, Options, RunError, Wish};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::TaskState;
@@ -57,6 +58,27 @@ async fn a_job_runs_from_submission_to_its_end() {
     }
     assert_eq!(seen.environment["HEADROOM_PREVIOUS_REASON"], "task_oom");
     assert_eq!(seen.command, ["prog", "--part=2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_inputs_of_a_stage_are_measured_where_its_tasks_run_and_written_down() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (mut options, _wish) = options(&cluster, dir.path());
+    let text = JOB.replacen("command = ", "input = \"part-{index}\"\ncommand = ", 1);
+    std::fs::write(&options.job, text.replacen("name = ", "sizes = \"shadow\"\nname = ", 1)).expect("writes");
+    std::fs::write(dir.path().join("part-1"), vec![0u8; 4711]).expect("writes");
+    std::fs::create_dir(dir.path().join("part-2")).expect("makes");
+    options.base_dir = Some(dir.path().to_owned());
+    assert_eq!(finished(options).await.exit_code(), 0);
+    let journal = std::fs::read_to_string(dir.path().join("state/appmaster/fake.1/journal.ndjson")).expect("reads");
+    let inputs = journal.lines().filter_map(|line| {
+        let Record::Inputs { stage, sizes } = serde_json::from_str(line).expect("a record") else { return None };
+        Some((stage, sizes))
+    });
+    let inputs: Vec<_> = inputs.collect();
+    let [(0, sizes)] = inputs.as_slice() else { panic!("measured once, for the stage that names inputs: {inputs:?}") };
+    assert_eq!((sizes[0], sizes[1], sizes[2]), (None, Some(Bytes::new(4711)), None), "missing, a file, and no file");
+    assert!(cluster.seen().totals.shadow.is_some(), "and the shadow is told");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,9 +29,7 @@ fn size(report: &TaskReport) -> usize {
 }
 
 fn thin_timeline(report: &mut TaskReport) {
-    let chunk = report.timeline.len().div_ceil(FEW_POINTS).max(1);
-    let largest = |samples: &[Sample]| samples.iter().max_by_key(|s| s.current).copied();
-    report.timeline = report.timeline.chunks(chunk).filter_map(largest).collect();
+    report.timeline = Sample::thinned(&report.timeline, FEW_POINTS);
 }
 
 fn short_log(report: &mut TaskReport) {
@@ -43,6 +41,7 @@ fn short_log(report: &mut TaskReport) {
 fn only_facts(report: &mut TaskReport) {
     report.log_tail.clear();
     report.diagnosis.clear();
+    report.evidence.inside = None;
     report.evidence.victims.truncate(1);
     report.evidence.missing.truncate(2);
     for note in report.evidence.missing.iter_mut().chain(report.evidence.heap_marker.iter_mut()) {
@@ -53,7 +52,10 @@ fn only_facts(report: &mut TaskReport) {
 /// Reports for tests.
 #[cfg(test)]
 pub(crate) mod samples {
-    use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, Victim};
+    use headroom_types::exit::{
+        Collector, GcCause, GcFacts, GroupFacts, HeapFacts, Mark, MemoryEvents, MemoryStat, OuterLevel, ProcessFacts, Sample,
+        SubCause, Victim,
+    };
     use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, TaskReport, UnixMillis};
 
     /// The smallest report: the task `map/INDEX` ended well.
@@ -94,6 +96,25 @@ pub(crate) mod samples {
         }
     }
 
+    fn inside() -> ProcessFacts {
+        let (bytes, count) = (Bytes::MAX, u32::MAX);
+        ProcessFacts {
+            pid: i32::MAX,
+            current: bytes,
+            arena_count: count,
+            arenas: bytes,
+            brk: bytes,
+            stack_count: count,
+            stacks: bytes,
+            code: bytes,
+            other: bytes,
+            file: bytes,
+            shmem: bytes,
+            sockets: count,
+            pipes: count,
+        }
+    }
+
     fn events() -> MemoryEvents {
         MemoryEvents { high: u64::MAX, max: u64::MAX, oom: u64::MAX, oom_kill: u64::MAX, oom_group_kill: u64::MAX }
     }
@@ -114,14 +135,30 @@ pub(crate) mod samples {
             old_used: n,
             metaspace: n,
             threads: Some(u64::MAX),
+            eden: n,
+            survivor: n,
+            compiled: n,
+            gc: Some(GcFacts {
+                collector: Some(Collector::Shenandoah),
+                collections: u64::MAX,
+                full: u64::MAX,
+                spent_ms: u64::MAX,
+                recent_percent: Some(100),
+                cause: Some(GcCause::Allocation),
+                region: n,
+                humongous: Some(u64::MAX),
+            }),
         });
+        large.evidence.inside = Some(inside());
         large.evidence.heap_marker = Some("\u{1}".repeat(300));
         large.evidence.victims = vec![Victim { pid: i32::MAX, name: "x".repeat(15), rss: Bytes::MAX }; 8];
         large.evidence.missing = vec!["y".repeat(400); 8];
         let text = "z".repeat(300);
-        let row = Diagnosis { cause: text.clone(), fix: text.clone(), trade_off: text, certainty: Certainty::Certain };
+        let row = Diagnosis::new(SubCause::BudgetNotPassed, Certainty::Certain, text.clone(), text.clone()).at_the_price_of(text);
+        let row = row.fitting(Bytes::MAX);
         large.diagnosis = vec![row; 8];
-        let point = Sample { at_ms: u64::MAX, current: Bytes::MAX, anon: n, file: n, heap: n, limit: n };
+        let point =
+            Sample { at_ms: u64::MAX, current: Bytes::MAX, anon: n, file: n, heap: n, limit: n, mark: Some(Mark::LimitLowered) };
         large.timeline = vec![point; 512];
         large.log_tail = "\u{1}".repeat(4096);
         large

@@ -5,7 +5,8 @@
 
 use headroom_node_cgroup::hsperf::HeapFile;
 use headroom_node_core::hsperf;
-use headroom_types::exit::HeapFacts;
+use headroom_node_core::starved::GcWindow;
+use headroom_types::exit::{HeapFacts, Mark};
 
 /// Most processes of a task that are looked at for being a JVM.
 const MOST_PROCESSES: usize = 32;
@@ -15,13 +16,15 @@ const MOST_PROCESSES: usize = 32;
 pub struct HeapWatch {
     file: Option<HeapFile>,
     last: Option<HeapFacts>,
+    window: GcWindow,
     /// Why nothing was found, the last time it was looked for.
     absent: Option<String>,
 }
 
 impl HeapWatch {
-    /// Looks for a JVM among `pids` if none is known, and reads what it tells now.
-    pub fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
+    /// Looks for a JVM among `pids` if none is known, and reads what it tells `at_ms` milliseconds after its birth. Gives a mark
+    /// when its heap turns out to be starved.
+    pub fn look(&mut self, at_ms: u64, pids: impl FnOnce() -> Vec<i32>) -> Option<Mark> {
         if self.file.is_none() {
             for pid in pids().into_iter().take(MOST_PROCESSES) {
                 match HeapFile::locate(pid) {
@@ -33,16 +36,23 @@ impl HeapWatch {
                 }
             }
         }
-        self.read();
+        self.read(at_ms)
     }
 
     /// Reads what the JVM tells now or, when it is gone, told last.
-    pub fn read(&mut self) {
-        let Some(file) = &self.file else { return };
+    pub fn read(&mut self, at_ms: u64) -> Option<Mark> {
+        let file = self.file.as_ref()?;
         let parsed = file.read().map_err(|e| e.to_string()).and_then(|bytes| hsperf::parse(&bytes).map_err(|e| e.to_string()));
         match parsed {
-            Ok(facts) => self.last = Some(facts),
-            Err(why) => self.absent = Some(why), // what was told before stands
+            Ok(mut facts) => {
+                let mark = self.window.take(at_ms, &mut facts);
+                self.last = Some(facts);
+                mark
+            }
+            Err(why) => {
+                self.absent = Some(why); // what was told before stands
+                None
+            }
         }
     }
 

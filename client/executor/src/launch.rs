@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use headroom_node_exec::{Child, Command, spawn};
@@ -57,16 +58,21 @@ pub struct Launched {
     pub files: TaskFiles,
     /// When its program took over.
     pub started: UnixMillis,
+    /// The same moment, for what is measured from it on.
+    pub born: Instant,
 }
 
 /// Starts it.
 pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
     let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("its log files cannot be made")?;
+    if let Some(output) = &start.output {
+        own_directory(Path::new(output)).with_context(|| format!("its output directory {output} cannot be made"))?;
+    }
     let group = site.container.create(start).context("its cgroup cannot be made")?;
-    match launch_in(site, start, &group, &files) {
+    match hold(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
         Ok(child) => {
             group.group().set_root_pid(child.pid);
-            Ok(Launched { child, group, files, started: clock::now() })
+            Ok(Launched { child, group, files, started: clock::now(), born: Instant::now() })
         }
         Err(e) => {
             if let Err(left) = group.clear().and_then(|_| group.remove()) {
@@ -74,6 +80,20 @@ pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
             }
             Err(e)
         }
+    }
+}
+
+/// The directory of this attempt alone. One that is there belongs to somebody else.
+fn own_directory(output: &Path) -> std::io::Result<()> {
+    output.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::create_dir(output)
+}
+
+/// One that may grow is never killed before somebody could have given it more.
+fn hold(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
+    match start.limit.filter(|_| start.hold_ms.is_some()) {
+        Some(limit) => group.group().hold_at(limit).context("it cannot be held at its limit"),
+        None => Ok(()),
     }
 }
 
@@ -134,6 +154,8 @@ mod tests {
             heap: None,
             heap_exit_codes: vec![],
             timeout_ms: None,
+            hold_ms: None,
+            output: None,
         };
         let base = [("LANG", "C.UTF-8"), ("PATH", "/bin"), ("HEADROOM_MEMORY_BYTES", "1")].map(|(k, v)| (k.into(), v.into()));
         let env = task_env(&base, &start, Path::new("/m"));

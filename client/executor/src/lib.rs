@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod environment;
 pub mod fit;
+pub mod growth;
 pub mod heap;
 pub mod launch;
 pub mod life;

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
 use headroom_types::AppId;
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, ToExecutor};
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, ToExecutor};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -191,16 +191,19 @@ async fn receive(read: OwnedReadHalf, events: &mpsc::Sender<LinkEvent>, heard: &
             Some(Err(LinesCodecError::Io(e))) => return format!("the connection broke: {e}"),
             Some(Ok(line)) => line,
         };
-        match serde_json::from_str::<ToExecutor>(&line) {
+        match ToExecutor::read(&line) {
             Ok(message) => {
-                *heard = true;
+                // A master that only refuses is no master.
+                *heard |= !matches!(message, ToExecutor::Refused { .. });
                 sends_signs |= message == ToExecutor::Alive;
                 if events.send(LinkEvent::Got(Box::new(message))).await.is_err() {
                     return "the executor ends".into();
                 }
             }
-            // A newer master may say more than this version knows.
-            Err(e) => tracing::warn!(error = %e, "a line of the master is not understood, ignoring"),
+            Err(LineError::Unknown(kind)) => tracing::debug!(kind, "the master says more than this version knows, ignoring"),
+            Err(e @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => {
+                tracing::warn!(error = %e, "a line of the master is not understood, ignoring");
+            }
         }
     }
 }

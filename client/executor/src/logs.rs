@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use headroom_node_core::gclog::{self, GcLog};
 use headroom_node_core::marker;
 use headroom_types::TaskAttemptId;
 
@@ -13,6 +14,8 @@ use headroom_types::TaskAttemptId;
 const TAIL: u64 = 4096;
 /// Bytes of a log's end that are searched for the words of a runtime.
 const SEARCHED: u64 = 64 << 10;
+/// Bytes of a log's beginning that are searched for the size of a heap's regions.
+const GC_HEAD: u64 = 8 << 10;
 /// Bytes of the marker file that are kept.
 const MARKER: u64 = 200;
 
@@ -59,12 +62,29 @@ impl TaskFiles {
         own.or_else(|| self.line_of_runtime())
     }
 
+    /// What the collector wrote into either log, when somebody has switched that on: its beginning tells of the heap's make-up,
+    /// its end of how it went.
+    pub fn gc_log(&self) -> Option<GcLog> {
+        [&self.out_path, &self.err_path].into_iter().find_map(|path| {
+            let end = gclog::parse(&tail(path, SEARCHED).ok()?)?;
+            let begun = gclog::parse(&head(path, GC_HEAD).unwrap_or_default());
+            Some(GcLog { region: end.region.or(begun.and_then(|log| log.region)), ..end })
+        })
+    }
+
     fn line_of_runtime(&self) -> Option<String> {
         [&self.err_path, &self.out_path].into_iter().find_map(|path| {
             let text = tail(path, SEARCHED).ok()?;
             marker::find(&text).map(str::to_owned)
         })
     }
+}
+
+/// The first `most` bytes of a file as text.
+fn head(path: &Path, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The last `most` bytes of a file as text; a character that is cut in the middle is left out.

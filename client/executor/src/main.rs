@@ -15,6 +15,9 @@ use tracing_subscriber::EnvFilter;
 /// Everything is told by the environment: HEADROOM_MASTER_URL, HEADROOM_APP_TOKEN and HEADROOM_SLOTS by the application master,
 /// HEADROOM_APP, HEADROOM_CONTAINER, HEADROOM_CONTAINER_DIR, HEADROOM_ENFORCER, HEADROOM_CGROUP and HEADROOM_RM by the node
 /// agent. HEADROOM_LOG sets what is logged, for example `debug`.
+///
+/// Exit codes: 0 when it was told to end, 1 when it could not work or had no master for too long, 2 when its environment is not right,
+/// 3 when its master speaks other versions of the protocol.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version)]
 struct Args {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
             tracing::error!("there was no master for {} s; the tasks were stopped", args.give_up_after_s);
             ExitCode::FAILURE
         }
+        Ok(Outcome::Refused) => ExitCode::from(3),
         Err(e) => {
             tracing::error!("the executor cannot run: {e:#}");
             ExitCode::FAILURE

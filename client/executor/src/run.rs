@@ -5,7 +5,8 @@
 //!  Working ───────────────► Draining ──────────────────────────────────────────► exit 0
 //!     │  │                     │
 //!     │  └── SIGTERM, the application has ended ──► Stopping ── idle ──► exit 0
-//!     └───── no master for too long ──────────────► Stopping ── idle ──► exit 1
+//!     ├───── no master for too long ──────────────► Stopping ── idle ──► exit 1
+//!     └───── the master speaks no version of ours ─► Stopping ── idle ──► exit 3
 //! ```
 //!
 //! A result leaves in the very turn of the loop in which its task hands it over.
@@ -29,7 +30,7 @@ use crate::launch::Site;
 use crate::link::{self, LinkEvent, SendError, Target, Writer};
 use crate::results::Results;
 use crate::slots::{Answer, Refusal, Slots};
-use crate::task::{self, Finished, Lines, News, Order};
+use crate::task::{self, Finished, Lines, News, Order, Pressed};
 use crate::verdict::not_started;
 
 /// Between SIGTERM and SIGKILL of a task that is stopped.
@@ -52,6 +53,8 @@ pub enum Outcome {
     Done,
     /// There was no master for too long.
     NoMaster,
+    /// The master speaks other versions of the task channel.
+    Refused,
 }
 
 /// What it is about.
@@ -78,6 +81,7 @@ pub async fn run(environment: Environment, without_master: Duration) -> anyhow::
 struct Running {
     orders: mpsc::Sender<Order>,
     usage: watch::Receiver<Option<TaskUsage>>,
+    pressed: watch::Receiver<Option<Pressed>>,
 }
 
 struct Executor {
@@ -148,7 +152,9 @@ impl Executor {
         match event {
             LinkEvent::Up(writer) => self.greet(writer),
             LinkEvent::Got(message) => {
-                self.alone_since = None;
+                if !matches!(*message, ToExecutor::Refused { .. }) {
+                    self.alone_since = None;
+                }
                 self.on_message(*message);
             }
             LinkEvent::Down { why, good } => {
@@ -176,12 +182,16 @@ impl Executor {
         tracing::info!(running = self.running.len(), unacked = self.results.len(), "connected to the master");
         self.writer = Some(writer);
         self.send(&hello);
+        let held: Vec<TaskAttemptId> = self.running.keys().cloned().collect();
+        held.iter().for_each(|attempt| self.tell_pressed(attempt));
     }
 
     fn on_message(&mut self, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.on_start(*start),
-            ToExecutor::Stop { attempt } => self.stop(&attempt, Order { cause: StopCause::Asked, grace: GRACE }),
+            ToExecutor::Stop { attempt } => self.order(&attempt, Order::Stop { cause: StopCause::Asked, grace: GRACE }),
+            ToExecutor::Resize { attempt, limit } => self.order(&attempt, Order::Limit(limit)),
+            ToExecutor::LetGo { attempt } => self.order(&attempt, Order::LetGo),
             ToExecutor::Ack { attempt } => {
                 self.results.ack(&attempt); // a second one changes nothing
             }
@@ -189,6 +199,12 @@ impl Executor {
                 if self.phase == Phase::Working {
                     tracing::info!(running = self.running.len(), "the master wants the executor to end once it is idle");
                     self.phase = Phase::Draining { idle_since: None };
+                }
+            }
+            ToExecutor::Refused { why, oldest, newest } => {
+                tracing::error!(why, oldest, newest, "the master refuses this executor");
+                if !(oldest..=newest).contains(&VERSION) {
+                    self.stop_all(Outcome::Refused, "the master speaks other versions");
                 }
             }
             ToExecutor::Alive => {}
@@ -240,11 +256,12 @@ impl Executor {
     fn begin(&mut self, start: TaskStart) {
         let (orders, for_task) = mpsc::channel(4);
         let (usage, shown) = watch::channel(None);
+        let (pressed, held) = watch::channel(None);
         let attempt = start.attempt.clone();
-        let lines = Lines { orders: for_task, news: self.news.clone(), usage };
+        let lines = Lines { orders: for_task, news: self.news.clone(), usage, pressed };
         let handle = self.tasks.spawn(task::run(self.site.clone(), Arc::new(start), lines));
         self.names.insert(handle.id(), attempt.clone());
-        self.running.insert(attempt, Running { orders, usage: shown });
+        self.running.insert(attempt, Running { orders, usage: shown, pressed: held });
     }
 
     fn on_end(&mut self, ended: Result<(tokio::task::Id, Finished), JoinError>) {
@@ -278,6 +295,11 @@ impl Executor {
         match news {
             News::Started { attempt, at } => self.send(&FromExecutor::Started { attempt, at }),
             News::Near => self.tell_usage(),
+            News::Pressed { attempt } => self.tell_pressed(&attempt),
+            News::Resized { attempt, limit, held, error } => {
+                let held_us = held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX));
+                self.send(&FromExecutor::Resized { attempt, limit, held_us, error });
+            }
         }
     }
 
@@ -296,6 +318,13 @@ impl Executor {
     fn tell_usage(&mut self) {
         let tasks = self.running.values().filter_map(|running| running.usage.borrow().clone()).collect();
         self.send(&FromExecutor::Usage { tasks });
+    }
+
+    fn tell_pressed(&mut self, attempt: &TaskAttemptId) {
+        let held = self.running.get(attempt).and_then(|running| *running.pressed.borrow());
+        if let Some(Pressed { limit, current }) = held {
+            self.send(&FromExecutor::Pressure { attempt: attempt.clone(), limit, current });
+        }
     }
 
     /// Keeps a result, and sends it at once.
@@ -318,9 +347,9 @@ impl Executor {
         }
     }
 
-    fn stop(&self, attempt: &TaskAttemptId, order: Order) {
+    fn order(&self, attempt: &TaskAttemptId, order: Order) {
         if let Some(running) = self.running.get(attempt) {
-            let _ = running.orders.try_send(order); // full or closed: it is ending already
+            let _ = running.orders.try_send(order); // full or closed: it is ending already, or has enough to do
         }
     }
 
@@ -330,8 +359,8 @@ impl Executor {
         }
         tracing::info!(why, running = self.running.len(), "the executor ends");
         self.phase = Phase::Stopping { outcome };
-        let order = Order { cause: StopCause::Asked, grace: GRACE_AT_END };
-        self.running.keys().for_each(|attempt| self.stop(attempt, order));
+        let order = Order::Stop { cause: StopCause::Asked, grace: GRACE_AT_END };
+        self.running.keys().for_each(|attempt| self.order(attempt, order));
     }
 
     /// Whether there is nothing left to do.
@@ -374,6 +403,9 @@ fn plain(start: &TaskStart) -> Result<(), Refusal> {
     }
     if start.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
         return Err(Refusal::Text("working directory"));
+    }
+    if start.output.as_ref().is_some_and(|output| output.contains('\0')) {
+        return Err(Refusal::Text("output directory"));
     }
     Ok(())
 }

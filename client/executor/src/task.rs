@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_node_cgroup::inside;
+use headroom_node_core::gclog;
 use headroom_node_exec::{Child, Ended};
-use headroom_types::{EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
+use headroom_types::{Bytes, EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -16,6 +18,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
+use crate::growth::{self, Growth, Hold};
 use crate::heap::HeapWatch;
 use crate::launch::{Launched, Site, launch};
 use crate::life::{Action, Event, Life};
@@ -35,13 +38,20 @@ const POLL: Duration = Duration::from_millis(50);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
-/// An order to end.
+/// An order to it.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
-    /// Who wants it.
-    pub cause: StopCause,
-    /// Between SIGTERM and SIGKILL.
-    pub grace: Duration,
+pub enum Order {
+    /// To end.
+    Stop {
+        /// Who wants it.
+        cause: StopCause,
+        /// Between SIGTERM and SIGKILL.
+        grace: Duration,
+    },
+    /// To have this limit.
+    Limit(Bytes),
+    /// Not to be held at its limit any more.
+    LetGo,
 }
 
 /// What a task tells while it runs.
@@ -56,6 +66,31 @@ pub enum News {
     },
     /// It came near its limit: tell the master at once.
     Near,
+    /// It is held near its limit: the master is to decide.
+    Pressed {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+    },
+    /// What became of another limit.
+    Resized {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+        /// The one it has.
+        limit: Bytes,
+        /// How long it was held.
+        held: Option<Duration>,
+        /// Why it is not the one that was wanted.
+        error: Option<String>,
+    },
+}
+
+/// A task that is held near its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressed {
+    /// The limit. Bytes.
+    pub limit: Bytes,
+    /// Charged to it. Bytes.
+    pub current: Bytes,
 }
 
 /// The ends of a task's lines.
@@ -67,6 +102,8 @@ pub struct Lines {
     pub news: mpsc::Sender<News>,
     /// What it uses; only the last value matters.
     pub usage: watch::Sender<Option<TaskUsage>>,
+    /// Whether it is held near its limit; only the last value matters.
+    pub pressed: watch::Sender<Option<Pressed>>,
 }
 
 /// A report, and the group that is still to be removed.
@@ -105,6 +142,8 @@ struct Task {
     lines: Lines,
     life: Life,
     meter: Meter,
+    /// Where it may be given more.
+    growth: Option<Growth>,
     /// When SIGTERM becomes SIGKILL.
     grace_ends: Option<Instant>,
     missing: Vec<String>,
@@ -112,16 +151,18 @@ struct Task {
 
 impl Task {
     fn new(site: Arc<Site>, start: Arc<TaskStart>, launched: Launched, lines: Lines) -> std::io::Result<Task> {
-        let Launched { child, group, files, started } = launched;
+        let Launched { child, group, files, started, born } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
             // Without its descriptor nobody would learn of its end.
             let _ = group.clear().and_then(|_| group.remove());
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = Meter::new(std::time::Instant::now(), start.limit, managed.then(HeapWatch::default));
-        let (life, born) = (Life::Running, Instant::now());
-        Ok(Task { site, start, child, group, files, started, born, lines, life, meter, grace_ends: None, missing: Vec::new() })
+        let meter = Meter::new(born, start.limit, managed.then(HeapWatch::default));
+        let (life, born) = (Life::Running, Instant::from_std(born));
+        let growth = growth(&start, &group);
+        let (grace_ends, missing) = (None, Vec::new());
+        Ok(Task { site, start, child, group, files, started, born, lines, life, meter, growth, grace_ends, missing })
     }
 
     async fn live(mut self) -> Finished {
@@ -141,11 +182,15 @@ impl Task {
                     }
                 },
                 order = self.lines.orders.recv(), if ordered => match order {
-                    Some(order) => self.stop(order),
+                    Some(Order::Stop { cause, grace }) => self.stop(cause, grace),
+                    Some(Order::Limit(limit)) => self.resize(limit),
+                    Some(Order::LetGo) => self.grow(growth::Event::LetGo),
                     None => ordered = false,
                 },
+                () = alarm(self.growth.as_ref()) => self.sample().await,
+                () = at(self.growth.as_ref().and_then(Growth::deadline)) => self.grow(growth::Event::HoldOver),
                 () = at(timeout), if self.life == Life::Running => {
-                    self.stop(Order { cause: StopCause::Timeout, grace: crate::run::GRACE });
+                    self.stop(StopCause::Timeout, crate::run::GRACE);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;
@@ -178,11 +223,20 @@ impl Task {
         if reading.newly_near {
             let _ = self.lines.news.try_send(News::Near); // the next regular report tells it as well
         }
+        if reading.pressed && self.life == Life::Running {
+            self.grow(growth::Event::Pressure);
+        }
         if reading.victim {
             self.happen(Event::VictimSeen);
         }
         if let Some(cause) = reading.end {
             self.happen(Event::Enforce(cause));
+        }
+        if let Some(pid) = reading.look_into {
+            // Takes milliseconds, so on a thread of its own; a process that is gone by then tells nothing.
+            if let Ok(Ok(found)) = spawn_blocking(move || inside::look(pid)).await {
+                self.meter.looked_into(&found);
+            }
         }
     }
 
@@ -206,12 +260,56 @@ impl Task {
         }
     }
 
-    fn stop(&mut self, order: Order) {
+    /// Something happened to its growth.
+    fn grow(&mut self, event: growth::Event) {
+        let Some(growth) = &mut self.growth else { return };
+        let done = growth.happen(event, self.group.group());
+        if let Err(error) = &done {
+            tracing::warn!(attempt = %self.start.attempt, %error, ?event, "holding it near its limit, or letting it go, failed");
+        }
+        let limit = growth.limit;
+        self.show_hold();
+        if matches!(done, Ok(growth::Action::Hold)) {
+            tracing::debug!(attempt = %self.start.attempt, %limit, "held near its limit");
+            let _ = self.lines.news.try_send(News::Pressed { attempt: self.start.attempt.clone() }); // told again on the next line
+        }
+    }
+
+    fn show_hold(&self) {
+        let current = self.lines.usage.borrow().as_ref().map(|usage| usage.current).unwrap_or_default();
+        let held = self.growth.as_ref().filter(|growth| growth.hold == Hold::Held);
+        self.lines.pressed.send_replace(held.map(|growth| Pressed { limit: growth.limit, current }));
+    }
+
+    /// The master wants it to have this limit.
+    fn resize(&mut self, limit: Bytes) {
+        let attempt = self.start.attempt.clone();
+        let Some(growth) = &mut self.growth else {
+            let error = Some("it was not started as one that may be given more".to_owned());
+            let limit = self.start.limit.unwrap_or_default();
+            let _ = self.lines.news.try_send(News::Resized { attempt, limit, held: None, error }); // asked again if it matters
+            return;
+        };
+        let (held, error) = match growth.raise(self.group.group(), limit) {
+            Ok(held) => (held, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let limit = growth.limit;
+        self.meter.set_limit(limit);
+        let failed = error.is_some();
+        tracing::info!(%attempt, %limit, ?held, error, "its limit was to change");
+        let _ = self.lines.news.try_send(News::Resized { attempt, limit, held, error }); // the master sees the limit in the report
+        if failed { self.grow(growth::Event::LetGo) } else { self.show_hold() }
+    }
+
+    fn stop(&mut self, cause: StopCause, grace: Duration) {
         // A kill by the kernel that is on its way came first.
         let killed = self.group.group().facts().is_ok_and(|facts| facts.events.oom_kill > 0);
-        let event = if killed { Event::VictimSeen } else { Event::Stop(order.cause) };
-        self.grace_ends.get_or_insert(Instant::now() + order.grace);
+        let event = if killed { Event::VictimSeen } else { Event::Stop(cause) };
+        self.grace_ends.get_or_insert(Instant::now() + grace);
         self.happen(event);
+        // What is held cannot hear of it.
+        self.grow(growth::Event::LetGo);
     }
 
     fn happen(&mut self, event: Event) {
@@ -271,6 +369,9 @@ impl Task {
         }
         let mut measured = self.meter.close(&mut own);
         missing.append(&mut measured.missing);
+        if let (Some(heap), Some(log)) = (&mut measured.heap, self.files.gc_log()) {
+            gclog::add(&log, heap);
+        }
         let (heap_marker, log_tail) = match how {
             Ended::Code(0) => (None, self.files.log_tail()),
             Ended::Code(_) | Ended::Signal(_) => (self.files.heap_marker(), self.files.log_tail()),
@@ -284,12 +385,35 @@ impl Task {
             heap: measured.heap,
             heap_marker,
             victims: measured.victims,
+            inside: measured.inside,
             missing,
             started: self.started,
             ended,
             timeline: measured.timeline,
             log_tail,
         }
+    }
+}
+
+/// What lets it be given more, where that was asked for and the kernel holds its limit.
+fn growth(start: &TaskStart, group: &TaskGroup) -> Option<Growth> {
+    let (limit, hold_ms) = (start.limit?, start.hold_ms.filter(|_| group.kind().is_kernel())?);
+    match Growth::arm(group.group(), limit, hold_ms) {
+        Ok(growth) => Some(growth),
+        Err(error) => {
+            tracing::warn!(attempt = %start.attempt, %error, "it cannot be given more while it runs");
+            if let Err(error) = group.group().let_go() {
+                tracing::warn!(attempt = %start.attempt, %error, "it may be held at its limit until it is stopped");
+            }
+            None
+        }
+    }
+}
+
+async fn alarm(growth: Option<&Growth>) {
+    match growth {
+        Some(growth) => growth.alarm().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -76,7 +76,7 @@ impl Container {
                 EnforcerKind::Poll => None,
             },
             fence: self.fence.as_ref().map(Fence::seen),
-            host_oom_kills: host_oom_kills(),
+            host_oom_kills: self.group.host_oom_kills(),
         }
     }
 }
@@ -150,7 +150,7 @@ impl TaskGroup {
                 let local = MemoryEvents { oom_kill: after.saturating_sub(before), ..MemoryEvents::default() };
                 levels.push(OuterLevel { level: "host".into(), limit: None, local });
             }
-            (None, _) | (_, None) => missing.push("oom_kill of /proc/vmstat".to_owned()),
+            (None, _) | (_, None) => missing.push("kills on the host".to_owned()),
         }
         levels
     }
@@ -165,22 +165,5 @@ impl TaskGroup {
     /// Removes it.
     pub fn remove(&self) -> Result<(), CgroupError> {
         self.group.remove(REMOVE_WITHIN)
-    }
-}
-
-/// Processes that the kernel of this host has killed for memory since it was booted, in any cgroup.
-fn host_oom_kills() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-    line.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_kernel_counts_its_kills() {
-        assert!(host_oom_kills().is_some(), "oom_kill is in /proc/vmstat since Linux 4.13");
     }
 }

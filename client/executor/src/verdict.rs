@@ -1,10 +1,11 @@
 //! From what was seen at a task's end to its report: pure.
 
-use headroom_node_core::{Scope, classify, diagnose};
+use headroom_node_core::{Scope, classify, diagnose, timeline};
 use headroom_node_exec::Ended;
-use headroom_types::exit::{GroupFacts, HeapFacts, OuterLevel, Sample, Victim};
+use headroom_types::exit::{GroupFacts, HeapFacts, OuterLevel, ProcessFacts, Sample, Victim};
 use headroom_types::{
-    Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+    Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, StopCause, SubCause, TaskAttemptId, TaskReport,
+    UnixMillis,
 };
 use headroom_wire::v1::task::TaskStart;
 
@@ -27,6 +28,8 @@ pub struct Ending {
     pub heap_marker: Option<String>,
     /// Its largest processes, seen last.
     pub victims: Vec<Victim>,
+    /// What the largest of them was made of.
+    pub inside: Option<ProcessFacts>,
     /// What could not be read.
     pub missing: Vec<String>,
     /// First instruction.
@@ -40,7 +43,7 @@ pub struct Ending {
 }
 
 /// The verdict on a task that ran.
-pub fn of_ending(container: &ContainerId, start: &TaskStart, end: Ending) -> TaskReport {
+pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: Ending) -> TaskReport {
     let (exit_code, signal) = match end.how {
         Ended::Code(code) => (Some(code), None),
         Ended::Signal(signal) => (None, Some(signal)),
@@ -58,9 +61,11 @@ pub fn of_ending(container: &ContainerId, start: &TaskStart, end: Ending) -> Tas
         heap: end.heap,
         heap_marker: end.heap_marker,
         victims: end.victims,
+        inside: end.inside,
         missing: end.missing,
     };
     let verdict = classify(&evidence, Scope::Task, &start.heap_exit_codes);
+    timeline::mark_end(&mut end.timeline, verdict.reason, &evidence);
     TaskReport {
         attempt: start.attempt.clone(),
         container: container.clone(),
@@ -91,12 +96,12 @@ pub fn not_started(
         reason: ExitReason::LaunchFailed,
         dimension: None,
         evidence,
-        diagnosis: vec![Diagnosis {
-            cause: format!("the executor did not start it: {why}"),
-            fix: "correct what the sentence names, or run it on another executor".to_owned(),
-            trade_off: "none".to_owned(),
-            certainty: Certainty::Certain,
-        }],
+        diagnosis: vec![Diagnosis::new(
+            SubCause::NotStarted,
+            Certainty::Certain,
+            format!("the executor did not start it: {why}"),
+            "correct what the sentence names, or run it on another executor",
+        )],
         started: None,
         ended: at,
         timeline: Vec::new(),
@@ -121,6 +126,8 @@ mod tests {
             heap: heap.map(Bytes::from_mib),
             heap_exit_codes: vec![3],
             timeout_ms: None,
+            hold_ms: None,
+            output: None,
         }
     }
 
@@ -134,6 +141,7 @@ mod tests {
             heap: None,
             heap_marker: None,
             victims: Vec::new(),
+            inside: None,
             missing: Vec::new(),
             started: UnixMillis(1),
             ended: UnixMillis(2),

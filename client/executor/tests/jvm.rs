@@ -41,7 +41,8 @@ fn start_of(job: &JobSpec, rung: u32, size: &Profile) -> TaskStart {
         | Placeholder::Overhead
         | Placeholder::Slots
         | Placeholder::Stage
-        | Placeholder::Job => panic!("the examples do not use {place:?}"),
+        | Placeholder::Job
+        | Placeholder::Output => panic!("the examples do not use {place:?}"),
     };
     let words: Vec<String> = stage.command.iter().map(|word| word.fill(fill)).collect();
     let mut start = task(&format!("{}/0@{rung}", stage.name), &words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -78,7 +79,12 @@ fn the_counters_of_a_running_jvm_are_read() {
     master.start(start);
     let usage = master.wait("64 MiB in the heap", |line| match line {
         FromExecutor::Usage { tasks } => tasks.iter().find(|t| t.heap.is_some_and(|h| h >= Bytes::from_mib(64))).cloned(),
-        FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Ended { .. } | FromExecutor::Alive => None,
+        FromExecutor::Hello { .. }
+        | FromExecutor::Started { .. }
+        | FromExecutor::Ended { .. }
+        | FromExecutor::Pressure { .. }
+        | FromExecutor::Resized { .. }
+        | FromExecutor::Alive => None,
     });
     assert!(usage.current >= usage.heap.expect("told"), "the heap is charged: {usage:?}");
     master.send(&ToExecutor::Stop { attempt });

@@ -63,6 +63,30 @@ fn a_line_that_is_not_understood_or_too_long_harms_nothing() {
     assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
+#[test]
+fn a_master_of_other_versions_is_not_tried_again() {
+    let mut world = World::new("versions");
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sleep", "1000"]));
+    master.started("a/0@1");
+    master.send(&ToExecutor::Refused { why: "it speaks version 1, this master 2 to 3".into(), oldest: 2, newest: 3 });
+    assert_eq!(world.ended(), Ended::Code(3));
+    assert!(world.groups().is_empty(), "{:?}", world.groups());
+}
+
+#[test]
+fn a_refusal_of_another_kind_is_not_a_master_but_may_pass() {
+    let args = vec!["--give-up-after-s".into(), "30".into()];
+    let world = World::with("refusing", &Setup { args, ..Setup::default() });
+    for _ in 0..2 {
+        let (mut master, _) = world.accept();
+        master.send(&ToExecutor::Refused { why: "its first line is not right".into(), oldest: 1, newest: 1 });
+    }
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["true"]));
+    assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
+}
+
 /// A resource manager that knows one thing: where the master of `job.1` is, or that the application has ended.
 fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -118,7 +118,12 @@ fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
     }
     let report = master.wait("one of them", |line| match line {
         FromExecutor::Ended { report } => Some((**report).clone()),
-        FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Alive => None,
+        FromExecutor::Hello { .. }
+        | FromExecutor::Started { .. }
+        | FromExecutor::Usage { .. }
+        | FromExecutor::Pressure { .. }
+        | FromExecutor::Resized { .. }
+        | FromExecutor::Alive => None,
     });
     assert_eq!(report.reason, ExitReason::AncestorOom, "{:?}", report.evidence);
     let container = report.evidence.outer.iter().find(|o| o.level == "container").expect("the container's counters");
@@ -221,7 +226,12 @@ fn use_is_told_every_second_and_at_once_near_the_limit() {
     master.started("a/0@1");
     let usage = master.wait("use near the limit", |line| match line {
         FromExecutor::Usage { tasks } => tasks.iter().find(|t| t.current >= Bytes::from_mib(94)).cloned(),
-        FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Ended { .. } | FromExecutor::Alive => None,
+        FromExecutor::Hello { .. }
+        | FromExecutor::Started { .. }
+        | FromExecutor::Ended { .. }
+        | FromExecutor::Pressure { .. }
+        | FromExecutor::Resized { .. }
+        | FromExecutor::Alive => None,
     });
     assert!(usage.peak >= usage.current && usage.heap.is_none(), "{usage:?}");
     master.send(&ToExecutor::Stop { attempt: "a/0@1".parse().expect("id") });
@@ -245,6 +255,49 @@ fn without_a_kernel_limit_the_executor_measures_and_kills() {
     assert_eq!((report.reason, report.dimension), (ExitReason::TaskOom, Some(Dimension::Native)));
     assert!(report.evidence.own.peak.is_some_and(|peak| peak > Bytes::from_mib(64)), "{:?}", report.evidence.own);
     assert_eq!(master.result("small/0@1").reason, ExitReason::Exit { code: 0 });
+}
+
+/// Who waited for memory on this host so far.
+fn waits_for_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
+    text.lines().filter(|l| l.starts_with("allocstall")).filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
+    let world = World::with("others", &Setup { poll: true, ..Setup::default() });
+    let (mut master, _) = world.accept();
+    let pid_file = world.dir.path().join("pid");
+    for n in 0..20 {
+        let waits = waits_for_memory();
+        let (id, line) = (format!("a/{n}@1"), format!("echo $$ > {}; exec sleep 1000", pid_file.display()));
+        master.start(task(&id, &["sh", "-c", &line]));
+        let mut pid = None;
+        until("the task says who it is", || {
+            pid = std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
+            pid.is_some()
+        });
+        kill_in_a_cgroup();
+        kill_9(pid.expect("a process id"));
+        let report = master.result(&id);
+        std::fs::remove_file(&pid_file).expect("goes");
+        // A host that waited for memory meanwhile may have killed it: then nobody can tell, and it is tried again.
+        if waits_for_memory() == waits {
+            assert_eq!(report.reason, ExitReason::KilledExternally, "{:?}", report.evidence);
+            return;
+        }
+    }
+    println!("SKIPPED: this host waits for memory all the time");
+}
+
+/// A cgroup that has nothing to do with the executor, and a process in it that the kernel kills for its limit.
+fn kill_in_a_cgroup() {
+    let other = World::new("beside-poll");
+    let (mut master, _) = other.accept();
+    let mut large = task("b/0@1", &LARGE);
+    large.limit = Some(Bytes::from_mib(16));
+    master.start(large);
+    assert_eq!(master.result("b/0@1").reason, ExitReason::TaskOom);
 }
 
 #[test]
@@ -280,18 +333,19 @@ fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
 #[test]
 fn a_task_that_reads_its_own_pages_again_for_ever_is_ended() {
     let world = World::new("stall");
-    let tmp = std::process::Command::new("stat").args(["-f", "-c", "%T"]).arg(world.dir.path()).output().expect("stat runs");
-    if tmp.stdout.starts_with(b"tmpfs") {
+    if world.files_are_memory() {
         println!("SKIPPED: the temporary directory is in memory, so its pages cannot be taken away and read again");
         return;
     }
     let (mut master, _) = world.accept();
-    // 52 of 64 MiB are held, and a file that does not fit into the rest is read over and over.
-    let script = "head -c 40000000 /dev/urandom > f; sync f; \
-                  { head -c 54000000 /dev/zero; while :; do cat f > /dev/null; done; } | tail";
-    master.start(task("a/0@1", &["sh", "-c", script]));
+    // Most of 64 MiB is held, and a file that does not fit into the rest is mapped and touched over and over.
+    let script = "import mmap, os, tempfile\nheld = b'\\1' * (44 << 20)\nf = tempfile.TemporaryFile(dir='.')\n\
+                  for _ in range(40):\n    f.write(b'\\2' * (1 << 20))\n    f.flush()\n    os.fsync(f.fileno())\n\
+                  m = mmap.mmap(f.fileno(), 40 << 20, prot=mmap.PROT_READ)\n\
+                  while True:\n    for i in range(10240):\n        m[(i * 7919 % 10240) << 12]\n";
+    master.start(task("a/0@1", &["python3", "-c", script]));
     let report = master.result("a/0@1");
     assert_eq!(report.evidence.stop_asked, Some(StopCause::Stalled), "{:?}", report.evidence);
     assert_eq!((report.reason, report.dimension), (ExitReason::StalledAtLimit, Some(Dimension::Native)));
-    assert!(report.ran_for() >= Duration::from_secs(5));
+    assert!(report.ran_for() >= headroom_node_core::stall::PATIENCE);
 }

@@ -1,5 +1,6 @@
 //! What can be typed. Pure declarations; nothing here does anything.
 
+mod job;
 mod operator;
 
 use std::path::PathBuf;
@@ -12,6 +13,9 @@ use headroom_types::{Bytes, ContainerId, Cpus, NodeId, QueuePath};
 use headroom_wire::v1::job::Mode;
 use headroom_wire::v1::queues::Gate;
 
+pub(crate) use job::JobVerb;
+#[cfg(feature = "dev")]
+pub(crate) use job::Replay;
 pub(crate) use operator::{OperatorVerb, StateVerb};
 
 /// Where a resource manager is looked for when nothing else is said.
@@ -22,7 +26,8 @@ A TARGET is a job, a task or one attempt at it: wordcount.7, wordcount.7/map/7, 
 A job may be shortened to any beginning that only one job has, and `last` is the newest one.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 unreachable,
-7 can never be scheduled, 8 wait timed out, 9 failed for memory with no larger size left.";
+7 can never be scheduled, 8 wait timed out, 9 failed for memory with no larger size left,
+10 works and could be better (doctor).";
 
 /// The command line of Headroom: memory as the thing to schedule, enforce, explain and repair.
 #[derive(Debug, Parser)]
@@ -141,6 +146,11 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: OperatorVerb,
     },
+    /// Tasks of a job as a record, and what other sizes would have done for them
+    Job {
+        #[command(subcommand)]
+        what: JobVerb,
+    },
     /// Queues
     Queue {
         #[command(subcommand)]
@@ -157,6 +167,9 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: ContainerVerb,
     },
+    /// What this host offers to a node agent and what it lacks, with what to do about it; needs no daemon
+    #[cfg(feature = "dev")]
+    Doctor(Doctor),
     /// Versions of this program and of the resource manager
     Version,
     /// Run a whole cluster in this process until Ctrl-C
@@ -284,6 +297,11 @@ pub(crate) enum Life {
 pub(crate) enum ContainerVerb {
     /// Give a container that runs another size
     Resize(Resize),
+    /// Its memory over time, drawn
+    Timeline {
+        /// The container
+        container: ContainerId,
+    },
 }
 
 /// `rmctl container resize`.
@@ -311,6 +329,21 @@ pub(crate) struct Resize {
     pub(crate) dry_run: bool,
 }
 
+/// `rmctl doctor`.
+#[cfg(feature = "dev")]
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The configuration of the node agent; its other places count then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the node agent would keep its containers
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// The cgroup directory it would work in
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup_root: Option<PathBuf>,
+}
+
 /// `rmctl submit`.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
@@ -319,7 +352,7 @@ pub(crate) struct Submit {
     /// Stay and print what happens; the exit code tells how the job ended
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
-    /// How memory failures are answered, instead of what the file says: headroom, pinterest, uber or fixed
+    /// How memory failures are answered, instead of what the file says: headroom, pinterest, uber, databricks, tovar or fixed
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
     /// Run the application master in this process instead of in a container
@@ -386,7 +419,7 @@ pub(crate) struct Demo {
     /// Into how many files the keys are spread
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
     pub(crate) partitions: u32,
-    /// How memory failures are answered: headroom, pinterest or uber
+    /// How memory failures are answered: headroom, pinterest, uber, databricks or tovar
     #[arg(long, default_value = "headroom", value_name = "MODE")]
     pub(crate) mode: Mode,
     /// Memory of one slot; 32MiB, or fitted to the median partition of --input

@@ -32,6 +32,9 @@ pub(crate) enum Exit {
     WaitTimeout = 8,
     /// The job failed for memory and there was no larger size to try.
     OomExhausted = 9,
+    /// `doctor`: it works, and something is less than it could be.
+    #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only the doctor says so"))]
+    Warned = 10,
 }
 
 impl From<Exit> for ExitCode {
@@ -137,7 +140,7 @@ impl From<ClientError> for Failure {
 
 fn exit_of(code: Code) -> Exit {
     match code {
-        Code::HR0400 | Code::HR0413 => Exit::Usage,
+        Code::HR0400 | Code::HR0413 | Code::HR0416 => Exit::Usage,
         Code::HR0404 => Exit::NotFound,
         Code::HR0409 | Code::HR0410 | Code::HR0411 => Exit::Conflict,
         Code::HR0422 => Exit::Never,
@@ -161,6 +164,7 @@ mod tests {
             (Code::HR0410, 4),
             (Code::HR0411, 4),
             (Code::HR0413, 2),
+            (Code::HR0416, 2),
             (Code::HR0422, 7),
             (Code::HR0429, 6),
             (Code::HR0500, 1),

@@ -79,3 +79,41 @@ fn in_use_missing_and_damaged_have_codes_of_their_own() {
     assert_eq!(state("restore", &dir, &["--from", "/nonexistent/file", "--replace"]).code, 1);
     assert_eq!(state("restore", &dir, &["--from", "x", "--store", "oracle"]).code, 2);
 }
+
+#[test]
+fn the_doctor_looks_at_this_host_without_any_daemon() {
+    let place = tempfile::tempdir().expect("a directory");
+    let run = |state: &Path, format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
+        command
+            .args(["doctor", "-o", format, "--addr", "http://127.0.0.1:1", "--state"])
+            .arg(state)
+            .env_remove("HEADROOM_OUTPUT");
+        let Output { status, stdout, stderr } = command.output().expect("runs");
+        let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
+        Ran { code: status.code().expect("an exit code"), out: text(stdout), err: text(stderr) }
+    };
+    let state = place.path().join("not-there-yet");
+    let seen = run(&state, "json");
+    let findings = json(&seen).as_array().expect("a list").clone();
+    let named =
+        |code: &str| findings.iter().find(|f| f["code"] == code).unwrap_or_else(|| panic!("{code} in {findings:?}")).clone();
+    assert_eq!((named("pidfd")["state"].as_str(), named("memory")["fix"].is_null()), (Some("ok"), true));
+    let open_files = named("open_files")["found"].as_str().expect("text").to_owned();
+    assert!(open_files == "no bound" || open_files.parse::<u64>().is_ok_and(|n| n > 0), "{open_files}");
+    let has = |state: &str| findings.iter().any(|f| f["state"] == state);
+    let code = if has("fail") {
+        1
+    } else if has("warn") {
+        10
+    } else {
+        0
+    };
+    assert_eq!((seen.code, seen.err.as_str()), (code, ""), "the worst finding is the exit code");
+    assert!(!state.exists(), "a look makes nothing");
+    let table = run(&state, "table");
+    assert!(findings.iter().all(|f| table.out.contains(f["code"].as_str().expect("text"))), "{}", table.out);
+    // Nothing can be written there, by root neither.
+    let ill = run(Path::new("/proc/headroom"), "jsonl");
+    assert!(ill.code == 1 && ill.out.contains(r#""code":"disk","state":"fail""#), "{}", ill.out);
+}

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
-use headroom_wire::v1::{am, apps, error::Problem, events, nodes, queues};
+use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath};
+use headroom_wire::v1::{am, apps, error::Problem, events, families, nodes, queues};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::SILENT;
+use crate::log::{self, LogStream};
 use crate::{ClientError, Lines};
 
 /// How long a call may take.
@@ -152,15 +153,7 @@ impl Client {
             return Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", most.as_secs()) });
         };
         let response = answer.map_err(|source| ClientError::Unreachable { url: url.to_owned(), source })?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let status = response.status();
-        let text = response.text().await.unwrap_or_default();
-        match serde_json::from_str::<Problem>(&text) {
-            Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
-            Err(_) => Err(ClientError::Answer { url: url.to_owned(), what: format!("status {status}") }),
-        }
+        success(url, response).await
     }
 
     /// Submits an application.
@@ -178,6 +171,14 @@ impl Client {
     /// Ends an application.
     pub async fn kill(&self, app: &AppId, reason: Option<String>) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason }).await
+    }
+    /// Families of jobs that are remembered: of one user, or of all.
+    pub async fn families(&self, user: Option<&str>) -> Result<Vec<families::FamilyRow>, ClientError> {
+        self.get(&with("/v1/families", user)).await
+    }
+    /// What earlier jobs of that name have needed.
+    pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::Family, ClientError> {
+        self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
     /// Why its requests wait.
     pub async fn why(&self, app: &AppId) -> Result<Vec<apps::WhyPending>, ClientError> {
@@ -199,6 +200,37 @@ impl Client {
     /// The end of a log of a container: `stdout`, `stderr`, or `TASK-FILE.out|err`.
     pub async fn log(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<String, ClientError> {
         self.get_text(&format!("/v1/containers/{container}/logs/{file}?tail={tail_bytes}")).await
+    }
+    /// The end of a log, and the position behind its last byte.
+    pub async fn log_end(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<(String, u64), ClientError> {
+        let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.base);
+        let response = self.send(&url, self.http.get(&url).timeout(CALL)).await?;
+        let end = log::number(&response, "headroom-log-end");
+        let text = response.text().await.map_err(|source| ClientError::Unreachable { url, source })?;
+        let end = end.unwrap_or(text.len() as u64);
+        Ok((text, end))
+    }
+    /// A log from position `from` on, until its container has ended.
+    pub async fn follow_log(&self, container: &ContainerId, file: &str, from: u64) -> Result<LogStream, ClientError> {
+        let url = format!("{}/v1/containers/{container}/logs/{file}?follow=true", self.base);
+        let request = self.http.get(&url).header("range", format!("bytes={from}-"));
+        let response = self.send(&url, request).await?;
+        Ok(LogStream::new(url, response, from))
+    }
+    /// What a log has from position `from` on; nothing when that is its end.
+    pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
+        let url = format!("{}/v1/containers/{container}/logs/{file}", self.base);
+        let request = self.http.get(&url).timeout(CALL).header("range", format!("bytes={from}-"));
+        let lost = |source| ClientError::Unreachable { url: url.clone(), source };
+        let answer = request.send().await.map_err(lost)?;
+        if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
+            return Ok(Vec::new());
+        }
+        Ok(success(&url, answer).await?.bytes().await.map_err(lost)?.to_vec())
+    }
+    /// Memory of a container over time.
+    pub async fn timeline(&self, container: &ContainerId) -> Result<apps::ContainerTimeline, ClientError> {
+        self.get(&format!("/v1/containers/{container}/timeline")).await
     }
     /// The event log from after `cursor`.
     pub async fn events(&self, cursor: u64) -> Result<Lines<events::Event>, ClientError> {
@@ -323,7 +355,27 @@ impl Client {
     }
 }
 
+/// The answer, unless it is an error.
+async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Response, ClientError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let text = response.text().await.unwrap_or_default();
+    match serde_json::from_str::<Problem>(&text) {
+        Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
+        Err(_) => Err(ClientError::Answer { url: url.to_owned(), what: format!("status {status}") }),
+    }
+}
+
 async fn parse<T: DeserializeOwned>(url: String, response: reqwest::Response) -> Result<T, ClientError> {
     let body = response.bytes().await.map_err(|source| ClientError::Unreachable { url: url.clone(), source })?;
     serde_json::from_slice(&body).map_err(|e| ClientError::Answer { url, what: e.to_string() })
+}
+
+/// The path with the parameter `user`, whatever characters that has.
+fn with(path: &str, user: Option<&str>) -> String {
+    let Some(user) = user else { return path.to_owned() };
+    let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("user", user).finish();
+    format!("{path}?{query}")
 }

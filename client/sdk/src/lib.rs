@@ -5,10 +5,12 @@
 pub mod client;
 pub mod error;
 pub mod follow;
+pub mod log;
 pub mod retry;
 pub mod stream;
 
 pub use client::{Client, Follow, How};
 pub use error::ClientError;
 pub use follow::EventFollower;
+pub use log::LogStream;
 pub use stream::Lines;

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::diagnosis::{Certainty, Diagnosis, SubCause};
+pub use crate::heap::{Collector, GcCause, GcFacts, HeapFacts};
+pub use crate::process::ProcessFacts;
+pub use crate::timeline::{Mark, Sample};
 use crate::{Bytes, ContainerId, NodeId, TaskAttemptId, UnixMillis};
 
 /// What holds a container to its limit.
@@ -285,24 +289,6 @@ pub struct GroupFacts {
     pub local: MemoryEvents,
 }
 
-/// What a runtime said about its own heap. Bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HeapFacts {
-    /// In use.
-    pub used: Bytes,
-    /// Taken from the system.
-    pub committed: Bytes,
-    /// The most it may take (`-Xmx`).
-    pub max: Bytes,
-    /// Old generation in use: after a full collection, what is really live.
-    pub old_used: Option<Bytes>,
-    /// Class metadata.
-    pub metaspace: Option<Bytes>,
-    /// Live threads.
-    pub threads: Option<u64>,
-}
-
 /// One process that was there, or was killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -339,6 +325,9 @@ pub struct Evidence {
     pub heap_marker: Option<String>,
     /// Who was killed, or the largest processes seen last.
     pub victims: Vec<Victim>,
+    /// What the memory of its largest process was made of, looked at when it was last near its limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<ProcessFacts>,
     /// What could not be read and so was not weighed.
     pub missing: Vec<String>,
 }
@@ -357,6 +346,7 @@ impl Evidence {
             heap: None,
             heap_marker: None,
             victims: Vec::new(),
+            inside: None,
             missing: Vec::new(),
         }
     }
@@ -391,51 +381,6 @@ pub enum StopCause {
     Stalled,
     /// The agent ended it: nothing was heard of the resource manager for too long.
     Fenced,
-}
-
-/// One point of a memory timeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Sample {
-    /// Milliseconds after the start.
-    pub at_ms: u64,
-    /// All that is charged. Bytes.
-    pub current: Bytes,
-    /// Anonymous memory. Bytes.
-    pub anon: Option<Bytes>,
-    /// Page cache. Bytes.
-    pub file: Option<Bytes>,
-    /// Heap in use, told by the runtime. Bytes.
-    pub heap: Option<Bytes>,
-    /// The limit at that moment. Bytes.
-    pub limit: Option<Bytes>,
-}
-
-/// What to do about it: one row of the diagnosis.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Diagnosis {
-    /// The sub-cause in one sentence.
-    pub cause: String,
-    /// The cheapest change that cures it.
-    pub fix: String,
-    /// What that change costs.
-    pub trade_off: String,
-    /// How sure this is.
-    pub certainty: Certainty,
-}
-
-/// How sure a diagnosis is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Certainty {
-    /// Follows from counters.
-    Certain,
-    /// Fits the measurements best.
-    Likely,
-    /// One of several.
-    Possible,
 }
 
 /// The node agent's verdict on a container.

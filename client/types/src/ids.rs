@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Why a text is not an id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,41 +31,125 @@ fn is_word(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-/// Implements text and JSON forms by `Display` and `FromStr`.
+/// In JSON these types are the text that `Display` writes and `FromStr` reads. The crate that uses it depends on serde.
+#[macro_export]
 macro_rules! textual {
-    ($($id:ty),*) => {$(
-        impl Serialize for $id {
-            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+    ($($id:ty),* $(,)?) => {$(
+        impl ::serde::Serialize for $id {
+            fn serialize<S: ::serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 s.collect_str(self)
             }
         }
-        impl<'de> Deserialize<'de> for $id {
-            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        impl<'de> ::serde::Deserialize<'de> for $id {
+            fn deserialize<D: ::serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let text = <String as ::serde::Deserialize>::deserialize(d)?;
+                text.parse().map_err(::serde::de::Error::custom)
             }
         }
     )*};
 }
 textual!(Name, NodeId, RequestId, QueuePath, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
 
+/// Longest text that is kept in place. Bytes.
+const SHORT: usize = 22;
+
+/// The text of an id. A short one is kept in place, so that a copy shares nothing and a comparison looks nowhere else; a clone of a
+/// long one shares it.
+#[derive(Clone)]
+enum Text {
+    /// What is behind its length is zero, and nothing else in it is.
+    Short { len: u8, bytes: [u8; SHORT] },
+    /// More than that.
+    Long(Arc<str>),
+}
+
+impl Text {
+    /// A text that was checked: no zero in it.
+    fn new(text: &str) -> Self {
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(place), Ok(len)) => {
+                place.copy_from_slice(text.as_bytes());
+                Text::Short { len, bytes }
+            }
+            (None, _) | (_, Err(_)) => Text::Long(text.into()),
+        }
+    }
+    fn as_str(&self) -> &str {
+        match self {
+            Text::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
+            Text::Long(text) => text,
+        }
+    }
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Text::Short { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or(bytes),
+            Text::Long(text) => text.as_bytes(),
+        }
+    }
+    #[inline]
+    fn fingerprint(&self) -> u64 {
+        let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        match self {
+            // what differs is mostly at the end: its bits have to be low for the product to spread them
+            Text::Short { bytes, .. } => words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
+            Text::Long(text) => {
+                let (words, rest) = text.as_bytes().as_chunks::<8>();
+                let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+                mix(hash, rest.iter().fold(1, |word, byte| word << 8 | u64::from(*byte)))
+            }
+        }
+    }
+}
+
+/// The bytes as numbers that compare as they do; the last two overlap.
+#[inline]
+fn words(bytes: &[u8; SHORT]) -> [u64; 3] {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = *bytes;
+    let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+    let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
+    [first, second, u64::from_be_bytes([o, p, q, r, s, t, u, v])]
+}
+
+impl PartialEq for Text {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Text::Short { bytes, .. }, Text::Short { bytes: others, .. }) => bytes == others,
+            (Text::Long(text), Text::Long(other)) => Arc::ptr_eq(text, other) || text == other,
+            (Text::Short { .. }, Text::Long(_)) | (Text::Long(_), Text::Short { .. }) => false,
+        }
+    }
+}
+impl Eq for Text {}
+impl Ord for Text {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Text::Short { bytes, .. }, Text::Short { bytes: others, .. }) => words(bytes).cmp(&words(others)),
+            (Text::Long(text), Text::Long(other)) if Arc::ptr_eq(text, other) => Ordering::Equal,
+            (Text::Short { .. } | Text::Long(_), _) => self.as_bytes().cmp(other.as_bytes()),
+        }
+    }
+}
+impl PartialOrd for Text {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
 /// Defines an id that is one checked word.
 macro_rules! word_id {
     ($(#[$doc:meta])* $id:ident, $what:literal, $example:literal, $check:expr) => {
         $(#[$doc])*
-        ///
-        /// A clone shares its text.
-        #[derive(Clone, PartialEq, Eq, Hash)]
-        pub struct $id(Arc<str>);
-        impl Ord for $id {
-            fn cmp(&self, other: &Self) -> Ordering {
-                if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
-            }
-        }
-        impl PartialOrd for $id {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                Some(self.cmp(other))
-            }
-        }
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $id(Text);
         impl fmt::Debug for $id {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_tuple(stringify!($id)).field(&self.as_str()).finish()
@@ -73,19 +158,24 @@ macro_rules! word_id {
         impl $id {
             /// The text of it.
             pub fn as_str(&self) -> &str {
-                &self.0
+                self.0.as_str()
+            }
+            /// A number that is the same for equal ids, on every machine and in every run.
+            #[inline]
+            pub fn fingerprint(&self) -> u64 {
+                self.0.fingerprint()
             }
         }
         impl fmt::Display for $id {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
+                f.pad(self.as_str())
             }
         }
         impl FromStr for $id {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let check: fn(&str) -> bool = $check;
-                if check(text) { Ok($id(text.into())) } else { Err(wrong(text, $what, $example)) }
+                if check(text) { Ok($id(Text::new(text))) } else { Err(wrong(text, $what, $example)) }
             }
         }
     };
@@ -174,8 +264,9 @@ impl FromStr for QueuePath {
 /// One application: the name it was submitted under and the resource manager's running number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AppId {
-    name: Name,
+    // compared first
     seq: u32,
+    name: Name,
 }
 
 impl AppId {
@@ -378,6 +469,14 @@ mod tests {
     }
 
     proptest! {
+        /// Where a text is kept makes no difference.
+        #[test]
+        fn names_compare_as_their_texts_do(a in "[a-z0-9_.-]{0,25}", b in "[a-z0-9_.-]{0,25}") {
+            let (one, other) = (Text::new(&a), Text::new(&b));
+            prop_assert_eq!((one.as_str(), one.cmp(&other), one == other), (a.as_str(), a.cmp(&b), a == b));
+            prop_assert_eq!(one.fingerprint(), Text::new(&a).fingerprint());
+        }
+
         #[test]
         fn container_ids_round_trip(name in "[a-z][a-z0-9_-]{0,20}", seq in any::<u32>(), epoch in any::<u32>(), c in any::<u64>()) {
             let id = ContainerId { app: AppId::new(name.parse().expect("name"), seq), epoch: Epoch(epoch), seq: c };

@@ -6,20 +6,28 @@
 
 pub mod bytes;
 pub mod cpu;
+pub mod diagnosis;
 pub mod exit;
+pub mod fetch;
+pub mod heap;
 pub mod ids;
+pub mod process;
 pub mod profile;
 pub mod resource;
 #[cfg(feature = "openapi")]
 mod schema;
+pub mod shares;
 pub mod store;
 pub mod time;
+pub mod timeline;
 
 pub use bytes::Bytes;
 pub use cpu::Cpus;
-pub use exit::{Certainty, Charge, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
+pub use diagnosis::{Certainty, Diagnosis, SubCause};
+pub use exit::{Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
+pub use fetch::{FetchedFile, FileKind, Sha256};
 pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
 pub use profile::Profile;
-pub use resource::Resource;
+pub use resource::{Extra, Resource};
 pub use store::StoreBackend;
 pub use time::{Tick, UnixMillis};

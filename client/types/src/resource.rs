@@ -1,9 +1,10 @@
 //! The vector that is scheduled: memory, processors, and countable resources of a site's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Bytes, Cpus, Name};
 
@@ -18,21 +19,103 @@ pub struct Resource {
     #[serde(default)]
     pub cpus: Cpus,
     /// Countable resources of the site, such as `gpu`; whole pieces.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<Name, u64>,
+    #[serde(default, skip_serializing_if = "Extra::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<Name, u64>))]
+    pub extra: Extra,
+}
+
+/// Countable resources by name; whole pieces. A map that takes no more than one word where there are none, which is nearly always.
+#[derive(Clone, Default)]
+#[allow(clippy::box_collection)] // it is there for its size
+pub struct Extra(Option<Box<BTreeMap<Name, u64>>>);
+
+static NONE: BTreeMap<Name, u64> = BTreeMap::new();
+
+impl Extra {
+    /// True when there are none.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.0.is_none() || self.is_empty()
+    }
+}
+
+impl Deref for Extra {
+    type Target = BTreeMap<Name, u64>;
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+impl DerefMut for Extra {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.get_or_insert_default()
+    }
+}
+impl PartialEq for Extra {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.is_none() && other.0.is_none()) || **self == **other
+    }
+}
+impl Eq for Extra {}
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+impl From<BTreeMap<Name, u64>> for Extra {
+    fn from(pieces: BTreeMap<Name, u64>) -> Self {
+        if pieces.is_empty() { Extra(None) } else { Extra(Some(Box::new(pieces))) }
+    }
+}
+impl<const N: usize> From<[(Name, u64); N]> for Extra {
+    fn from(pieces: [(Name, u64); N]) -> Self {
+        BTreeMap::from(pieces).into()
+    }
+}
+impl FromIterator<(Name, u64)> for Extra {
+    fn from_iter<I: IntoIterator<Item = (Name, u64)>>(pieces: I) -> Self {
+        BTreeMap::from_iter(pieces).into()
+    }
+}
+impl<'a> IntoIterator for &'a Extra {
+    type Item = (&'a Name, &'a u64);
+    type IntoIter = btree_map::Iter<'a, Name, u64>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+impl IntoIterator for Extra {
+    type Item = (Name, u64);
+    type IntoIter = btree_map::IntoIter<Name, u64>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.map(|pieces| *pieces).unwrap_or_default().into_iter()
+    }
+}
+impl Serialize for Extra {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(s)
+    }
+}
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        BTreeMap::deserialize(d).map(Extra::from)
+    }
 }
 
 impl Resource {
     /// Memory and processors only.
     pub fn new(memory: Bytes, cpus: Cpus) -> Self {
-        Resource { memory, cpus, extra: BTreeMap::new() }
+        Resource { memory, cpus, extra: Extra::default() }
     }
 
     /// True when every dimension of `self` is at most that of `room`.
+    #[inline]
     pub fn fits(&self, room: &Resource) -> bool {
-        self.memory <= room.memory
-            && self.cpus <= room.cpus
-            && self.extra.iter().all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
+        self.memory <= room.memory && self.cpus <= room.cpus && (self.extra.0.is_none() || self.has_pieces_in(room))
+    }
+    fn has_pieces_in(&self, room: &Resource) -> bool {
+        self.extra.iter().all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
     }
 
     /// The sum, or `None` when a dimension passes its largest quantity.

@@ -9,7 +9,8 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, 
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, Sha256, TaskAttemptId, TaskId,
+    UnixMillis,
 };
 
 /// Describes an id that is a text.
@@ -39,6 +40,8 @@ text_schema! {
     AttemptId, "AttemptId", "^.+@(0|[1-9][0-9]*)$", "word-count.7@1", "One run of an application's master.";
     ContainerId, "ContainerId", "^.+\\.e(0|[1-9][0-9]*)\\.c(0|[1-9][0-9]*)$", "word-count.7.e3.c12", "A container.";
     TaskId, "TaskId", "^.+/(0|[1-9][0-9]*)$", "map/7", "A task of a job.";
+    Sha256, "Sha256", "^[0-9A-Fa-f]{64}$", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "What the bytes of a file must be.";
     TaskAttemptId, "TaskAttemptId", "^.+/(0|[1-9][0-9]*)@(0|[1-9][0-9]*)$", "map/7@2", "One attempt at a task.";
 }
 

@@ -7,13 +7,13 @@
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, Victim};
+use headroom_types::exit::{GroupFacts, Mark, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Victim};
 use headroom_types::{
     AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
-    ExitReport, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+    ExitReport, FetchedFile, FileKind, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
 use headroom_wire::v1::share::Percent;
-use headroom_wire::v1::{am, apps, error, events, job, nodes, queues, task};
+use headroom_wire::v1::{am, apps, error, events, families, job, nodes, queues, task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -46,6 +46,13 @@ fn launch() -> am::LaunchSpec {
         command: vec!["executor".into()],
         env: [("HEADROOM_SLOTS".into(), "4".into())].into(),
         files: [("job.toml".into(), "version = 1\n".into())].into(),
+        fetch: vec![FetchedFile {
+            name: "app.jar".into(),
+            from: "https://repo.example/app.jar".into(),
+            sha256: "ab".repeat(32).parse().ok(),
+            kind: FileKind::File,
+            most: Some(Bytes::from_mib(64)),
+        }],
         heap: Some(Bytes::from_mib(256)),
         heap_exit_codes: vec![3],
         stop_grace_ms: Some(500),
@@ -72,12 +79,11 @@ fn evidence() -> Evidence {
     }
 }
 fn diagnosis() -> Vec<Diagnosis> {
-    vec![Diagnosis {
-        cause: "direct buffers".into(),
-        fix: "raise overhead to 96 MiB".into(),
-        trade_off: "32 MiB more on each node".into(),
-        certainty: Certainty::Likely,
-    }]
+    vec![
+        Diagnosis::new(SubCause::DirectBuffers, Certainty::Likely, "direct buffers", "raise overhead to 96 MiB")
+            .at_the_price_of("32 MiB more on each node")
+            .fitting(Bytes::from_mib(80)),
+    ]
 }
 fn sample() -> Sample {
     Sample {
@@ -87,6 +93,7 @@ fn sample() -> Sample {
         file: None,
         heap: None,
         limit: Some(Bytes::from_mib(64)),
+        mark: Some(Mark::LimitRaised),
     }
 }
 fn exit_report() -> ExitReport {
@@ -126,7 +133,14 @@ fn profile() -> Profile {
 fn patch() -> job::JobPatch {
     job::JobPatch {
         full: true,
-        totals: job::JobTotals { tasks: 20, running: 4, memory_kills: 1, rerun_byte_ms: 1 << 70, ..job::JobTotals::default() },
+        totals: job::JobTotals {
+            tasks: 20,
+            running: 4,
+            memory_kills: 1,
+            rerun_byte_ms: 1 << 70,
+            shadow: Some(job::ShadowTotals { fit: 3, killed: 1, perhaps: 0, given_byte_ms: 1 << 70, learned_byte_ms: 1 << 69 }),
+            ..job::JobTotals::default()
+        },
         tasks: vec![job::TaskRow {
             task: task_attempt().task,
             state: job::TaskState::Running,
@@ -151,6 +165,18 @@ fn patch() -> job::JobPatch {
                 decision: String::new(),
                 timeline: Vec::new(),
                 log_tail: String::new(),
+                grown: vec![job::Growth {
+                    at: UnixMillis(1_790_000_000_000),
+                    from: Bytes::from_mib(64),
+                    to: Bytes::from_mib(96),
+                    held_us: Some(4711),
+                }],
+                why: "learned from kind map by the median".into(),
+                shadow: Some(job::Shadow {
+                    profile: profile(),
+                    why: "learned from kind map by the median".into(),
+                    outcome: Some(job::ShadowOutcome::Fits),
+                }),
             }],
         }],
         events: vec![job::JobEvent {
@@ -173,6 +199,7 @@ fn ask() -> am::Ask {
         nodes: Vec::new(),
         placement: Box::default(),
         deadline_ms: None,
+        waited_ms: 0,
         launch: Box::new(launch()),
     }
 }
@@ -237,7 +264,15 @@ fn master_messages() {
     };
     golden("ask", &ask());
     golden("register_master", &am::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });
-    golden("registered", &am::Registered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9 });
+    let (peak, first) = (Bytes::from_mib(300), Bytes::from_mib(512));
+    let need = families::Need { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
+    let kinds = vec![families::Kind { name: "map".into(), tasks: vec![need] }];
+    let name = "count".parse().expect("a name");
+    let known = Some(Box::new(families::Family { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
+    golden(
+        "registered",
+        &am::Registered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known },
+    );
     golden(
         "master_sync",
         &am::MasterSync {
@@ -303,6 +338,7 @@ fn node_messages() {
         resource: size(),
         version: 1,
         launch: launch(),
+        user: Some("ann".into()),
         granted: UnixMillis(1_790_000_000_000),
     };
     let wants = [nodes::Want::Run(Box::new(order)), nodes::Want::Stop { cause: StopCause::Asked }, nodes::Want::Forget];
@@ -344,6 +380,12 @@ fn task_channel_messages() {
     };
     golden("executor_usage", &task::FromExecutor::Usage { tasks: vec![usage] });
     golden("executor_ended", &task::FromExecutor::Ended { report: Box::new(task_report()) });
+    let (attempt, limit) = (task_attempt(), Bytes::from_mib(96));
+    golden("executor_pressure", &task::FromExecutor::Pressure { attempt: attempt.clone(), limit, current: Bytes::from_mib(88) });
+    let resized = task::FromExecutor::Resized { attempt: attempt.clone(), limit, held_us: Some(4711), error: None };
+    golden("executor_resized", &resized);
+    golden("master_resize", &task::ToExecutor::Resize { attempt: attempt.clone(), limit });
+    golden("master_let_go", &task::ToExecutor::LetGo { attempt });
     golden("executor_alive", &task::FromExecutor::Alive);
     golden(
         "master_start",
@@ -357,11 +399,15 @@ fn task_channel_messages() {
             heap: None,
             heap_exit_codes: vec![3],
             timeout_ms: Some(60_000),
+            hold_ms: Some(30_000),
+            output: Some("/data/out/.headroom/word-count.7/9f86d081/map-7-2".into()),
         })),
     );
     golden("master_stop", &task::ToExecutor::Stop { attempt: task_attempt() });
     golden("master_ack", &task::ToExecutor::Ack { attempt: task_attempt() });
     golden("master_shutdown", &task::ToExecutor::Shutdown);
+    let why = "its protocol version is 2, this master speaks 1 to 1".into();
+    golden("master_refused", &task::ToExecutor::Refused { why, oldest: task::OLDEST, newest: task::VERSION });
 }
 
 #[test]
@@ -396,6 +442,15 @@ fn views_of_containers_and_nodes() {
             exit_code: None,
             peak: None,
             wanted: Some(apps::WantedSize { resource: size(), version: 2 }),
+        },
+    );
+    golden(
+        "container_timeline",
+        &apps::ContainerTimeline {
+            container: container(),
+            node: "worker-01".parse().expect("node"),
+            reason: Some(ExitReason::OverheadOom),
+            samples: vec![sample()],
         },
     );
     golden(

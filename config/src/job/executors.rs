@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Name, Profile};
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::profiles::Profiles;
-use super::spec::ExecutorSpec;
+use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::problem::Report;
 use crate::raw::{self, Hint, Section, hint};
 
@@ -69,7 +70,8 @@ fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) ->
     let count = s.read_or(r, "count", count_hint, 1, raw::count(1, 10_000));
     let slots = s.read_or(r, "slots", slots_hint, 1, raw::count(1, 1024));
     let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), raw::size);
-    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, slots, reserve });
+    let program = program(&mut s, r);
+    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, slots, reserve, program });
     let spec = spec.filter(|spec| {
         let enough = !spec.share().is_zero();
         if !enough {
@@ -82,4 +84,34 @@ fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) ->
     });
     s.finish(r);
     spec
+}
+
+/// `program` and `task_groups`: an executor of somebody else.
+fn program(s: &mut Section<'_>, r: &mut Report<'_>) -> Option<ExecutorProgram> {
+    let program = hint(
+        "it is started in each container instead of the node's own executor",
+        "write program and arguments, such as program = [\"python3\", \"./executor.py\"], or leave it out",
+    );
+    let groups = hint("it says who judges a task that the kernel has killed", "write task_groups = true or task_groups = false");
+    let command = s.read(r, "program", program, command).map(Spanned::into_inner);
+    let written = s.read(r, "task_groups", groups, raw::truth);
+    if let Some(written) = written.as_ref().filter(|_| !s.has("program")) {
+        let why = "the node's own executor always makes a cgroup for each task";
+        let fix = "add program = [...], or remove it";
+        r.add(written.span(), &s.path_of("task_groups"), "task_groups without program", why, fix);
+    }
+    let task_groups = if written.is_some_and(Spanned::into_inner) { TaskGroups::Yes } else { TaskGroups::No };
+    command.map(|command| ExecutorProgram { command, task_groups })
+}
+
+fn command(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let words = raw::texts(value)?;
+    match words.first() {
+        None => Err("the command is empty".to_owned()),
+        Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),
+        Some(_) if words.iter().any(|word| word.contains('\0')) => {
+            Err("a NUL character cannot be passed to a program".to_owned())
+        }
+        Some(_) => Ok(words),
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Name, Profile, QueuePath};
+use headroom_types::{Bytes, FetchedFile, Name, Profile, QueuePath};
 use headroom_wire::v1::job::Mode;
 
+use super::runtime::{Flags, GcLog, Runtime};
 use super::template::Template;
 
 /// A whole job file.
@@ -19,6 +20,8 @@ pub struct JobSpec {
     pub priority: i32,
     /// How memory failures are answered.
     pub mode: Mode,
+    /// What its file says of learned sizes; [`JobSpec::sizes`] is what follows from it.
+    pub sizes: Option<Sizes>,
     /// Shared executors, by name. Never empty.
     pub executors: Vec<ExecutorSpec>,
     /// Stages, in the order of the file; `after` may point forward, and never in a circle. Never empty.
@@ -28,9 +31,29 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// What tasks start with. Only two modes have learned sizes: `tovar` is nothing without them, `headroom` gives them when asked to.
+    pub fn sizes(&self) -> Sizes {
+        match (self.sizes, self.mode) {
+            (Some(Sizes::Shadow), _) => Sizes::Shadow,
+            (Some(Sizes::Stated), _) => Sizes::Stated,
+            (Some(Sizes::Learned), Mode::Headroom | Mode::Tovar) | (None, Mode::Tovar) => Sizes::Learned,
+            (Some(Sizes::Learned), Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed)
+            | (None, Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed) => Sizes::Stated,
+        }
+    }
     /// The executors of a stage. `None` cannot happen for a stage of this job.
     pub fn executors_of(&self, stage: &StageSpec) -> Option<&ExecutorSpec> {
         self.executors.iter().find(|e| e.name == stage.executors)
+    }
+    /// What is to be there for all stages that run on one set of executors: no name twice, and none that means two things.
+    pub fn files_for(&self, executors: &Name) -> Vec<FetchedFile> {
+        let mut files: Vec<FetchedFile> = Vec::new();
+        for file in self.stages.iter().filter(|stage| stage.executors == *executors).flat_map(|stage| &stage.files) {
+            if files.iter().all(|known| known.name != file.name) {
+                files.push(file.clone());
+            }
+        }
+        files
     }
     /// The stage of that name.
     pub fn stage(&self, name: &Name) -> Option<&StageSpec> {
@@ -55,6 +78,27 @@ pub struct ExecutorSpec {
     pub slots: u32,
     /// Memory that is kept for the executor itself.
     pub reserve: Bytes,
+    /// What is started in their containers instead of the node's own executor.
+    pub program: Option<ExecutorProgram>,
+}
+
+/// An executor that somebody else has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecutorProgram {
+    /// Program and arguments, as a launch names them. Never empty.
+    pub command: Vec<String>,
+    /// Who judges a task that the kernel has killed.
+    pub task_groups: TaskGroups,
+}
+
+/// Whether an executor makes a cgroup for each of its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskGroups {
+    /// All tasks share the container's; a kill for its limit ends the container.
+    #[default]
+    No,
+    /// Each has its own, and the executor says what became of it.
+    Yes,
 }
 
 impl ExecutorSpec {
@@ -93,6 +137,10 @@ pub struct StageSpec {
     pub profile: Profile,
     /// What manages the task's memory.
     pub runtime: Runtime,
+    /// What of its budget it is told by flags and environment.
+    pub flags: Flags,
+    /// Whether its collector writes a log.
+    pub gc_log: GcLog,
     /// Exit codes by which the runtime says that its heap is full.
     pub heap_exit_codes: Vec<i32>,
     /// Added to the task's environment.
@@ -101,8 +149,18 @@ pub struct StageSpec {
     pub timeout: Option<Duration>,
     /// Whether an attempt may be repeated.
     pub idempotent: Idempotent,
+    /// Where the outputs of a fenced stage go: an absolute directory. There if, and only if, it is fenced.
+    pub output: Option<String>,
     /// What holds a task to its size.
     pub enforce: TaskLimit,
+    /// Whether a running task may be given more, and the longest time it is held near its limit for that.
+    pub grow: Option<Duration>,
+    /// What its tasks have in common with those of other stages, for learned sizes; its own name when left out.
+    pub kind: Option<Name>,
+    /// What each task reads, for learned sizes.
+    pub input: Option<Input>,
+    /// What the node puts into the working directory of the stage's executors before they start. Its tasks run there, if there is any.
+    pub files: Vec<FetchedFile>,
 }
 
 impl StageSpec {
@@ -110,26 +168,30 @@ impl StageSpec {
     pub fn indexes(&self) -> std::ops::Range<u32> {
         self.first..self.first.saturating_add(self.count)
     }
-}
-
-/// What manages a task's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Runtime {
-    /// The program itself: one quantity.
-    #[default]
-    Native,
-    /// A Java virtual machine: heap and overhead.
-    Jvm,
-}
-
-impl Runtime {
-    /// The name in job files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Runtime::Native => "native",
-            Runtime::Jvm => "jvm",
-        }
+    /// The kind of its tasks.
+    pub fn kind(&self) -> &Name {
+        self.kind.as_ref().unwrap_or(&self.name)
     }
+}
+
+/// What tasks start with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sizes {
+    /// The size of their stage.
+    Stated,
+    /// What tasks of their kind turned out to need.
+    Learned,
+    /// The size of their stage; beside it is told what the learned size would have been, and what would have come of it.
+    Shadow,
+}
+
+/// How the size of each task's input is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The size of this file, measured when the stage begins.
+    File(Template),
+    /// Told in the job file, one for each task. Bytes.
+    Told(Vec<Bytes>),
 }
 
 /// Whether an attempt at a task may be repeated.
@@ -138,6 +200,8 @@ pub enum Idempotent {
     /// Repeating it does no harm.
     #[default]
     Yes,
+    /// Each attempt writes into a directory of its own, and that of one attempt becomes the task's output.
+    Fenced,
     /// It must never run twice.
     No,
 }
@@ -163,11 +227,14 @@ pub struct RetrySpec {
     pub transient: u32,
     /// Largest size a task may grow to; that of the largest node when left out.
     pub cap: Option<Bytes>,
+    /// Per cent of a stage's tasks that may be given another size; beyond it the stage is marked badly sized, and nothing of it is
+    /// given more. No bound when left out.
+    pub breaker: Option<u32>,
 }
 
 impl Default for RetrySpec {
     fn default() -> Self {
-        RetrySpec { max_attempts: 4, memory_attempts: 6, transient: 3, cap: None }
+        RetrySpec { max_attempts: 4, memory_attempts: 6, transient: 3, cap: None, breaker: None }
     }
 }
 
@@ -179,7 +246,14 @@ mod tests {
     #[test]
     fn slots_share_what_the_reserve_leaves() {
         let profile = Profile { heap: Bytes::from_mib(256), overhead: Bytes::from_mib(32), cpus: Cpus::from_cores(4) };
-        let e = ExecutorSpec { name: "main".parse().expect("name"), profile, count: 2, slots: 4, reserve: Bytes::from_mib(32) };
+        let e = ExecutorSpec {
+            name: "main".parse().expect("name"),
+            profile,
+            count: 2,
+            slots: 4,
+            reserve: Bytes::from_mib(32),
+            program: None,
+        };
         assert_eq!(e.share(), Bytes::from_mib(64));
         let needs: Vec<u32> = [1, 64, 65, 128, 300].iter().map(|m| e.slots_for(Bytes::from_mib(*m))).collect();
         assert_eq!(needs, [1, 1, 2, 2, 5]);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Name, Profile};
 use toml::Spanned;
@@ -10,8 +11,10 @@ use toml::de::DeValue;
 use super::MAX_TASKS;
 use super::executors::{Executors, profile_of, short_name};
 use super::profiles::Profiles;
-use super::spec::{ExecutorSpec, Idempotent, Runtime, StageSpec, TaskLimit};
+use super::runtime::{self, ExitCodes, Flags, GcLog, Memory, Runtime};
+use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskLimit};
 use super::template::Template;
+use super::{files, input, output};
 use crate::problem::Report;
 use crate::raw::{self, Hint, Section, hint};
 
@@ -27,12 +30,20 @@ struct Draft {
     spec: Option<StageSpec>,
 }
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &Executors) -> Vec<StageSpec> {
+/// What the stages of a job refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Job<'a> {
+    pub(super) profiles: &'a Profiles,
+    pub(super) executors: &'a Executors,
+    pub(super) codes: &'a ExitCodes,
+}
+
+pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Vec<StageSpec> {
     let sections = root.table_array(r, "stage", STAGES);
     if sections.is_empty() && root.place("stage").is_empty() {
         r.add(root.span(), "stage", "the job has no stage", STAGES.why, STAGES.fix);
     }
-    let mut drafts: Vec<Draft> = sections.into_iter().map(|s| one(s, r, profiles, executors)).collect();
+    let mut drafts: Vec<Draft> = sections.into_iter().map(|s| one(s, r, job)).collect();
     unique_names(&drafts, r);
     order(&mut drafts, r);
     let tasks = drafts.iter().fold(0u32, |n, d| n.saturating_add(d.count));
@@ -46,10 +57,12 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, profiles: &Profil
             format!("use at most {MAX_TASKS}"),
         );
     }
-    drafts.into_iter().filter_map(|d| d.spec).collect()
+    let (places, specs): (Vec<_>, Vec<_>) = drafts.into_iter().filter_map(|d| Some((d.place, d.spec?))).unzip();
+    files::agree(&specs, r, |n| places.get(n).cloned().unwrap_or(0..0));
+    specs
 }
 
-fn one(mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &Executors) -> Draft {
+fn one(mut s: Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Draft {
     let place = s.span();
     let name = s.need(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&raw::text(v)?));
     if let Some(name) = &name {
@@ -58,7 +71,7 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &
     let (first, count) = array(&mut s, r);
     let after_hint = hint("those stages must be done first", "write a list of stage names: after = [\"map\"]");
     let after = s.read(r, "after", after_hint, raw::texts).unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
-    let set = executor_set(&mut s, r, executors);
+    let set = executor_set(&mut s, r, job.executors);
     let cpus_hint = hint("it takes that many slots of an executor", "write a whole number, such as cpus_per_task = 2");
     let cpus = s.read(r, "cpus_per_task", cpus_hint, raw::count(1, 1024));
     if let (Some(cpus), Some(set)) = (&cpus, set.as_ref().filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots))) {
@@ -66,20 +79,19 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &
         r.add(cpus.span(), &s.path_of("cpus_per_task"), what, cpus_hint.why, "lower it, or give the executors more slots");
     }
     let cpus_per_task = cpus.map_or(1, Spanned::into_inner);
-    let runtime = s.read_or(
-        r,
-        "runtime",
-        hint("it says what a full heap looks like", "write \"native\" or \"jvm\""),
-        Runtime::Native,
-        runtime,
-    );
-    let profile = size(&mut s, r, profiles, set.as_ref(), (cpus_per_task, runtime));
-    let how = how(&mut s, r, runtime);
+    let runtime = runtime::read(&mut s, r);
+    let profile = size(&mut s, r, job.profiles, set.as_ref(), (cpus_per_task, runtime));
+    let how = how(&mut s, r, job.codes.of(runtime));
+    let files = files::read(&mut s, r);
+    let kind = hint("tasks of one kind learn from each other", "write kind = \"NAME\", or leave it out for the stage's own name");
+    let kind = s.read(r, "kind", kind, |v| short_name(&raw::text(v)?)).map(Spanned::into_inner);
+    let input = input::read(&mut s, r, count);
     s.finish(r);
     let after_names = after.get_ref().iter().filter_map(|n| n.parse().ok()).collect();
     let spec = build(name.as_ref(), set, profile, how, |spec| {
         (spec.first, spec.count, spec.after, spec.cpus_per_task, spec.runtime) =
             (first, count, after_names, cpus_per_task, runtime);
+        (spec.files, spec.kind, spec.input) = (files, kind, input);
     });
     Draft { name, after, count, place, spec }
 }
@@ -87,37 +99,75 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles, executors: &
 /// The keys of a stage that stand for themselves.
 struct How {
     command: Option<Vec<Template>>,
+    flags: Flags,
+    gc_log: GcLog,
     heap_exit_codes: Vec<i32>,
     env: BTreeMap<String, Template>,
     timeout: Option<std::time::Duration>,
     idempotent: Idempotent,
+    output: Option<String>,
     enforce: TaskLimit,
+    grow: Option<Duration>,
 }
 
-fn how(s: &mut Section<'_>, r: &mut Report<'_>, runtime: Runtime) -> How {
+/// How long a task is held near its limit while more is looked for, when the stage does not say.
+const USUAL_HOLD: Duration = Duration::from_secs(30);
+/// The longest that a stage may say.
+const LONGEST_HOLD: Duration = Duration::from_secs(300);
+
+fn how(s: &mut Section<'_>, r: &mut Report<'_>, usual_codes: Vec<i32>) -> How {
     let command = hint("it is what a task runs", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
     let codes =
         hint("the runtime says by them that its heap is full", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
     let env = hint("it is added to the task's environment", "write env = { NAME = \"value\" }; plain braces are {{ and }}");
     let timeout = hint("a task that runs longer is ended", "write a time with its unit, such as timeout = \"30m\"");
-    let idempotent = hint("a task that must not run twice is never retried", "write idempotent = \"yes\" or \"no\"");
     let enforce = hint("it says whose limit holds the task", "write enforce = \"task\" or \"executor\"");
-    let usual_codes = match runtime {
-        Runtime::Native => Vec::new(),
-        Runtime::Jvm => vec![3],
-    };
+    let (flags, gc_log) = runtime::told(s, r);
+    let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
+        raw::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
+    });
+    let grow = grow(s, r, enforce);
+    let command = s.need(r, "command", command, words).map(Spanned::into_inner);
+    let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
+    let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
     How {
-        command: s.need(r, "command", command, words).map(Spanned::into_inner),
+        flags,
+        gc_log,
+        command,
         heap_exit_codes: s.read_or(r, "heap_exit_codes", codes, usual_codes, exit_codes),
-        env: s.read_or(r, "env", env, BTreeMap::new(), variables),
+        env,
         timeout: s.read(r, "timeout", timeout, raw::duration).map(Spanned::into_inner),
-        idempotent: s.read_or(r, "idempotent", idempotent, Idempotent::Yes, |v| {
-            choice(v, &[("yes", Idempotent::Yes), ("no", Idempotent::No)])
-        }),
-        enforce: s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
-            choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
-        }),
+        idempotent,
+        output,
+        enforce,
+        grow,
     }
+}
+
+/// `grow` and `grow_hold`: only a task with a limit of its own can be given more of it.
+fn grow(s: &mut Section<'_>, r: &mut Report<'_>, enforce: TaskLimit) -> Option<Duration> {
+    let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
+    let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
+    let wanted = s.read_or(r, "grow", grow, false, raw::truth);
+    let hold = s.read(r, "grow_hold", hold, |v| match raw::duration(v)? {
+        long if long > LONGEST_HOLD => Err(format!("{} s is longer than {} s", long.as_secs(), LONGEST_HOLD.as_secs())),
+        time => Ok(time),
+    });
+    if let Some(hold) = hold.as_ref().filter(|_| !wanted) {
+        let fix = "add grow = true, or remove it";
+        r.add(hold.span(), &s.path_of("grow_hold"), "grow_hold without grow", "nothing is held that cannot be given more", fix);
+    }
+    if wanted && enforce == TaskLimit::Executor {
+        let why = "a task without a limit of its own has nothing that could be raised";
+        r.add(
+            s.place("grow"),
+            &s.path_of("grow"),
+            "grow with enforce = \"executor\"",
+            why,
+            "use enforce = \"task\", or remove grow",
+        );
+    }
+    wanted.then(|| hold.map_or(USUAL_HOLD, Spanned::into_inner))
 }
 
 fn build(
@@ -137,11 +187,18 @@ fn build(
         cpus_per_task: 1,
         profile: profile?,
         runtime: Runtime::Native,
+        flags: how.flags,
+        gc_log: how.gc_log,
         heap_exit_codes: how.heap_exit_codes,
         env: how.env,
         timeout: how.timeout,
         idempotent: how.idempotent,
+        output: how.output,
         enforce: how.enforce,
+        grow: how.grow,
+        kind: None,
+        input: None,
+        files: Vec::new(),
     };
     rest(&mut spec);
     Some(spec)
@@ -201,12 +258,12 @@ fn size(
     if let Some(name) = s.read(r, "profile", hint, raw::parsed::<Name>) {
         return profile_of(&name, s, r, profiles);
     }
-    if runtime == Runtime::Jvm && !s.has("profile") {
+    if runtime.memory() == Memory::HeapAndOverhead && !s.has("profile") {
         let fix = "add profile = \"NAME\" with heap and overhead";
         r.add(
             s.span(),
             &s.path_of("profile"),
-            "a jvm task has no profile",
+            format!("a {} task has no profile", runtime.as_str()),
             "its heap budget must leave room for off-heap memory",
             fix,
         );
@@ -246,18 +303,6 @@ fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> 
         variables.insert(key, word.parse::<Template>().map_err(|e| e.to_string())?);
     }
     Ok(variables)
-}
-
-fn runtime(value: &DeValue<'_>) -> Result<Runtime, String> {
-    choice(value, &[(Runtime::Native.as_str(), Runtime::Native), (Runtime::Jvm.as_str(), Runtime::Jvm)])
-}
-
-fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, String> {
-    let word = raw::text(value)?;
-    choices.iter().find(|(name, _)| *name == word).map(|(_, v)| *v).ok_or_else(|| {
-        let names: Vec<String> = choices.iter().map(|(n, _)| format!("\"{n}\"")).collect();
-        format!("{word:?} is not one of {}", names.join(", "))
-    })
 }
 
 fn unique_names(drafts: &[Draft], r: &mut Report<'_>) {

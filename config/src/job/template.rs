@@ -28,11 +28,13 @@ pub enum Placeholder {
     Stage,
     /// Name of the job.
     Job,
+    /// The attempt's own directory, in a fenced stage.
+    Output,
 }
 
 impl Placeholder {
     /// All of them.
-    pub const ALL: [Placeholder; 11] = [
+    pub const ALL: [Placeholder; 12] = [
         Placeholder::Index,
         Placeholder::Attempt,
         Placeholder::Rung,
@@ -44,6 +46,7 @@ impl Placeholder {
         Placeholder::Slots,
         Placeholder::Stage,
         Placeholder::Job,
+        Placeholder::Output,
     ];
 
     /// The name between the braces.
@@ -60,6 +63,7 @@ impl Placeholder {
             Placeholder::Slots => "slots",
             Placeholder::Stage => "stage",
             Placeholder::Job => "job",
+            Placeholder::Output => "output",
         }
     }
 }
@@ -99,6 +103,19 @@ impl Template {
             }
         }
         word
+    }
+
+    /// True when this is filled in somewhere in it.
+    pub fn holds(&self, place: Placeholder) -> bool {
+        self.0.contains(&Piece::Place(place))
+    }
+
+    /// What is filled into it.
+    pub fn places(&self) -> impl Iterator<Item = Placeholder> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Place(place) => Some(*place),
+        })
     }
 
     /// True for a word that would always be empty.

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
-use super::{Outcome, job};
+use super::{Outcome, job, xstate};
 
 /// How often output is looked at while the guest runs.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -29,6 +29,7 @@ const KERNEL: &str = "linux.uml";
 pub(super) struct Machine {
     pub(super) memory: Bytes,
     pub(super) timeout: Duration,
+    pub(super) quiet: bool,
     pub(super) init: PathBuf,
 }
 
@@ -45,13 +46,11 @@ pub(super) fn run(machine: &Machine, task: &job::Job) -> Result<Outcome> {
     let mut booted = Booted::start(machine, task)?;
     let deadline = Instant::now() + machine.timeout;
     let ended = booted.watch(deadline, |booted| {
-        booted.out.forward(&mut io::stdout().lock())?;
-        booted.err.forward(&mut io::stderr().lock())?;
+        booted.pass_on(machine.quiet)?;
         Ok(Glance::GoOn)
     })?;
     booted.kernel.end();
-    booted.out.forward(&mut io::stdout().lock())?;
-    booted.err.forward(&mut io::stderr().lock())?;
+    booted.pass_on(machine.quiet)?;
     ensure!(
         ended == Watched::Ended,
         "the guest did not end within {} s and was killed; its console:\n{}",
@@ -122,6 +121,16 @@ impl Booted {
         Ok(Watched::Late)
     }
 
+    /// What was written since the last time, to whoever runs us.
+    fn pass_on(&mut self, quiet: bool) -> io::Result<()> {
+        if quiet {
+            self.out.forward(&mut io::sink())?;
+        } else {
+            self.out.forward(&mut io::stdout().lock())?;
+        }
+        self.err.forward(&mut io::stderr().lock())
+    }
+
     /// Ends it as a power cut does: nothing in it gets to do anything any more.
     pub(super) fn kill(&mut self) {
         self.kernel.end();
@@ -172,6 +181,9 @@ fn spawn(machine: &Machine, task: &job::Job, dir: &Path) -> Result<Child> {
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), "setpriv", "--pdeathsig", "KILL", KERNEL]).args(kernel_arguments(machine, task, dir));
     command.env("TMPDIR", memory_dir(machine.memory)).stdin(Stdio::null());
+    if let Some(library) = xstate::library(dir)? {
+        command.env("LD_PRELOAD", library);
+    }
     command.stdout(console.try_clone()?).stderr(console).process_group(0);
     ensure!(on_path(KERNEL), "{KERNEL} is not installed: `apt-get install -y user-mode-linux`");
     command.spawn().context("taskset could not be started: `apt-get install -y util-linux`")

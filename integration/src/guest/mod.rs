@@ -8,6 +8,7 @@ mod boot;
 pub mod job;
 mod power;
 mod rerun;
+mod xstate;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,6 +28,8 @@ pub use rerun::{in_guest, rerun};
 pub struct Guest {
     memory: Bytes,
     timeout: Duration,
+    /// Whether what its program writes is kept for the outcome alone.
+    quiet: bool,
     job: job::Job,
 }
 
@@ -55,6 +58,7 @@ impl Guest {
         Guest {
             memory: Bytes::from_mib(512),
             timeout: Duration::from_secs(50),
+            quiet: false,
             job: job::Job { env, cwd, ..job::Job::default() },
         }
     }
@@ -73,6 +77,13 @@ impl Guest {
         self
     }
 
+    /// What its program writes is not passed on while it runs.
+    #[must_use]
+    pub fn quietly(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
     /// One more variable for the program.
     #[must_use]
     pub fn env(mut self, key: &str, value: &str) -> Self {
@@ -84,7 +95,10 @@ impl Guest {
     /// Directories elsewhere are seen anyway, and need no mention.
     #[must_use]
     pub fn keep(mut self, dir: &Path) -> Self {
-        if job::HIDDEN.iter().any(|hidden| dir.starts_with(hidden)) && !self.job.keep.iter().any(|k| dir.starts_with(k)) {
+        // One of the hidden ones itself is there in the guest too, empty and writable.
+        if job::HIDDEN.iter().any(|hidden| dir.starts_with(hidden) && dir != Path::new(hidden))
+            && !self.job.keep.iter().any(|k| dir.starts_with(k))
+        {
             self.job.keep.push(dir.to_owned());
         }
         self
@@ -146,6 +160,6 @@ impl Guest {
         for dir in [program.parent(), init.parent(), sources, Some(cwd.as_path())].into_iter().flatten() {
             self = self.keep(dir);
         }
-        Ok((boot::Machine { memory: self.memory, timeout: self.timeout, init }, self.job))
+        Ok((boot::Machine { memory: self.memory, timeout: self.timeout, quiet: self.quiet, init }, self.job))
     }
 }

@@ -386,6 +386,7 @@ impl Master {
             nodes: Vec::new(),
             placement: Box::default(),
             deadline_ms: None,
+            waited_ms: 0,
             launch: Box::new(LaunchSpec { command: wish.command.clone(), ..LaunchSpec::default() }),
         }
     }

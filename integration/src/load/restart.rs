@@ -24,7 +24,7 @@ use super::master::{self, Crowd, Pace, submit, unmanaged};
 use crate::world::chance::Chance;
 
 /// Everybody is there again by then.
-const BACK: Duration = Duration::from_secs(120);
+const BACK: Duration = Duration::from_secs(300);
 /// A submitter rests between two applications.
 const REST: Duration = Duration::from_millis(20);
 /// Names of applications that only have to exist begin so.

@@ -1,6 +1,7 @@
 //! Between the cores' own types: what the daemons do by way of messages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_rm_core as rm;
 use headroom_wire::v1::am;
@@ -34,11 +35,12 @@ pub(super) fn ask(ask: am::Ask) -> rm::ask::Ask {
         priority: ask.priority,
         place: rm::ask::Placement { avoid_nodes: ask.avoid_nodes, nodes: ask.nodes, ..rm::ask::Placement::default() },
         deadline: None,
+        waited: Duration::ZERO,
         launch: Arc::new(launch(*ask.launch)),
     }
 }
 
 fn launch(launch: am::LaunchSpec) -> rm::Launch {
-    let am::LaunchSpec { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
-    rm::Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+    let am::LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
+    rm::Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use headroom_appmaster::event::Event;
 use headroom_client::retry::Backoff;
-use headroom_rm_core::{Answer, Call, Refusal, Sync, Verdict};
-use headroom_types::{AttemptId, Epoch, RequestId};
+use headroom_rm_core::{Answer, Call, How, Refusal, Size, Sync, Verdict};
+use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::am::{Ask, UpdateKind};
 use headroom_wire::v1::job::JobPatch;
 
@@ -72,6 +72,8 @@ pub(super) struct Dialog {
     owed: BTreeMap<RequestId, u64>,
     acking: u64,
     patch: Option<JobPatch>,
+    /// Containers whose size was asked for, by call.
+    resizes: BTreeMap<u64, ContainerId>,
     from: (Epoch, u64),
     stream: Stream,
     stream_backoff: Backoff,
@@ -94,6 +96,7 @@ impl Dialog {
             owed: BTreeMap::new(),
             acking: 0,
             patch: None,
+            resizes: BTreeMap::new(),
             from: (Epoch(0), 0),
             stream: Stream::None,
             stream_backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
@@ -218,6 +221,14 @@ impl World {
         {
             return self.dialog_stream_answered(pid, stream, heard);
         }
+        if let Some(container) = p.dialog.resizes.remove(&number) {
+            let why = match heard {
+                Heard::Refused(refusal) => refusal.to_string(),
+                Heard::Lost => "nobody answers".to_owned(),
+                Heard::Answer(..) | Heard::Listening | Heard::TooOld => return,
+            };
+            return self.core_steps(pid, Event::ResizeRefused { container, why });
+        }
         let Some((_, said)) = p.dialog.waiting.filter(|(waited, _)| *waited == number) else { return };
         match said {
             Said::Register => self.dialog_registered(pid, heard),
@@ -226,6 +237,16 @@ impl World {
         }
         if self.processes.get(&pid).is_some_and(|p| p.dialog.stage == Stage::Over) {
             self.process_leaves(pid, 0);
+        }
+    }
+
+    /// A call beside the others.
+    pub(super) fn dialog_resizes(&mut self, pid: u64, container: ContainerId, resource: Resource) {
+        let size = Size { resource, heap: None };
+        let call = Call::Resize { container: container.clone(), version: None, size, how: How::Really };
+        let number = self.call(Caller::Process(pid), Input::Call(Box::new(call)));
+        if let Some(p) = self.processes.get_mut(&pid) {
+            p.dialog.resizes.insert(number, container);
         }
     }
 

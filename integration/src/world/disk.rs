@@ -34,7 +34,7 @@ impl Disk {
                 self.apps.remove(&app);
                 self.states.remove(&app);
             }
-            Save::Container(finished) => self.finished.push(finished),
+            Save::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
             Save::ContainerGone(id) => self.finished.retain(|f| f.container != id),
             Save::Node(node) => {
                 self.nodes.insert(node);

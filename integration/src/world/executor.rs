@@ -288,7 +288,8 @@ impl World {
                     e.phase = Phase::Draining { idle_since: None };
                 }
             }
-            ToExecutor::Alive => {}
+            // its tasks have what they need at once, or not at all: none is ever held
+            ToExecutor::Resize { .. } | ToExecutor::LetGo { .. } | ToExecutor::Refused { .. } | ToExecutor::Alive => {}
         }
     }
 

@@ -296,7 +296,8 @@ impl World {
                 }
             }
             Effect::Forget => self.agent_job(node, id, Job::Forget),
-            Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
+            // Nothing is fetched here.
+            Effect::Abandon | Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
         }
     }
 
@@ -453,7 +454,7 @@ fn step_of(effect: &Effect) -> Option<Step> {
         Effect::Terminate => Some(Step::Terminate),
         Effect::Kill => Some(Step::Kill),
         Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Resize(_) => None,
-        Effect::Changed | Effect::Tell | Effect::Forget => None,
+        Effect::Abandon | Effect::Changed | Effect::Tell | Effect::Forget => None,
     }
 }
 
@@ -470,7 +471,16 @@ fn found(cell: &Cell) -> Found {
 
 fn unknown(id: &ContainerId) -> RunOrder {
     let (app, granted) = (id.app.clone(), UnixMillis::default());
-    RunOrder { app, request: None, attempt: 1, resource: Resource::default(), version: 1, launch: Default::default(), granted }
+    RunOrder {
+        app,
+        request: None,
+        attempt: 1,
+        resource: Resource::default(),
+        version: 1,
+        launch: Default::default(),
+        user: "".into(),
+        granted,
+    }
 }
 
 fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall: UnixMillis) -> ExitReport {

@@ -171,7 +171,7 @@ impl World {
         for effect in &self.manager.effects[first..] {
             match effect {
                 Effect::Log(line) => {
-                    let words = format!("rm: {} {} {}", line.reason, line.object, line.message);
+                    let words = format!("rm: {} {} {}", line.reason, line.object, line.message());
                     self.diary.borrow_mut().note(self.now, &words);
                     self.oracle.logged(line);
                 }
@@ -218,7 +218,7 @@ impl World {
         for effect in &m.effects {
             if let Effect::Save(save) = effect {
                 m.disk.save(save);
-                if let Save::State { app, .. } = save {
+                if let Save::State { app, .. } = &**save {
                     self.oracle.saved(app);
                 }
             }

@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_appmaster::event::{Effect, Ending, Event, Hello, Now, Outcome};
+use headroom_appmaster::event::{Effect, Ending, Event, Hello, LimitSet, Now, Outcome};
 use headroom_appmaster::record::{self, Begin, Record};
 use headroom_appmaster::spec::Greeting;
+use headroom_appmaster::taskset::TaskKey;
 use headroom_appmaster::{Core, Setup};
 use headroom_rm_core::{self as rm, Answer, Call, RunOrder};
-use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, Tick};
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick};
 use headroom_wire::v1::task::FromExecutor;
 
 use super::dialog::Dialog;
@@ -19,6 +20,9 @@ use super::wire::{Caller, Heard, Line};
 use super::{Thing as Any, World};
 use crate::fault::{Fault, LastWrite};
 use crate::scenario::{Job, Plant};
+
+/// How long a file system takes to rename. Milliseconds.
+const COMMITTED_AFTER: u64 = 3;
 
 #[derive(Debug)]
 pub(super) enum ClientThing {
@@ -34,13 +38,33 @@ pub(super) enum ClientThing {
 
 #[derive(Debug)]
 pub(super) enum Thing {
-    Heard { number: u64, heard: Box<Heard> },
-    Line { stream: u64, line: Box<Line> },
-    StreamEnded { stream: u64 },
-    Said { line: u64, container: ContainerId, message: Box<FromExecutor> },
-    LineDown { line: u64, container: ContainerId },
+    Heard {
+        number: u64,
+        heard: Box<Heard>,
+    },
+    Line {
+        stream: u64,
+        line: Box<Line>,
+    },
+    StreamEnded {
+        stream: u64,
+    },
+    Said {
+        line: u64,
+        container: ContainerId,
+        message: Box<FromExecutor>,
+    },
+    LineDown {
+        line: u64,
+        container: ContainerId,
+    },
     Wake,
     Durable,
+    /// An output is in its place.
+    Committed {
+        task: TaskKey,
+        attempt: TaskAttemptId,
+    },
 }
 
 /// What a master has written down.
@@ -175,7 +199,7 @@ impl World {
         let spec = client.job.spec.clone();
         let journal = client.journals.entry(node.clone()).or_default();
         let master_memory = client.job.managed.unwrap_or(Bytes::ZERO);
-        let setup = Setup { base_dir: None, master_memory };
+        let setup = Setup { base_dir: None, master_memory, ..Setup::default() };
         let core = if journal.records.is_empty() {
             journal.token = format!("j{pid}");
             let (app, token) = (attempt.app.to_string(), journal.token.clone());
@@ -301,6 +325,7 @@ impl World {
             Thing::Line { stream, line } => self.dialog_line(pid, stream, *line),
             Thing::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
             Thing::Said { line, container, message } => self.process_hears(pid, line, container, *message),
+            Thing::Committed { task, attempt } => self.core_steps(pid, Event::Committed { task, attempt, error: None }),
             Thing::LineDown { line, container } => {
                 if p.lines.get(&container) == Some(&line) {
                     p.lines.remove(&container);
@@ -323,11 +348,23 @@ impl World {
                 p.lines.insert(container.clone(), line);
                 self.core_steps(pid, Event::Hello(Hello { container, slots, running, unacked }));
             }
-            FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Ended { .. } | FromExecutor::Alive
+            FromExecutor::Started { .. }
+            | FromExecutor::Usage { .. }
+            | FromExecutor::Ended { .. }
+            | FromExecutor::Pressure { .. }
+            | FromExecutor::Resized { .. }
+            | FromExecutor::Alive
                 if p.lines.get(&container) != Some(&line) => {}
             FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, Event::Started { container, attempt }),
             FromExecutor::Usage { tasks } => self.core_steps(pid, Event::Usage { container, tasks }),
             FromExecutor::Ended { report } => self.core_steps(pid, Event::Ended { container, report }),
+            FromExecutor::Pressure { attempt, limit, current: _ } => {
+                self.core_steps(pid, Event::Pressure { container, attempt, limit });
+            }
+            FromExecutor::Resized { attempt, limit, held_us, error } => {
+                let set = Box::new(LimitSet { attempt, limit, held_us, error });
+                self.core_steps(pid, Event::LimitSet { container, set });
+            }
             FromExecutor::Alive => {}
         }
     }
@@ -342,6 +379,8 @@ impl World {
                 self.oracle.told_largest(&p.greeting.token, largest.memory);
             }
             Event::Update { .. } | Event::Hello(_) | Event::Started { .. } | Event::Usage { .. } | Event::Ended { .. } => {}
+            Event::Pressure { .. } | Event::LimitSet { .. } | Event::ResizeRefused { .. } | Event::Committed { .. } => {}
+            Event::Known(_) | Event::Inputs { .. } => {}
             Event::LineDown { .. } | Event::Stop | Event::Timer => {}
         }
         let now = Now { tick: Tick(self.now - p.started), unix };
@@ -409,11 +448,15 @@ impl World {
         let (records, rest): (Vec<Effect>, Vec<Effect>) =
             std::mem::take(&mut p.effects).into_iter().partition(|e| matches!(e, Effect::Record(_)));
         p.effects = records;
-        let mut messages = Vec::new();
+        let (mut messages, mut resizes, mut commits) = (Vec::new(), Vec::new(), Vec::new());
         for effect in rest {
             match effect {
                 Effect::Record(_) => {}
                 Effect::Send { container, message } => messages.extend(p.lines.get(&container).map(|line| (*line, *message))),
+                Effect::Commit { task, attempt, commit: _ } => commits.push(Thing::Committed { task, attempt }),
+                Effect::Resize { container, resource } => resizes.push((container, resource)),
+                // Jobs of the simulation name no inputs, and nothing would wait for an answer.
+                Effect::Measure { .. } => {}
                 Effect::Sync => p.dialog.hurry(now),
                 Effect::Finish(outcome) => {
                     p.core.tell_finished(Now { tick: Tick(now - p.started), unix }, &outcome);
@@ -425,7 +468,9 @@ impl World {
         if p.core.has_news() {
             p.dialog.has_news(now);
         }
+        commits.into_iter().for_each(|thing| self.later(COMMITTED_AFTER, Any::Process(pid, thing)));
         messages.into_iter().for_each(|(line, message)| self.say_to_executor(line, message));
+        resizes.into_iter().for_each(|(container, resource)| self.dialog_resizes(pid, container, resource));
     }
 
     /// Sees to it that somebody looks when something is due.
@@ -490,11 +535,17 @@ fn event_words(event: &Event) -> String {
                 UpdateKind::Alive => "update: alive".into(),
             }
         }
+        Event::Known(family) => format!("what {} runs of its family have needed", family.runs),
         Event::Refused { request, sentence, .. } => format!("refusal of {request}: {sentence}"),
         Event::Hello(h) => format!("hello of {}, {} run, {} unacknowledged", h.container, h.running.len(), h.unacked.len()),
         Event::Started { container, attempt } => format!("{attempt} runs in {container}"),
         Event::Usage { container, .. } => format!("usage of {container}"),
         Event::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
+        Event::Committed { attempt, error, .. } => format!("the output of {attempt} is in its place, or not: {error:?}"),
+        Event::Pressure { attempt, limit, .. } => format!("{attempt} is held near {limit}"),
+        Event::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
+        Event::ResizeRefused { container, why } => format!("{container} keeps its size: {why}"),
+        Event::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
         Event::LineDown { container } => format!("line down of {container}"),
         Event::Stop => "stop".into(),
         Event::Timer => "timer".into(),

@@ -13,6 +13,8 @@ use crate::scenario::estate::Order;
 
 /// So long after the last disturbance everything is as it was. Milliseconds.
 pub(super) const RESTORED: u64 = 120_000;
+/// Orders that were held up on the way, or sent twice, have arrived so long after the last disturbance. Milliseconds.
+const ARRIVED: u64 = 10_500;
 /// An answer that never came is asked for again. Milliseconds.
 const AGAIN: u64 = 1_000;
 
@@ -50,7 +52,7 @@ impl World {
         last.extend(estate.trees.len().checked_sub(1).map(|tree| Order::Queues { tree }));
         // A tree says of every queue whether it is open: this one says so of all.
         for order in last {
-            let at = self.scenario.calm_ms + 10;
+            let at = self.scenario.calm_ms + ARRIVED;
             self.at(at, Any::Operator(Thing::Give { order, must: Must::Yes }));
         }
     }

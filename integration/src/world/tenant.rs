@@ -154,6 +154,7 @@ impl Tenant {
             priority: want.priority,
             place: want.place.clone(),
             deadline: want.deadline,
+            waited: std::time::Duration::ZERO,
             launch: Arc::new(launch),
         }
     }

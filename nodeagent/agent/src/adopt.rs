@@ -6,13 +6,15 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use headroom_container_shim::record::{self, Identity};
+use headroom_container_shim::record::{self, ExitRecord, Identity};
 use headroom_node_cgroup::Group;
 use headroom_node_core::agent::Found;
 use headroom_node_exec::Watched;
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
 
+use crate::collect;
+use crate::disk::OrderRecord;
 use crate::resize;
 use crate::site::Site;
 
@@ -46,28 +48,39 @@ pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
 }
 
 fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
+    site.layout.clear_temporary(&id);
     let group = open_group(site, &id);
-    let order = site.layout.order(&id).map(|mut record| {
-        resize::settle(site, &mut record, group.as_deref());
-        record.order
-    });
-    if let Some(report) = site.layout.report(&id) {
-        return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group, shim: None });
+    let mut record = site.layout.order(&id);
+    if let Some(record) = &mut record {
+        resize::settle(site, record, group.as_deref());
     }
-    if order.is_none() {
-        // The agent was killed before the order was durable: nobody was told that this container is here.
-        tracing::warn!(container_id = %id, "a directory without an order, ignoring");
+    let resumable = record.as_ref().is_some_and(OrderRecord::is_of_this_boot);
+    let order = record.map(|record| record.order);
+    if let Some(report) = site.layout.report(&id) {
+        // The report is written before the group goes, so an agent that was killed in between has left it.
+        if let Some(group) = &group {
+            collect::remove_group(&id, group);
+        }
+        return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group: None, shim: None });
+    }
+    let untouched = site.layout.was_never_started(&id);
+    if order.is_none() && untouched {
+        // The agent was killed before the order was written: nobody was told that this container is here, and it will be ordered again.
+        if let Err(error) = fs::remove_dir_all(site.layout.container(&id)) {
+            tracing::warn!(container_id = %id, %error, "a directory without an order stays behind, ignoring");
+        }
         return None;
     }
     let asked = site.layout.stop(&id).map(|s| s.cause);
     let program = identity(site, &id, record::file::PID);
     let shim = shim(site, &id);
-    let has_record = site.layout.container(&id).join(record::file::EXIT).exists();
+    let has_record = fs::read(site.layout.container(&id).join(record::file::EXIT)).is_ok_and(|r| ExitRecord::decode(&r).is_ok());
     let found = match (&shim, has_record) {
         (Some(_), false) => Found::Alive { asked },
         (Some(_) | None, true) => Found::Ended { asked },
-        (None, false) if program.is_some() => Found::Ended { asked },
-        (None, false) => Found::Unstarted,
+        (None, false) if untouched && resumable => Found::Unstarted,
+        // The shim was lost, before or after it had started the program; or the host was, and nobody knows any more.
+        (None, false) => Found::Ended { asked },
     };
     // A shim that has not written its program's pid yet is the next best root of the tree.
     let root = program.map(|p| p.pid).or(shim.as_ref().map(Watched::pid));
@@ -89,6 +102,12 @@ fn open_group(site: &Site, id: &ContainerId) -> Option<Arc<Group>> {
 
 fn identity(site: &Site, id: &ContainerId, name: &str) -> Option<Identity> {
     Identity::decode(&fs::read_to_string(site.layout.container(id).join(name)).ok()?)
+}
+
+/// The shim that a container's directory names, if it lives.
+pub(crate) fn named_shim(site: &Site, id: &ContainerId) -> Option<Watched> {
+    let known = identity(site, id, record::file::SHIM_PID)?;
+    Watched::open(known.pid, known.starttime).ok()?.filter(Watched::is_alive)
 }
 
 /// The shim by its recorded identity or, when the agent was killed between its start and the record, by its command line.

@@ -1,23 +1,26 @@
 //! From what is left of a container to its exit report. Blocking; called as a job of the loop.
 //!
-//! Order matters: counters first, then whatever still lives in the group is ended, then logs are read, then the report is made
-//! durable, then the group is removed. A step that fails is named in `missing` and the rest goes on: there is always a report.
+//! Order matters: counters first, then whatever still lives in the group is ended, then logs are read, then the report is
+//! written, then the group is removed. A step that fails is named in `missing` and the rest goes on: there is always a report.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_container_shim::record::{self, ExitRecord, How};
 use headroom_node_cgroup::Group;
 use headroom_node_core::container::End;
-use headroom_node_core::{Scope, Verdict, classify, diagnose};
+use headroom_node_core::{Scope, Verdict, classify, diagnose, gclog, timeline};
 use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, TaskGroupFacts, Victim};
 use headroom_types::{
-    Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, UnixMillis,
+    Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, SubCause,
+    UnixMillis,
 };
 use headroom_wire::v1::nodes::RunOrder;
 
 use crate::clock;
+use crate::crash;
 use crate::disk::{Baselines, file};
 use crate::launch;
 use crate::logs;
@@ -26,6 +29,8 @@ use crate::site::Site;
 
 /// How long a group may take to become empty and go.
 const REMOVAL: Duration = Duration::from_secs(5);
+/// How much of the end of its output is searched for lines of a collector. Bytes.
+const GC_LOG: u64 = 64 << 10;
 
 /// What is left of a container.
 #[derive(Debug)]
@@ -49,18 +54,29 @@ pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
         End::Failed { why } => failed(site, &id, group.as_ref(), why),
         End::Never { cause } => never(site, &id, *cause),
     });
-    if let Some(group) = &group {
-        end_the_rest(&id, group);
-    }
+    crash::at("rest-ended");
     if let Err(error) = site.layout.write_report(&report) {
         tracing::error!(container_id = %id, %error, "the exit report cannot be written; it is told, but would not survive the agent");
     }
-    if let Some(group) = &group
-        && let Err(error) = group.remove(REMOVAL)
-    {
+    crash::at("report-written");
+    if let Some(group) = &group {
+        take_away(&id, group);
+    }
+    crash::at("group-removed");
+    report
+}
+
+/// Ends what may still live in a container's group and removes it. Its counters must have been read.
+pub(crate) fn remove_group(id: &ContainerId, group: &Group) {
+    end_the_rest(id, group);
+    take_away(id, group);
+}
+
+/// Removes a group in which nobody lives any more, or who was told to end.
+fn take_away(id: &ContainerId, group: &Group) {
+    if let Err(error) = group.remove(REMOVAL) {
         tracing::warn!(container_id = %id, %error, "its cgroup stays behind, ignoring");
     }
-    report
 }
 
 fn end_the_rest(id: &ContainerId, group: &Group) {
@@ -101,6 +117,12 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
     add_order(&mut e, order, &measured, &mut missing);
     add_measured(&mut e, &measured, record.as_ref(), order);
     e.heap_marker = logs::heap_marker(&dir);
+    add_gc_log(&mut e, &dir);
+    if site.isolation.private_tmp && !site.has_private_tmp() {
+        missing.push(
+            "a /tmp of its own: this agent may not mount, so only TMPDIR named a directory that others do not share".into(),
+        );
+    }
     e.missing = missing;
     let codes = order.map(|o| o.launch.heap_exit_codes.clone()).unwrap_or_default();
     let verdict = classify(&e, Scope::Container, &codes);
@@ -116,6 +138,8 @@ fn finish(
     measured: Measured,
     tasks: Vec<TaskGroupFacts>,
 ) -> ExitReport {
+    let mut points = measured.timeline;
+    timeline::mark_end(&mut points, verdict.reason, &evidence);
     ExitReport {
         container: id.clone(),
         node: site.node.clone(),
@@ -124,7 +148,7 @@ fn finish(
         evidence,
         started: record.and_then(|r| r.started_ms).map(UnixMillis),
         ended: record.map_or_else(clock::unix_now, |r| UnixMillis(r.ended_ms)),
-        timeline: measured.timeline,
+        timeline: points,
         log_tail: log_tail(site, id),
         tasks,
     }
@@ -169,13 +193,16 @@ fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupFacts> {
 fn outer(site: &Site, baselines: &Baselines, missing: &mut Vec<String>) -> Vec<OuterLevel> {
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
-        match (site.enforcer.fence_facts(), baselines.fence) {
-            (Ok(now), Some(then)) => {
-                levels.push(OuterLevel { level: "containers".into(), limit: now.limit, local: now.local.since(&then) });
+        match (site.enforcer.fence_level(), baselines.fence) {
+            (Ok((limit, now)), Some(then)) => {
+                levels.push(OuterLevel { level: "containers".into(), limit, local: now.since(&then) });
             }
             (Ok(_), None) => missing.push("counters of the fence at launch".into()),
             (Err(error), _) => missing.push(format!("counters of the fence: {error}")),
         }
+    }
+    if let (Some(now), Some(then)) = (site.enforcer.above(), baselines.above) {
+        levels.push(OuterLevel { level: "above all containers".into(), limit: None, local: now.since(&then) });
     }
     if let (Some(now), Some(then)) = (site.enforcer.host_oom_kills(), baselines.host_oom_kills) {
         let local = MemoryEvents { oom_kill: now.saturating_sub(then), ..MemoryEvents::default() };
@@ -221,9 +248,19 @@ fn add_measured(e: &mut Evidence, measured: &Measured, record: Option<&ExitRecor
         e.own.peak = measured.timeline.iter().map(|s| s.current).max();
     }
     e.victims.clone_from(&measured.victims);
+    e.inside = measured.inside;
     let killed = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
     if e.victims.is_empty() && killed {
         e.victims.extend(main_as_victim(record, order));
+    }
+}
+
+/// What its collector wrote into its own output, where somebody has switched that on.
+fn add_gc_log(e: &mut Evidence, dir: &Path) {
+    let Some(heap) = &mut e.heap else { return };
+    let text = |name: &str| logs::tail(dir, name, GC_LOG).unwrap_or_default();
+    if let Some(log) = [file::STDOUT, file::STDERR].into_iter().find_map(|name| gclog::parse(&text(name))) {
+        gclog::add(&log, heap);
     }
 }
 
@@ -235,7 +272,7 @@ fn main_as_victim(record: Option<&ExitRecord>, order: Option<&RunOrder>) -> Opti
 }
 
 fn log_tail(site: &Site, id: &ContainerId) -> String {
-    logs::tail(&site.layout.container(id).join(file::STDERR), logs::REPORTED).unwrap_or_default()
+    logs::tail(&site.layout.container(id), file::STDERR, logs::REPORTED).unwrap_or_default()
 }
 
 /// The shim's words on a program that did not start, as one sentence.
@@ -257,12 +294,7 @@ fn failed(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, why: &str) 
         end_the_rest(id, group);
     }
     let mut report = without_program(site, id, ExitReason::LaunchFailed);
-    report.diagnosis.push(Diagnosis {
-        cause: why.to_owned(),
-        fix: launch::advice(why).to_owned(),
-        trade_off: "none".into(),
-        certainty: Certainty::Certain,
-    });
+    report.diagnosis.push(Diagnosis::new(SubCause::NotStarted, Certainty::Certain, why, launch::advice(why)));
     report
 }
 

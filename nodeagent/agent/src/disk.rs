@@ -1,14 +1,18 @@
 //! The agent's files: where they are, and what must survive a kill of the agent.
 //!
-//! A record is written to a temporary file, made durable, and renamed: a reader sees the old one, the new one or none, never half
-//! of one. Records carry a version; fields are only ever added.
+//! A record is written to a temporary file and renamed: a reader sees the old one, the new one or none, never half of one, and a
+//! killed agent loses nothing. It is not synced: when the power goes every program is gone too, the shim's record of an end is synced by
+//! the shim, and an order of an earlier boot is never launched. Records carry a version; fields are only ever added.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::Context as _;
+use headroom_container_shim::record;
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{AppId, ContainerId, ExitReport, Resource, StopCause, UnixMillis};
 use headroom_wire::v1::nodes::RunOrder;
@@ -32,13 +36,15 @@ pub(crate) mod file {
     pub(crate) const FORGOTTEN: &str = "forgotten";
     /// The program's working directory.
     pub(crate) const WORK: &str = "work";
+    /// What it sees as `/tmp`.
+    pub(crate) const TMP: &str = "tmp";
     /// Logs of its tasks.
     pub(crate) const TASKS: &str = "tasks";
     /// Standard output.
     pub(crate) const STDOUT: &str = "stdout";
     /// Standard error.
     pub(crate) const STDERR: &str = "stderr";
-    /// Written by a program that knows its heap to be full.
+    /// Written, in [`TASKS`], by a program that knows its heap to be full.
     pub(crate) const MARKER: &str = "oom-marker";
 }
 
@@ -46,6 +52,8 @@ pub(crate) mod file {
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     state: PathBuf,
+    /// Forgotten containers whose directories are kept, oldest first; filled when it is first needed.
+    kept: Arc<Mutex<Option<VecDeque<ContainerId>>>>,
 }
 
 /// The counters of outer levels when a container was launched.
@@ -55,6 +63,9 @@ pub(crate) struct Baselines {
     pub(crate) fence: Option<MemoryEvents>,
     /// Kills on the host.
     pub(crate) host_oom_kills: Option<u64>,
+    /// Of the levels above the node's own cgroup; `None` where there are none, or nobody counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) above: Option<MemoryEvents>,
 }
 
 /// What a container was ordered as.
@@ -70,6 +81,9 @@ pub(crate) struct OrderRecord {
     /// A later size that is being given to it. The order still holds the one it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resizing: Option<Resizing>,
+    /// The boot of the host it was ordered in; a record that does not name one is of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
 }
 
 /// A change of size that was begun.
@@ -84,8 +98,20 @@ pub(crate) struct Resizing {
 impl OrderRecord {
     /// A record of today.
     pub(crate) fn new(container: ContainerId, order: RunOrder, baselines: Baselines) -> Self {
-        OrderRecord { version: VERSION, container, order, baselines, resizing: None }
+        OrderRecord { version: VERSION, container, order, baselines, resizing: None, boot: boot() }
     }
+
+    /// Whether the host has not been started anew since.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot.is_some() && self.boot == boot()
+    }
+}
+
+/// What the kernel calls this boot.
+fn boot() -> Option<String> {
+    static BOOT: OnceLock<Option<String>> = OnceLock::new();
+    let read = || Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned());
+    BOOT.get_or_init(read).clone()
 }
 
 /// Why a container was ended, written before the signal.
@@ -120,11 +146,17 @@ impl Layout {
             fs::create_dir_all(&dir).with_context(|| format!("cannot make {}; choose another --state", dir.display()))?;
         }
         let state = state.canonicalize().with_context(|| format!("cannot resolve {}", state.display()))?;
-        Ok(Layout { state })
+        Ok(Layout { state, kept: Arc::default() })
     }
 
     /// Takes the lock of this directory; it is held for as long as the file is open.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
+        let state = self.state.display();
+        self.try_lock()?.with_context(|| format!("another node agent works in {state}; end it or choose another --state"))
+    }
+
+    /// Takes the lock, unless somebody has it.
+    pub(crate) fn try_lock(&self) -> anyhow::Result<Option<File>> {
         let path = self.state.join("lock");
         let file = File::options()
             .create(true)
@@ -132,9 +164,11 @@ impl Layout {
             .write(true)
             .open(&path)
             .with_context(|| format!("cannot write in {}; choose another --state", self.state.display()))?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("another node agent works in {}; end it or choose another --state", self.state.display()))?;
-        Ok(file)
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot lock {}; choose another --state", path.display())),
+        }
     }
 
     /// The file with the node's own facts.
@@ -149,14 +183,26 @@ impl Layout {
     pub(crate) fn container(&self, id: &ContainerId) -> PathBuf {
         self.containers().join(id.to_string())
     }
+    /// The directories of all applications.
+    pub(crate) fn apps(&self) -> PathBuf {
+        self.state.join("apps")
+    }
+    /// The state directory itself.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
     /// The directory that outlives an application's containers.
     pub(crate) fn app(&self, app: &AppId) -> PathBuf {
-        self.state.join("apps").join(app.to_string())
+        self.apps().join(app.to_string())
     }
 
     /// The order of a container; `None` when there is none or it cannot be read.
     pub(crate) fn order(&self, id: &ContainerId) -> Option<OrderRecord> {
         read_json(&self.container(id).join(file::ORDER))
+    }
+    /// Writes the order of a container for the first time. Torn, it is no order, and there is nothing beside it yet.
+    pub(crate) fn write_first_order(&self, record: &OrderRecord) -> io::Result<()> {
+        private(&self.container(&record.container).join(file::ORDER))?.write_all(&serde_json::to_vec(record)?)
     }
     /// Writes the order of a container again.
     pub(crate) fn write_order(&self, record: &OrderRecord) -> io::Result<()> {
@@ -173,8 +219,15 @@ impl Layout {
     /// Writes the report of a container.
     pub(crate) fn write_report(&self, report: &ExitReport) -> io::Result<()> {
         let dir = self.container(&report.container);
-        fs::create_dir_all(&dir)?;
-        write_json(&dir.join(file::REPORT), &ReportRecord { version: VERSION, report: report.clone() })
+        let record = ReportRecord { version: VERSION, report: report.clone() };
+        match write_json(&dir.join(file::REPORT), &record) {
+            // It was stopped before anything was made.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&dir)?;
+                write_json(&dir.join(file::REPORT), &record)
+            }
+            done => done,
+        }
     }
 
     /// All containers with a directory, forgotten ones too, in the order of their ids.
@@ -189,6 +242,25 @@ impl Layout {
         Ok(ids)
     }
 
+    /// Whether no shim has ever been in a container's directory: what is in it was made by an agent that came no further.
+    pub(crate) fn was_never_started(&self, id: &ContainerId) -> bool {
+        let dir = self.container(id);
+        let traces = [record::file::SHIM_PID, record::file::PID, record::file::EXIT, file::STOP, file::REPORT, file::FORGOTTEN];
+        traces.iter().all(|name| !dir.join(name).exists())
+    }
+
+    /// Removes what a killed agent was about to rename in a container's directory. The shim's own files are left to it.
+    pub(crate) fn clear_temporary(&self, id: &ContainerId) {
+        let dir = self.container(id);
+        for name in [file::ORDER, file::STOP, file::REPORT] {
+            match fs::remove_file(dir.join(name).with_extension("tmp")) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::debug!(container_id = %id, name, %error, "a temporary file stays behind, ignoring"),
+            }
+        }
+    }
+
     /// Whether nobody needs a container's report any more.
     pub(crate) fn is_forgotten(&self, id: &ContainerId) -> bool {
         self.container(id).join(file::FORGOTTEN).exists()
@@ -201,6 +273,35 @@ impl Layout {
             return Ok(());
         }
         File::create(dir.join(file::FORGOTTEN))?;
+        // Only what it said is kept.
+        for done in [file::WORK, file::TMP] {
+            match fs::remove_dir_all(dir.join(done)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = match &mut *kept {
+            Some(kept) => {
+                if !kept.contains(id) {
+                    kept.push_back(id.clone());
+                }
+                kept
+            }
+            unknown @ None => unknown.insert(self.forgotten()?),
+        };
+        while kept.len() > KEPT {
+            let Some(oldest) = kept.pop_front() else { break };
+            match fs::remove_dir_all(self.container(&oldest)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// All forgotten containers with a directory, the one that was forgotten first first.
+    fn forgotten(&self) -> io::Result<VecDeque<ContainerId>> {
         let mut forgotten = Vec::new();
         for id in self.list()? {
             let marker = self.container(&id).join(file::FORGOTTEN);
@@ -209,30 +310,15 @@ impl Layout {
             }
         }
         forgotten.sort();
-        let too_many = forgotten.len().saturating_sub(KEPT);
-        for (_, id) in forgotten.into_iter().take(too_many) {
-            fs::remove_dir_all(self.container(&id))?;
-        }
-        Ok(())
+        Ok(forgotten.into_iter().map(|(_, id)| id).collect())
     }
 }
 
 /// Writes `value` so that a kill at any moment leaves the old file, the new one or none.
 pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    write_durable(path, &serde_json::to_vec(value)?)
-}
-
-/// Writes `bytes` so that a kill at any moment leaves the old file, the new one or none.
-pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
-    let mut file = private(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_data()?;
-    fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
-    }
+    private(&temporary)?.write_all(&serde_json::to_vec(value)?)?;
+    fs::rename(&temporary, path)
 }
 
 /// A new file that only this user can read: orders hold the secrets of applications.

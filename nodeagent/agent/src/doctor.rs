@@ -1,103 +1,160 @@
-//! The enforcer proves itself before the node takes work: a small child takes more than its limit and has to come back classified
-//! as killed at its own limit. Blocking; runs once, at start.
+//! What this host offers to a node agent and what it lacks, each with what to do about it.
 //!
-//! The child is bounded: where nothing stops it, it takes 64 MiB and ends, which is the proof that nothing is enforced.
+//! A look changes nothing: no cgroup, no file, no process but `systemctl --version`. That the enforcer works is not found by looking; the
+//! agent proves that at its start (`proof`). Blocking.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+mod judge;
 
-use anyhow::{Context as _, bail, ensure};
-use headroom_node_cgroup::{Group, Limits, OomGroup};
-use headroom_node_core::{Scope, classify};
-use headroom_node_exec::{Child, Command, Ended, spawn};
-use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
-use headroom_wire::v1::nodes::Health;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::site::Site;
+use headroom_node_cgroup::Offers;
+use headroom_node_exec::offers::{self, Call};
+use headroom_types::Bytes;
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
 
-/// The child's limit.
-const LIMIT: Bytes = Bytes::from_mib(16);
-/// How long the proof may take.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the fallback enforcer looks.
-const LOOK: Duration = Duration::from_millis(20);
+use crate::health;
+use crate::host;
+use crate::site::Rights;
 
-/// Doubles a variable of 16 bytes up to 64 MiB in any POSIX shell, then gives a slow enforcer a moment.
-const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 3; exit 0";
-
-/// Proves the enforcer. The reason is one sentence.
-pub(crate) fn examine(site: &Site) -> Health {
-    match prove(site) {
-        Ok(()) => Health::Healthy,
-        Err(error) => Health::Unhealthy { reason: format!("the {} enforcer failed its proof: {error:#}", site.kind()) },
-    }
+/// How it stands with one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// As it should be.
+    Ok,
+    /// The agent works, and something is less than it could be.
+    Warn,
+    /// A node on this host takes no work, or cannot do what it is for.
+    Fail,
 }
 
-fn prove(site: &Site) -> anyhow::Result<()> {
-    let name = format!("doctor-{}", std::process::id());
-    let limits = Limits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes };
-    let group = site.enforcer.create(&name, &limits).context("a test group could not be made")?;
-    let verdict = over_allocate(site, &group);
-    let killed = group.kill();
-    let removed = group.remove(Duration::from_secs(5));
-    verdict?;
-    killed.context("the test group could not be ended")?;
-    removed.context("the test group could not be removed")
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Its name. Never changes its meaning.
+    pub code: &'static str,
+    /// How it stands.
+    pub state: Standing,
+    /// What it is needed for.
+    pub what: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What to do; `None` when nothing needs doing.
+    pub fix: Option<String>,
 }
 
-fn over_allocate(site: &Site, group: &Group) -> anyhow::Result<()> {
-    let shell = Path::new("/bin/sh");
-    let (args, procs) = (["-c".into(), GREEDY.into()], group.procs_files());
-    let env = [("PATH".into(), "/usr/bin:/bin".into())];
-    let command =
-        Command { args: &args, env: &env, procs_files: &procs, new_session: true, ..Command::new(shell, Path::new("/")) };
-    let child = spawn(&command).context("the test child could not be started")?;
-    group.set_root_pid(child.pid);
-    let stopped = end_of(group, &child)?;
-    let mut e = Evidence::empty(site.kind());
-    match child.wait().context("the test child could not be waited for")? {
-        Ended::Code(code) => e.exit_code = Some(code),
-        Ended::Signal(signal) => e.signal = Some(signal),
-    }
-    e.stop_asked = stopped;
-    e.own = group.facts().context("its counters could not be read")?;
-    let verdict = classify(&e, Scope::Container, &[]);
-    ensure!(e.exit_code != Some(0), "a child took 64 MiB in a group limited to {LIMIT} and nobody stopped it");
-    ensure!(
-        verdict.reason == ExitReason::OverheadOom,
-        "a child that passed its limit of {LIMIT} came back as {} (peak {}, {} kills counted)",
-        verdict.reason,
-        e.own.peak.unwrap_or_default(),
-        e.own.events.oom_kill
-    );
-    Ok(())
+/// Where a node agent would work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its state directory; need not exist.
+    pub state: PathBuf,
+    /// The cgroup directory it is told to work in.
+    pub cgroup_root: Option<PathBuf>,
+    /// A fuller disk is not healthy. Percent.
+    pub disk_full: u32,
+    /// Whether containers are to have a `/tmp` of their own.
+    pub private_tmp: bool,
 }
 
-/// Waits for the child's end; the fallback enforcer has no kernel to do its work, so that work is done here.
-fn end_of(group: &Group, child: &Child) -> anyhow::Result<Option<StopCause>> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut stopped = None;
-    while !ends_within(child, LOOK)? {
-        let over = group.kind() == EnforcerKind::Poll && group.sample().is_ok_and(|(current, _)| current > LIMIT);
-        if over && stopped.is_none() {
-            stopped = Some(StopCause::OverLimit);
-            group.kill().context("the test child could not be ended")?;
-        }
-        if Instant::now() > deadline {
-            child.signal(9).ok();
-            bail!("the test child was neither killed nor done within {} s", PATIENCE.as_secs());
+/// Looks at everything; in the order in which it is worth reading.
+pub fn examine(place: &Place) -> Vec<Finding> {
+    judge::all(&Facts::read(place), place)
+}
+
+/// The worst of them.
+pub fn worst(findings: &[Finding]) -> Standing {
+    findings.iter().map(|f| f.state).max().unwrap_or(Standing::Ok)
+}
+
+/// What is not as it should be, for the log of an agent that starts.
+pub(crate) fn tell(findings: &[Finding]) {
+    for Finding { code, state, found, fix, .. } in findings {
+        let fix = fix.as_deref().unwrap_or_default();
+        match state {
+            Standing::Ok => tracing::debug!(code, found, "this host"),
+            Standing::Warn => tracing::info!(code, found, fix, "this host could be better"),
+            Standing::Fail => tracing::warn!(code, found, fix, "this host cannot do its work"),
         }
     }
-    Ok(stopped)
 }
 
-fn ends_within(child: &Child, wait: Duration) -> anyhow::Result<bool> {
-    let mut fds = [PollFd::new(child, PollFlags::IN)];
-    let wait = Timespec::try_from(wait).context("a wait that is too long")?;
-    match poll(&mut fds, Some(&wait)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error).context("the test child cannot be watched"),
+/// What was read, before anything is thought about it.
+#[derive(Clone, Debug)]
+struct Facts {
+    kernel: String,
+    cgroup: Offers,
+    calls: [(Call, bool); 3],
+    /// Whether `/proc/pressure/memory` can be read.
+    psi: bool,
+    memory: Bytes,
+    swap: Bytes,
+    /// The first line of `systemctl --version`, where it is process 1.
+    systemd: Option<String>,
+    /// Process 1, where that is not systemd.
+    first_process: String,
+    /// Most of it that this process may have; `None` without bound.
+    open_files: Option<u64>,
+    processes: Option<u64>,
+    disk: Disk,
+    /// Whether the kernel believes its clock; the year of that clock.
+    clock: (Option<bool>, u64),
+    rights: Rights,
+    user_namespaces: u64,
+}
+
+/// The file system of the state directory.
+#[derive(Clone, Debug)]
+struct Disk {
+    /// What was looked at: the state directory, or the first directory above it that exists.
+    dir: PathBuf,
+    /// Percent in use and bytes free; `None` when it cannot be asked.
+    room: Option<(u64, Bytes)>,
+    writable: bool,
+}
+
+impl Facts {
+    fn read(place: &Place) -> Facts {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let first_process = text("/proc/1/comm").trim().to_owned();
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+        Facts {
+            kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cgroup: headroom_node_cgroup::offers(place.cgroup_root.as_deref()),
+            calls: [Call::PidfdOpen, Call::Openat2, Call::Clone3].map(|call| (call, offers::has(call))),
+            psi: fs::read_to_string("/proc/pressure/memory").is_ok(),
+            memory: host::memory().total,
+            swap: host::swap(),
+            systemd: Path::new("/run/systemd/system").is_dir().then(systemd).flatten(),
+            first_process,
+            open_files: getrlimit(Resource::Nofile).maximum,
+            processes: getrlimit(Resource::Nproc).maximum,
+            disk: Disk::of(&place.state),
+            // Years of 365.25 days are close enough for a clock that was never set.
+            clock: (offers::clock_is_set(), 1970 + clock / 31_557_600),
+            rights: Rights::own(),
+            user_namespaces: text("/proc/sys/user/max_user_namespaces").trim().parse().unwrap_or(0),
+        }
+    }
+}
+
+fn systemd() -> Option<String> {
+    let said = Command::new("systemctl").arg("--version").output().ok()?;
+    Some(String::from_utf8_lossy(&said.stdout).lines().next()?.trim().to_owned())
+}
+
+impl Disk {
+    fn of(state: &Path) -> Disk {
+        let dir = state.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned();
+        let room = statvfs(&dir).ok().and_then(|facts| {
+            let used = health::percent(facts.f_blocks, facts.f_blocks - facts.f_bfree, facts.f_bavail)?;
+            Some((used, Bytes::new(facts.f_bavail.saturating_mul(facts.f_frsize))))
+        });
+        let writable = access(&dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+        Disk { dir, room, writable }
     }
 }

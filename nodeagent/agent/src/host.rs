@@ -19,12 +19,18 @@ pub(crate) fn memory() -> HostMemory {
 }
 
 fn parse(text: &str) -> HostMemory {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
-    };
-    let total = field("MemTotal:").unwrap_or_default();
-    HostMemory { total, used: field("MemAvailable:").map(|free| total.saturating_sub(free)).unwrap_or_default() }
+    let total = field(text, "MemTotal:").unwrap_or_default();
+    HostMemory { total, used: field(text, "MemAvailable:").map(|free| total.saturating_sub(free)).unwrap_or_default() }
+}
+
+fn field(text: &str, name: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok().map(Bytes::from_kib)
+}
+
+/// Swap of the host. Bytes.
+pub(crate) fn swap() -> Bytes {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "SwapTotal:")).unwrap_or_default()
 }
 
 /// Processors that this process may use.

@@ -1,15 +1,17 @@
 //! From an order to a shim that runs: files, cgroup, specification, process. Blocking; called as a job of the loop.
 //!
-//! The order is durable before anything else is made, so that a later agent knows what every trace belongs to. A directory that
-//! is already there means that this container was here before: it is not launched a second time.
+//! The order is written before anything else is made, so that a later agent knows what every trace belongs to. A directory in
+//! which a shim has been means that this container was here before: it is not launched a second time. One in which none has been was
+//! left by an agent that was killed while it prepared it, and is prepared again.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, Spec};
@@ -19,13 +21,18 @@ use headroom_types::{Bytes, ContainerId, Cpus};
 use headroom_wire::v1::convert::check_launch;
 use headroom_wire::v1::nodes::RunOrder;
 
+use crate::crash;
+use crate::descriptors;
 use crate::disk::{self, Baselines, OrderRecord, file};
+use crate::isolation;
 use crate::site::Site;
 
 /// Most processes and threads of a container that names no number.
 const PROCESSES: u32 = 4096;
 /// Containers are offered to the host's out-of-memory killer before daemons are.
 const OOM_SCORE: i32 = 200;
+/// How long a group without processes may take to go.
+const HALF_MADE: Duration = Duration::from_secs(2);
 /// Where programs are looked for when the agent itself has no PATH.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -35,37 +42,87 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     let dir = site.layout.container(id);
     match fs::create_dir(&dir) {
         Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && site.layout.was_never_started(id) => clear(site, id)?,
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => bail!("container {id} was on this node before; not launched again"),
         Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
     }
+    crash::at("directory-made");
     let record = OrderRecord::new(id.clone(), order.clone(), baselines(site));
-    site.layout.write_order(&record).with_context(|| format!("cannot write {}", file::ORDER))?;
+    site.layout.write_first_order(&record).with_context(|| format!("cannot write {}", file::ORDER))?;
+    crash::at("order-written");
+    let identity = isolation::identity(site, order.user.as_deref())?;
     let work = files(site, order, &dir)?;
+    site.localizer.bring(id, &order.launch.fetch, &work, &identity)?;
+    crash::at("files-fetched");
+    isolation::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
+    crash::at("files-made");
     let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot make the cgroup")?;
-    let spec = specification(site, id, order, &group, &work)?;
+    crash::at("group-made");
+    if order.launch.task_groups {
+        isolation::delegate(&identity, &group)?;
+    }
+    isolation::share(site, &group, order.resource.cpus);
+    let mut spec = specification(site, id, order, &group, &work)?;
+    isolation::restrain(site, &identity, &dir, &site.layout.app(&order.app), &mut spec);
+    if let Some(name) = identity.name {
+        set(&mut spec.env, "USER", name.clone().into());
+        set(&mut spec.env, "LOGNAME", name.into());
+    }
     let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make the launch specification")?;
     file.write_all(&spec.encode()).context("cannot write the launch specification")?;
+    crash::at("prepared");
     Ok(Arc::new(group))
 }
 
-/// Starts the shim of a prepared container; what it says comes through the pipe.
-pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<(Child, OwnedFd)> {
+/// An earlier agent was killed while it prepared this container: its half-made group goes, its files are written again.
+fn clear(site: &Site, id: &ContainerId) -> anyhow::Result<()> {
+    tracing::info!(container_id = %id, "an earlier agent had begun to prepare it; begun again");
+    match fs::remove_dir_all(site.layout.container(id).join(file::WORK)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).context("the half-made files cannot be removed"),
+        Ok(()) | Err(_) => {}
+    }
+    let left = site.enforcer.open(&id.to_string()).context("the half-made cgroup cannot be opened")?;
+    left.map_or(Ok(()), |group| group.remove(HALF_MADE)).context("the half-made cgroup cannot be removed")
+}
+
+/// How a shim was started.
+pub(crate) enum Start {
+    /// As a program; what it says comes through the pipe.
+    Own(Child, OwnedFd),
+    /// By the launcher; all comes by the conversation.
+    Asked(OwnedFd),
+}
+
+/// Starts the shim of a prepared container.
+pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<Start> {
     let dir = site.layout.container(id);
+    let words = File::create(dir.join("shim.err")).context("cannot make shim.err")?;
+    crash::at("shim-wanted");
+    let start = match site.launcher.ask(site, &dir, &words)? {
+        Some(conversation) => Start::Asked(conversation),
+        None => as_program(site, &dir, &words)?,
+    };
+    crash::at("shim-started");
+    Ok(start)
+}
+
+fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Result<Start> {
     let shim = site.bin_dir.join("container-shim");
     let (reader, writer) = io::pipe().context("cannot make a pipe")?;
-    let words = File::create(dir.join("shim.err")).context("cannot make shim.err")?;
-    let (args, procs) = ([dir.clone().into_os_string()], site.enforcer.shim_procs_files());
+    let (args, procs) = ([dir.to_owned().into_os_string()], site.enforcer.shim_procs_files());
     let said = File::from(OwnedFd::from(writer));
+    let limits: Vec<_> = descriptors::of_children().into_iter().collect();
     let command = Command {
         args: &args,
         stdout: Some(&said),
-        stderr: Some(&words),
+        stderr: Some(words),
         procs_files: &procs,
+        limits: &limits,
         new_session: true,
         ..Command::new(&shim, Path::new("/"))
     };
     let child = spawn(&command).with_context(|| format!("cannot start {}", shim.display()))?;
-    Ok((child, reader.into()))
+    Ok(Start::Own(child, reader.into()))
 }
 
 /// The next step for somebody whose container could not be started.
@@ -76,6 +133,23 @@ pub(crate) fn advice(why: &str) -> &'static str {
             "no such file",
             "check the program's name: an absolute path, a file of the launch as ./NAME, or a name on the node's PATH",
         ),
+        ("its sha-256 is", "write the SHA-256 of the file that is meant, as `sha256sum` prints it"),
+        (
+            "the archive is refused",
+            "pack it again: no absolute names, no `..`, no devices, within [cache] of the node's configuration",
+        ),
+        ("was not here after", "look at the server's load, or raise deadline under [cache] in the node's configuration"),
+        ("is not trusted", "name the authority that signed it in ca_file under [cache] in the node's configuration"),
+        ("ca_file", "write a file of certificates in PEM there, or leave ca_file out"),
+        ("fetching ", "see that the address or path is right and can be read from the node"),
+        (
+            "is not known on this node",
+            "make the user on the node, or map the submitter under [isolation] users in the node's configuration",
+        ),
+        ("run as root", "submit as another user, or set allow_root under [isolation] in the node's configuration"),
+        ("min_uid", "submit as another user, or map the submitter under [isolation] users in the node's configuration"),
+        ("nobody is named as its submitter", "submit with a user, or set run_as under [isolation] in the node's configuration"),
+        ("private-tmp", "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under [isolation]"),
         ("permission denied", "make the program executable for the user of the node agent"),
         ("exec format", "the program is not one this machine can run; a script needs a first line such as #!/bin/sh"),
         ("no space", "make room on the disk of the node's state directory"),
@@ -86,7 +160,8 @@ pub(crate) fn advice(why: &str) -> &'static str {
 }
 
 fn baselines(site: &Site) -> Baselines {
-    Baselines { fence: site.enforcer.fence_facts().ok().map(|facts| facts.local), host_oom_kills: site.enforcer.host_oom_kills() }
+    let fence = site.enforcer.fence_level().ok().map(|(_, local)| local);
+    Baselines { fence, host_oom_kills: site.enforcer.host_oom_kills(), above: site.enforcer.above() }
 }
 
 fn limits(order: &RunOrder) -> Limits {
@@ -104,9 +179,15 @@ pub(crate) fn weight(cpus: Cpus) -> u32 {
 }
 
 fn files(site: &Site, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
-    let work = dir.join(file::WORK);
-    for made in [work.clone(), dir.join(file::TASKS), site.layout.app(&order.app)] {
-        fs::create_dir_all(&made).with_context(|| format!("cannot make {}", made.display()))?;
+    let (work, tmp) = (dir.join(file::WORK), dir.join(file::TMP));
+    for made in [&work, &dir.join(file::TASKS), &tmp, &site.layout.app(&order.app)] {
+        let mode = if *made == tmp { 0o700 } else { 0o755 };
+        match fs::DirBuilder::new().mode(mode).create(made) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(e).with_context(|| format!("cannot make {}", made.display()));
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
     for (name, text) in &order.launch.files {
         let path = work.join(name);
@@ -169,6 +250,8 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
     path.push(inherited);
     let mut env: Vec<(OsString, OsString)> =
         vec![("PATH".into(), path), ("HOME".into(), dir.join(file::WORK).into()), ("LANG".into(), "C.UTF-8".into())];
+    let tmp = if site.has_private_tmp() { "/tmp".into() } else { dir.join(file::TMP).into() };
+    env.push(("TMPDIR".into(), tmp));
     // The agent's own facts come last and win; a launch cannot give itself another identity or limit.
     for (name, value) in &order.launch.env {
         set(&mut env, name, words.fill(value).into());
@@ -183,7 +266,7 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
     own("HEADROOM_MEMORY_BYTES", order.resource.memory.get().to_string().into());
     own("HEADROOM_CPUS", order.resource.cpus.to_string().into());
     own("HEADROOM_ENFORCER", site.kind().as_str().into());
-    own("HEADROOM_OOM_MARKER", dir.join(file::MARKER).into());
+    own("HEADROOM_OOM_MARKER", dir.join(file::TASKS).join(file::MARKER).into());
     match order.launch.heap {
         Some(heap) => own("HEADROOM_HEAP_BYTES", heap.get().to_string().into()),
         None => env.retain(|(name, _)| name != "HEADROOM_HEAP_BYTES"),

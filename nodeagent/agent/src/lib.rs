@@ -9,16 +9,25 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod cache;
 mod clock;
 mod collect;
+mod crash;
+mod descriptors;
 mod disk;
-mod doctor;
+pub mod doctor;
+mod download;
+mod health;
 mod host;
 mod http;
+mod isolation;
 mod jobs;
 mod launch;
+mod launcher;
+mod localize;
 mod logs;
 mod notify;
+mod proof;
 mod resize;
 mod rm_link;
 mod run;
@@ -26,7 +35,10 @@ mod sample;
 mod site;
 mod start;
 mod stop;
+mod unpack;
+mod upkeep;
 mod view;
 
+pub use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs};
 pub use headroom_node_core::fence::Patience;
 pub use start::{Containers, Options, Running, start};

@@ -1,10 +1,21 @@
-//! The ends of logs: read from the back, never more than asked for.
+//! Logs of containers: found by name, read by position, kept within bounds.
+//!
+//! A program writes into a file, never into a pipe: it does not wait for anybody, and nothing is lost when the agent is killed. The file
+//! only ever grows at its end, so a position in it means the same bytes for ever. When it outgrows its segments, the oldest
+//! ones are given back to the disk (`FALLOC_FL_PUNCH_HOLE`): the file keeps its length, and begins at [`Log::start`].
+//!
+//! Logs of tasks lie in a directory that belongs to the container's user. No name is followed out of it: no link, no pipe, no file
+//! with a second name is opened.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use headroom_config::Logs;
 use headroom_node_core::marker;
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, fallocate, openat, openat2, seek};
 
 use crate::disk::file;
 
@@ -12,64 +23,199 @@ use crate::disk::file;
 pub(crate) const REPORTED: u64 = 4 << 10;
 /// How much of a log is served when nothing is said. Bytes.
 pub(crate) const SERVED: u64 = 64 << 10;
-/// The most that is served. Bytes.
+/// The most that is served at once. Bytes.
 pub(crate) const MOST: u64 = 4 << 20;
 /// Most logs of one container that are named.
 const NAMED: usize = 1000;
+/// What a program that tells of its full heap may say. Bytes.
+const MARKER_LINE: u64 = 512;
+/// File systems give back whole blocks; all usual sizes divide this. Bytes.
+const BLOCK: u64 = 64 << 10;
 
-/// The last `most` bytes of a file, as text; wrong bytes become `U+FFFD`.
-pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
+/// A log that is open.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: File,
+    /// Position of the first byte that is kept.
+    pub(crate) start: u64,
+    /// Position behind the last byte.
+    pub(crate) end: u64,
+}
+
+impl Log {
+    /// The log of that public name in a container's directory. A name that is none of ours is `InvalidInput`.
+    pub(crate) fn open(dir: &Path, name: &str) -> io::Result<Log> {
+        let path = place(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has such a name"))?;
+        Log::of(open_inside(dir, &path, OFlags::RDONLY)?)
+    }
+
+    fn of(file: File) -> io::Result<Log> {
+        let end = file.metadata()?.len();
+        // A file system that cannot tell holes from data has given nothing back either. ENXIO: there is nothing but a hole.
+        let start = match seek(&file, SeekFrom::Data(0)) {
+            Ok(start) => start.min(end),
+            Err(rustix::io::Errno::NXIO) => end,
+            Err(_) => 0,
+        };
+        Ok(Log { file, start, end })
+    }
+
+    /// What is kept of the bytes from `from` on, at most `most`, with the position of the first of them.
+    pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(u64, Vec<u8>)> {
+        let from = from.max(self.start).min(self.end);
+        let length = usize::try_from(most.min(MOST).min(self.end - from)).unwrap_or(0);
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match self.file.read_at(room, from + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        bytes.truncate(filled);
+        Ok((from, bytes))
+    }
+
+    /// The last `most` bytes, with the position of the first of them.
+    pub(crate) fn last(&self, most: u64) -> io::Result<(u64, Vec<u8>)> {
+        self.read(self.end.saturating_sub(most.min(MOST)), most)
+    }
+}
+
+/// The last `most` bytes of a log, as text; wrong bytes become `U+FFFD`.
+pub(crate) fn tail(dir: &Path, name: &str, most: u64) -> io::Result<String> {
+    let (_, bytes) = Log::open(dir, name)?.last(most)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A part of a file: `size` bytes of its beginning, or of its end when that is below zero; the end of it when nothing is said.
-pub(crate) fn part(path: &Path, size: Option<i64>) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let most = size.map_or(SERVED, i64::unsigned_abs).min(MOST);
-    if size.is_none_or(i64::is_negative) {
-        let length = file.seek(SeekFrom::End(0))?;
-        file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
-    }
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
+/// A part of a log: `size` bytes of its beginning, or of its end when that is below zero; the end of it when nothing is said.
+pub(crate) fn part(dir: &Path, name: &str, size: Option<i64>) -> io::Result<Vec<u8>> {
+    let log = Log::open(dir, name)?;
+    let most = size.map_or(SERVED, i64::unsigned_abs);
+    let (_, bytes) = if size.is_none_or(i64::is_negative) { log.last(most)? } else { log.read(0, most)? };
     Ok(bytes)
 }
 
 /// Public names of the logs in a container's directory: its own two, then those of its tasks, in order.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let mut names = all_names(dir);
+    names.truncate(NAMED);
+    names
+}
+
+fn all_names(dir: &Path) -> Vec<String> {
     let own = [file::STDOUT, file::STDERR].into_iter().filter(|name| dir.join(name).exists()).map(str::to_owned);
-    let entries = std::fs::read_dir(dir.join(file::TASKS)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(dir.join(file::TASKS)).into_iter().flatten().flatten();
     let mut tasks: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    tasks.retain(|name| path_of(dir, name).is_some());
+    tasks.retain(|name| place(name).is_some());
     tasks.sort();
-    own.chain(tasks).take(NAMED).collect()
+    own.chain(tasks).collect()
 }
 
 /// The line by which the program in `dir` named its memory as full: its marker file, else its last words.
 pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
-    if let Ok(text) = tail(&dir.join(file::MARKER), 512) {
+    let marker = open_inside(dir, &Path::new(file::TASKS).join(file::MARKER), OFlags::RDONLY).and_then(Log::of);
+    if let Ok((_, bytes)) = marker.and_then(|log| log.read(0, MARKER_LINE)) {
+        let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().map(str::trim).find(|l| !l.is_empty());
         return Some(line.unwrap_or("the program left its out-of-memory marker").to_owned());
     }
     [file::STDERR, file::STDOUT]
         .iter()
-        .filter_map(|name| tail(&dir.join(name), REPORTED).ok())
+        .filter_map(|name| tail(dir, name, REPORTED).ok())
         .find_map(|text| marker::find(&text).map(str::to_owned))
 }
 
-/// The file of a log by its public name: `stdout`, `stderr`, `TASK.out`, `TASK.err`. `None` for anything else.
-pub(crate) fn path_of(dir: &Path, name: &str) -> Option<PathBuf> {
+/// The place of a log below its container's directory, by its public name: `stdout`, `stderr`, `TASK.out`, `TASK.err`.
+pub(crate) fn place(name: &str) -> Option<PathBuf> {
     match name {
-        file::STDOUT | file::STDERR => Some(dir.join(name)),
+        file::STDOUT | file::STDERR => Some(name.into()),
         _ => {
             let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
             let ours = name.ends_with(".out") || name.ends_with(".err");
-            (plain && ours && !name.starts_with('.') && name.len() <= 200).then(|| dir.join(file::TASKS).join(name))
+            (plain && ours && !name.starts_with('.') && name.len() <= 200).then(|| Path::new(file::TASKS).join(name))
+        }
+    }
+}
+
+/// Opens a plain file below `dir` without following any link, whatever its user has put there.
+fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
+    let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir: OwnedFd = openat(CWD, dir, OFlags::PATH | directory, Mode::empty())?;
+    // Not to wait for the other end of a named pipe.
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = match openat2(&dir, path, flags, Mode::empty(), inside) {
+        // Before Linux 5.6: one step after the other, none of which follows a link.
+        Err(rustix::io::Errno::NOSYS) => match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            Some(parent) => {
+                let parent = openat(&dir, parent, OFlags::PATH | OFlags::NOFOLLOW | directory, Mode::empty())?;
+                openat(&parent, path.file_name().unwrap_or_default(), flags, Mode::empty())
+            }
+            None => openat(&dir, path, flags, Mode::empty()),
+        },
+        answer => answer,
+    };
+    let file = File::from(opened?);
+    let facts = file.metadata()?;
+    if !facts.is_file() || facts.nlink() > 1 {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a file of its own"));
+    }
+    Ok(file)
+}
+
+/// Keeps the logs of one container within their bounds; how much the disk got back. Bytes.
+pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
+    let mut logs: Vec<(String, Log, fs::Metadata)> = all_names(dir)
+        .into_iter()
+        .filter_map(|name| {
+            let log = open_inside(dir, &place(&name)?, OFlags::RDWR).and_then(Log::of).ok()?;
+            let facts = log.file.metadata().ok()?;
+            Some((name, log, facts))
+        })
+        .collect();
+    let mut freed = 0;
+    for (_, log, _) in &logs {
+        freed += give_back(log, first_kept(log.end, bounds));
+    }
+    // Whoever wrote last goes last; the two of the container itself after all others.
+    logs.sort_by_key(|(name, _, facts)| (place(name).is_some_and(|p| p.components().count() == 1), facts.mtime()));
+    let mut taken: u64 = logs.iter().map(|(_, log, _)| log.file.metadata().map_or(0, |m| m.blocks() * 512)).sum();
+    for (_, log, _) in &logs {
+        if taken <= bounds.container.get() {
+            break;
+        }
+        let too_much = taken - bounds.container.get();
+        // The last words are kept of every one.
+        let start = log.start.max(first_kept(log.end, bounds));
+        let to = start.saturating_add(too_much.next_multiple_of(BLOCK)).min(log.end.saturating_sub(REPORTED) / BLOCK * BLOCK);
+        let got = give_back(log, to);
+        taken = taken.saturating_sub(got);
+        freed += got;
+    }
+    freed
+}
+
+/// Where the oldest of the newest segments begins.
+fn first_kept(end: u64, bounds: &Logs) -> u64 {
+    let size = bounds.size.get().next_multiple_of(BLOCK);
+    (end / size).saturating_sub(u64::from(bounds.count) - 1) * size
+}
+
+/// Gives the disk back what is before `to`.
+fn give_back(log: &Log, to: u64) -> u64 {
+    if to <= log.start {
+        return 0;
+    }
+    let before = log.file.metadata().map_or(0, |m| m.blocks());
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(&log.file, how, 0, to) {
+        Ok(()) => before.saturating_sub(log.file.metadata().map_or(before, |m| m.blocks())) * 512,
+        Err(error) => {
+            tracing::debug!(%error, "the file system cannot give back a part of a file; the log is not bounded");
+            0
         }
     }
 }
@@ -77,35 +223,59 @@ pub(crate) fn path_of(dir: &Path, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use headroom_types::Bytes;
+    use std::io::Write as _;
+    use std::os::unix::fs::symlink;
+
+    fn container() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("dir");
+        fs::create_dir(dir.path().join("tasks")).expect("makes");
+        dir
+    }
 
     #[test]
     fn no_name_leaves_the_directory() {
-        let dir = Path::new("/c");
         for name in ["../order.json", "order.json", "a/b.out", ".out", "..out", "", "tasks", "a\0.err"] {
-            assert_eq!(path_of(dir, name), None, "{name:?}");
+            assert_eq!(place(name), None, "{name:?}");
         }
-        assert_eq!(path_of(dir, "stderr"), Some("/c/stderr".into()));
-        assert_eq!(path_of(dir, "map-7-2.out"), Some("/c/tasks/map-7-2.out".into()));
+        assert_eq!(place("stderr"), Some("stderr".into()));
+        assert_eq!(place("map-7-2.out"), Some("tasks/map-7-2.out".into()));
+    }
+
+    #[test]
+    fn no_link_pipe_or_second_name_is_read() {
+        let dir = container();
+        let (tasks, secret) = (dir.path().join("tasks"), dir.path().join("secret"));
+        fs::write(&secret, "secret").expect("writes");
+        symlink(&secret, tasks.join("link.out")).expect("links");
+        symlink("../secret", tasks.join("up.out")).expect("links");
+        fs::hard_link(&secret, tasks.join("hard.out")).expect("links");
+        nix::unistd::mkfifo(&tasks.join("pipe.out"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        fs::create_dir(tasks.join("dir.out")).expect("makes");
+        for name in ["link.out", "up.out", "hard.out", "pipe.out", "dir.out"] {
+            assert!(tail(dir.path(), name, 10).is_err(), "{name}");
+        }
+        fs::rename(&tasks, dir.path().join("elsewhere")).expect("renames");
+        fs::write(dir.path().join("elsewhere/a.out"), "x").expect("writes");
+        symlink("elsewhere", &tasks).expect("links");
+        assert!(tail(dir.path(), "a.out", 10).is_err(), "not through a directory that is a link either");
     }
 
     #[test]
     fn only_the_end_is_read() {
-        let dir = tempfile::tempdir().expect("dir");
-        let path = dir.path().join("stdout");
-        fs::write(&path, b"first\nlast \xff\n").expect("writes");
-        assert_eq!(tail(&path, 7).expect("reads"), "last \u{fffd}\n");
-        assert_eq!(tail(&path, 1 << 20).expect("reads").len(), 15, "the replacement takes three bytes");
+        let dir = container();
+        fs::write(dir.path().join("stdout"), b"first\nlast \xff\n").expect("writes");
+        assert_eq!(tail(dir.path(), "stdout", 7).expect("reads"), "last \u{fffd}\n");
+        assert_eq!(tail(dir.path(), "stdout", 1 << 20).expect("reads").len(), 15, "the replacement takes three bytes");
     }
 
     #[test]
     fn a_part_is_of_the_beginning_or_of_the_end() {
-        let dir = tempfile::tempdir().expect("dir");
-        fs::create_dir(dir.path().join("tasks")).expect("makes");
+        let dir = container();
         for name in ["stdout", "tasks/map-2-1.err", "tasks/map-1-1.out", "tasks/other"] {
             fs::write(dir.path().join(name), b"0123456789").expect("writes");
         }
-        let part = |size| super::part(&dir.path().join("stdout"), size).expect("reads");
+        let part = |size| super::part(dir.path(), "stdout", size).expect("reads");
         assert_eq!((part(Some(3)).as_slice(), part(Some(-3)).as_slice()), (b"012".as_slice(), b"789".as_slice()));
         assert_eq!((part(None).len(), part(Some(0)).len(), part(Some(i64::MIN)).len()), (10, 0, 10));
         assert_eq!(names(dir.path()), ["stdout", "map-1-1.out", "map-2-1.err"]);
@@ -113,12 +283,49 @@ mod tests {
 
     #[test]
     fn the_marker_file_goes_before_the_logs() {
-        let dir = tempfile::tempdir().expect("dir");
+        let dir = container();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("writes");
         assert_eq!(heap_marker(dir.path()), None);
         write("stdout", "Terminating due to java.lang.OutOfMemoryError: Java heap space\n");
         assert!(heap_marker(dir.path()).expect("found").contains("Java heap space"));
-        write("oom-marker", "\n  arena exhausted \n");
+        write("tasks/oom-marker", "\n  arena exhausted \n");
         assert_eq!(heap_marker(dir.path()).as_deref(), Some("arena exhausted"));
+    }
+
+    #[test]
+    fn the_oldest_segments_go_and_positions_stay() {
+        let dir = container();
+        let bounds = Logs { size: Bytes::from_kib(64), count: 2, ..Logs::default() };
+        let mut file = File::options().append(true).create(true).open(dir.path().join("stdout")).expect("opens");
+        for n in 0..40_000 {
+            writeln!(file, "{n:09}").expect("writes");
+            if n % 1000 == 0 {
+                keep_within(dir.path(), &bounds);
+            }
+        }
+        keep_within(dir.path(), &bounds);
+        let log = Log::open(dir.path(), "stdout").expect("opens");
+        let taken = file.metadata().expect("facts").blocks() * 512;
+        assert_eq!((log.end, log.start), (400_000, 5 * 65_536), "the newest two of seven segments");
+        assert!(taken <= 2 * 65_536 + 4096, "{taken} bytes on the disk");
+        let (from, bytes) = log.read(0, 20).expect("reads");
+        assert_eq!(from, log.start, "what is gone is not made up");
+        assert!(String::from_utf8_lossy(&bytes).contains("\n0000327"), "{bytes:?}");
+        assert_eq!(tail(dir.path(), "stdout", 10).expect("reads"), "000039999\n");
+    }
+
+    #[test]
+    fn all_logs_of_a_container_together_are_bounded() {
+        let dir = container();
+        let bounds = Logs { container: Bytes::from_kib(256), ..Logs::default() };
+        for name in ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"] {
+            fs::write(dir.path().join(name), vec![b'x'; 200 << 10]).expect("writes");
+        }
+        assert!(keep_within(dir.path(), &bounds) > 0);
+        let taken = |name: &str| fs::metadata(dir.path().join(name)).map_or(0, |m| m.blocks() * 512);
+        let all: u64 = ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"].into_iter().map(taken).sum();
+        assert!(all <= 256 << 10, "{all}");
+        assert_eq!(taken("stdout"), 200 << 10, "tasks go before the container's own words");
+        assert_eq!(tail(dir.path(), "a.out", 5).expect("reads"), "xxxxx", "the last words of each are kept");
     }
 }

@@ -9,13 +9,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
 use headroom_config::{NodeAgentConfig, SelfFence};
-use headroom_nodeagent::{Containers, Options, Patience, start};
+use headroom_nodeagent::doctor;
+use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, start};
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
 use headroom_wire::v1::nodes::NodeTraits;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+/// Threads for the loop and its lines: nothing in them takes long.
+const WORKERS: usize = 2;
+/// Threads for jobs that block on files and cgroups; what is more waits its turn.
+const JOBS: usize = 32;
 
 /// The node agent of Headroom: launches containers, holds them to their limits, explains how they ended.
 #[derive(Debug, Parser)]
@@ -27,6 +34,9 @@ struct Args {
     /// Check the configuration and end
     #[arg(long)]
     check_config: bool,
+    /// Print what this host offers and lacks, one JSON object a line, and end; the exit code is 1 when it cannot do its work
+    #[arg(long)]
+    doctor: bool,
     /// The resource manager
     #[arg(long, value_name = "URL")]
     rm: Option<String>,
@@ -60,6 +70,15 @@ struct Args {
     /// Silence of the resource manager after which all containers are ended, or "never"; 10m by default
     #[arg(long, value_name = "TIME")]
     self_fence: Option<SelfFence>,
+    /// Whom programs run as: submitter, agent, or the name of a user
+    #[arg(long, value_name = "WHO")]
+    run_as: Option<RunAs>,
+    /// Programs may run as root
+    #[arg(long)]
+    allow_root: bool,
+    /// Programs see the host's /tmp
+    #[arg(long)]
+    shared_tmp: bool,
     /// The rack it stands in
     #[arg(long, value_name = "NAME")]
     rack: Option<Name>,
@@ -86,6 +105,12 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
 
 impl Args {
     fn over(self, c: NodeAgentConfig) -> Options {
+        let isolation = Isolation {
+            run_as: self.run_as.unwrap_or(c.isolation.run_as),
+            allow_root: self.allow_root || c.isolation.allow_root,
+            private_tmp: c.isolation.private_tmp && !self.shared_tmp,
+            ..c.isolation
+        };
         Options {
             rm: self.rm.unwrap_or(c.rm),
             name: self.name.or(c.name),
@@ -108,6 +133,10 @@ impl Args {
                 SelfFence::Never => Patience::Endless,
                 SelfFence::After(silence) => Patience::For(silence),
             },
+            isolation,
+            logs: c.logs,
+            health: c.health,
+            cache: c.cache,
         }
     }
 }
@@ -128,13 +157,19 @@ fn main() -> ExitCode {
         println!("nodeagent: the configuration is good");
         return ExitCode::SUCCESS;
     }
+    if args.doctor {
+        return examine(&args.over(config));
+    }
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    match run(args.over(config)) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(JOBS).enable_all().build();
+    let ended = runtime.context("starting the threads").and_then(|runtime| runtime.block_on(run(args.over(config))));
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nodeagent: {error:#}");
@@ -143,7 +178,23 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main]
+fn examine(options: &Options) -> ExitCode {
+    let place = doctor::Place {
+        state: options.state.clone(),
+        cgroup_root: options.cgroup_root.clone(),
+        disk_full: options.health.disk_full,
+        private_tmp: options.isolation.private_tmp,
+    };
+    let findings = doctor::examine(&place);
+    for finding in &findings {
+        match serde_json::to_string(finding) {
+            Ok(line) => println!("{line}"),
+            Err(error) => eprintln!("nodeagent: {}: {error}", finding.code),
+        }
+    }
+    if doctor::worst(&findings) == doctor::Standing::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
 async fn run(options: Options) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut agent = start(options).await?;

@@ -13,7 +13,6 @@ use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
 use headroom_node_core::container::{self, Effect, Order};
 use headroom_node_core::fence::{Fence, Patience};
 use headroom_node_core::size::Size;
-use headroom_node_exec::Child;
 use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick};
 use headroom_wire::v1::nodes::{self, Desired, Health, NodeTraits, RunOrder};
 use tokio::sync::{mpsc, oneshot};
@@ -21,8 +20,9 @@ use tracing::{error, info, warn};
 
 use crate::adopt::Adopted;
 use crate::clock::Clock;
+use crate::crash;
 use crate::http::Question;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Shim};
 use crate::notify::{self, Watchdog};
 use crate::rm_link::{self, Link, News};
 use crate::sample::{self, Finding, Meter, SharedMeter, Subject};
@@ -45,7 +45,7 @@ pub(crate) enum Input {
     /// A container's files and cgroup are there, or not.
     Prepared(ContainerId, Result<Arc<Group>, String>),
     /// Its shim was started, or not.
-    ShimStarted(ContainerId, Result<Child, String>),
+    ShimStarted(ContainerId, Result<Shim, String>),
     /// The shim's one line.
     Answered(ContainerId, Answer),
     /// The shim did not say in time whether its program runs.
@@ -60,6 +60,8 @@ pub(crate) enum Input {
     Sampled(Vec<(ContainerId, Finding)>),
     /// From the line to the resource manager.
     Link(rm_link::Event),
+    /// What is wrong with this host, all of it.
+    Health(Vec<String>),
     /// From a handler.
     Question(Question),
     /// The agent is to end.
@@ -82,6 +84,8 @@ pub(crate) struct Facts {
     pub(crate) url: String,
     pub(crate) health: Health,
     pub(crate) notes: Vec<String>,
+    /// What the host offers and lacks, as it was at the start.
+    pub(crate) host: Vec<crate::doctor::Finding>,
     pub(crate) traits: NodeTraits,
 }
 
@@ -96,6 +100,8 @@ pub(crate) struct Loop {
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
+    /// What is wrong with the host.
+    pub(crate) ills: Vec<String>,
     pub(crate) closing: Option<Closing>,
 }
 
@@ -120,6 +126,7 @@ impl Loop {
             jobs,
             watchdog: Watchdog::from_environment(),
             sampling: false,
+            ills: Vec::new(),
             closing: None,
         }
     }
@@ -132,7 +139,7 @@ impl Loop {
             let live = self.live.entry(a.id.clone()).or_default();
             *live = Live { order: a.order, group: a.group, meter: None };
             if let Some(shim) = a.shim {
-                self.jobs.watch_foreign_shim(a.id.clone(), shim);
+                self.jobs.watch_shim(a.id.clone(), Shim::Found(shim));
                 self.start_meter(&a.id);
             }
             self.step(agent::Event::Adopted { id: a.id, order, found: a.found });
@@ -192,25 +199,39 @@ impl Loop {
                 warn!(container_id = %id, why, "the container could not be launched");
                 self.feed(id, container::Event::Failed { why });
             }
-            Input::ShimStarted(id, Ok(shim)) => self.jobs.watch_own_shim(id, shim),
+            Input::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
             Input::Answered(id, answer) => self.answered(id, answer),
             Input::Silent(id) => {
+                warn!(container_id = %id, "the shim said nothing about the program");
                 self.jobs.abort_launch(id.clone(), self.group(&id));
                 self.feed(id, container::Event::Failed { why: "the shim said nothing about the program".into() });
             }
-            Input::ShimEnded(id) => self.feed(id, container::Event::Ended),
+            Input::ShimEnded(id) => {
+                crash::at("shim-ended");
+                self.feed(id, container::Event::Ended);
+            }
             Input::Resized(id, size, result) => self.resized(id, size, result),
             Input::Collected(report) => self.collected(report),
             Input::Sampled(findings) => self.sampled(findings),
             Input::Link(event) => self.linked(event),
+            Input::Health(ills) => self.felt(ills),
             Input::Question(question) => self.reply(question),
             Input::Shutdown(containers, done) => self.shut_down(containers, done),
         }
     }
 
+    fn felt(&mut self, ills: Vec<String>) {
+        match ills.as_slice() {
+            [] => info!("this host is healthy again"),
+            ills => warn!(ills = ills.join("; "), "this host takes no work until that is over"),
+        }
+        self.ills = ills;
+    }
+
     fn answered(&mut self, id: ContainerId, answer: Answer) {
         match answer {
             Answer::Started { pid } => {
+                crash::at("answered");
                 info!(container_id = %id, pid, "the container runs");
                 if let Some(group) = self.live.get(&id).and_then(|live| live.group.as_ref()) {
                     group.set_root_pid(pid);
@@ -225,6 +246,7 @@ impl Loop {
     }
 
     fn collected(&mut self, report: Box<ExitReport>) {
+        crash::at("collected");
         info!(
             container_id = %report.container, reason = %report.reason,
             code = report.evidence.exit_code, signal = report.evidence.signal,
@@ -305,6 +327,9 @@ impl Loop {
             News::Desired(desired) => self.desired(desired),
             News::Received(ids) => {
                 let progress = !ids.is_empty();
+                if progress {
+                    crash::at("received");
+                }
                 self.step(agent::Event::Received(ids));
                 // Without progress the next sign of life is soon enough.
                 if progress {
@@ -383,6 +408,7 @@ impl Loop {
                 Some(order) => self.jobs.prepare(id, order),
                 None => error!(container_id = %id, "an order without a launch, ignoring"),
             },
+            Effect::Abandon => self.facts.site.localizer.abandon(&id),
             Effect::Spawn => self.jobs.start_shim(id),
             Effect::Collect(end) => {
                 let (group, meter) = self.live.get(&id).map(|l| (l.group.clone(), l.meter.clone())).unwrap_or_default();
@@ -442,7 +468,7 @@ fn stop_step(effect: &Effect) -> Option<stop::Step> {
         Effect::Terminate => Some(stop::Step::Terminate),
         Effect::Kill => Some(stop::Step::Kill),
         Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Resize(_) => None,
-        Effect::Changed | Effect::Tell | Effect::Forget => None,
+        Effect::Abandon | Effect::Changed | Effect::Tell | Effect::Forget => None,
     }
 }
 

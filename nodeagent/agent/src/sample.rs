@@ -6,11 +6,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use headroom_node_cgroup::Group;
 use headroom_node_cgroup::hsperf::HeapFile;
-use headroom_node_core::stall::Stall;
-use headroom_node_core::{Timeline, hsperf};
-use headroom_types::exit::{HeapFacts, MemoryStat, Sample, Victim};
+use headroom_node_cgroup::inside;
+use headroom_node_cgroup::{CgroupError, Group, Look, Probe, Room};
+use headroom_node_core::stall::{self, Stall};
+use headroom_node_core::starved::GcWindow;
+use headroom_node_core::{Timeline, hsperf, maps};
+use headroom_types::exit::{HeapFacts, Mark, MemoryStat, ProcessFacts, Sample, Victim};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
 /// How often.
@@ -23,6 +25,8 @@ const VICTIMS: usize = 5;
 const CLOSE: u64 = 75;
 /// How often they are noted at most.
 const VICTIMS_EVERY: Duration = Duration::from_secs(1);
+/// How many processes are looked into in one round: each costs milliseconds.
+const LOOKS: usize = 1;
 
 /// What is known about a container before it is measured.
 #[derive(Clone, Debug)]
@@ -50,7 +54,13 @@ pub(crate) struct Meter {
     heap: Option<HeapFacts>,
     victims: Vec<Victim>,
     victims_at: Option<Tick>,
+    window: GcWindow,
+    inside: Option<ProcessFacts>,
+    /// The largest process and the use of the group, while it is worth looking into.
+    to_look_into: Option<(i32, Bytes)>,
     stall: Stall,
+    /// Opened at the first look.
+    probe: Option<Probe>,
 }
 
 /// A meter that the loop and its jobs look at. Never locked across a wait.
@@ -78,6 +88,8 @@ pub(crate) struct Measured {
     pub(crate) heap: Option<HeapFacts>,
     /// The largest processes, when it was close to its limit.
     pub(crate) victims: Vec<Victim>,
+    /// What the largest of them was made of.
+    pub(crate) inside: Option<ProcessFacts>,
 }
 
 impl Meter {
@@ -93,7 +105,11 @@ impl Meter {
             heap: None,
             victims: Vec::new(),
             victims_at: None,
+            window: GcWindow::default(),
+            inside: None,
+            to_look_into: None,
             stall: Stall::default(),
+            probe: None,
         }))
     }
 
@@ -113,23 +129,25 @@ impl Meter {
     }
 
     /// Measures now.
-    fn look(&mut self, now: Tick) -> Option<Finding> {
-        let (current, stat) = match self.subject.group.sample() {
-            Ok(sample) => sample,
+    fn look(&mut self, now: Tick, room: &mut Room) -> Option<Finding> {
+        let Look { current, stat, kills } = match self.measure(room) {
+            Ok(look) => look,
             Err(error) => {
                 tracing::debug!(group = self.subject.group.name(), %error, "cannot be measured now");
                 return None;
             }
         };
-        self.read_heap();
+        let at_ms = u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX);
+        let mark = self.read_heap(at_ms);
         let limit = self.subject.limit;
         let sample = Sample {
-            at_ms: u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX),
+            at_ms,
             current,
             anon: stat.anon,
             file: stat.file,
             heap: self.heap.map(|h| h.used),
             limit: Some(limit),
+            mark,
         };
         self.timeline.push(sample);
         self.last = Some(sample);
@@ -137,20 +155,30 @@ impl Meter {
             self.fullest = Some((current, stat));
         }
         self.note_victims(now, current);
-        self.judge(now, current, &stat)
+        self.judge(now, current, &stat, kills)
     }
 
-    fn judge(&mut self, now: Tick, current: Bytes, stat: &MemoryStat) -> Option<Finding> {
+    fn measure(&mut self, room: &mut Room) -> Result<Look, CgroupError> {
+        if self.probe.is_none() {
+            self.probe = self.subject.group.probe()?;
+        }
+        match &mut self.probe {
+            Some(probe) => probe.look(self.subject.limit, room),
+            None => self.subject.group.sample().map(|(current, stat)| Look { current, stat, kills: 0 }),
+        }
+    }
+
+    fn judge(&mut self, now: Tick, current: Bytes, stat: &MemoryStat, kills: u64) -> Option<Finding> {
         let limit = self.subject.limit;
         let kind = self.subject.group.kind();
         if kind == EnforcerKind::Poll && current > limit {
             return Some(Finding::Stop(StopCause::OverLimit));
         }
-        if self.stall.is_stuck(now, current, limit, stat) {
+        let major_faults = stall::is_tight(current, limit, stat).then(|| self.subject.group.major_faults()).flatten();
+        if self.stall.is_stuck(&stall::Look { now, current, limit, stat, major_faults }) {
             return Some(Finding::Stop(StopCause::Stalled));
         }
-        let killed = || self.subject.group.facts().is_ok_and(|f| f.events.oom_kill > 0);
-        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && killed()).then_some(Finding::FinishOff)
+        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && kills > 0).then_some(Finding::FinishOff)
     }
 
     fn note_victims(&mut self, now: Tick, current: Bytes) {
@@ -158,37 +186,64 @@ impl Meter {
         if due && current >= self.subject.limit.mul_ratio(CLOSE, 100) {
             self.victims_at = Some(now);
             self.victims = self.subject.group.largest(VICTIMS);
+            let grown = self.inside.is_none_or(|seen| current > seen.current.mul_ratio(21, 20));
+            self.to_look_into = self.victims.first().filter(|v| grown && v.pid > 0).map(|v| (v.pid, current));
         }
     }
 
+    /// Looks into the largest process if that is worth it. False when there was nothing to do.
+    fn look_inside(&mut self) -> bool {
+        let Some((pid, current)) = self.to_look_into.take() else { return false };
+        if let Ok(found) = inside::look(pid) {
+            let facts = maps::parse(&found.smaps);
+            if facts != ProcessFacts::default() {
+                self.inside = Some(ProcessFacts { pid, current, sockets: found.sockets, pipes: found.pipes, ..facts });
+            }
+        }
+        true
+    }
+
     /// The counters of a JVM stay readable after its death, so the last words count.
-    fn read_heap(&mut self) {
+    fn read_heap(&mut self, at_ms: u64) -> Option<Mark> {
         if !self.subject.has_heap {
-            return;
+            return None;
         }
         if self.heap_file.is_none() {
             let pids = self.subject.group.pids().unwrap_or_default();
             self.heap_file = pids.into_iter().take(MOST_PROCESSES).find_map(|pid| HeapFile::locate(pid).ok());
         }
-        let facts = self.heap_file.as_ref().and_then(|f| f.read().ok()).and_then(|bytes| hsperf::parse(&bytes).ok());
-        self.heap = facts.or(self.heap);
+        let mut facts = self.heap_file.as_ref().and_then(|f| f.read().ok()).and_then(|bytes| hsperf::parse(&bytes).ok())?;
+        let mark = self.window.take(at_ms, &mut facts);
+        self.heap = Some(facts);
+        mark
     }
 
     fn finish(&mut self) -> Measured {
-        self.read_heap();
+        self.probe = None;
+        let at_ms = self.last.map(|last| last.at_ms).unwrap_or_default();
+        let recent = self.heap.and_then(|heap| heap.gc).and_then(|gc| gc.recent_percent);
+        self.read_heap(at_ms);
+        if let Some(gc) = self.heap.as_mut().and_then(|heap| heap.gc.as_mut()) {
+            gc.recent_percent = gc.recent_percent.or(recent);
+        }
         Measured {
             timeline: std::mem::take(&mut self.timeline).into_vec(),
             last: self.last,
             fullest: self.fullest.map(|(_, stat)| stat),
             heap: self.heap,
             victims: std::mem::take(&mut self.victims),
+            inside: self.inside,
         }
     }
 }
 
 /// Measures all of them. Blocking; called as a job of the loop.
 pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedMeter)]) -> Vec<(ContainerId, Finding)> {
-    meters.iter().filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now)?))).collect()
+    let mut room = Room::default();
+    let found = meters.iter().filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now, &mut room)?))).collect();
+    // After all of them were measured: what takes milliseconds delays nobody's sample. The others keep their wish.
+    meters.iter().filter(|(_, meter)| locked(meter).look_inside()).take(LOOKS).for_each(drop);
+    found
 }
 
 /// Everything that was measured. Blocking; called when the container has ended.

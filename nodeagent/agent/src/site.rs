@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use headroom_config::{Isolation, Logs};
 use headroom_node_cgroup::Enforcer;
 use headroom_types::{EnforcerKind, NodeId};
 
 use crate::disk::Layout;
+use crate::launcher::Launcher;
+use crate::localize::Localizer;
 
 /// This node. Does not change while the agent runs.
 #[derive(Debug)]
@@ -20,11 +23,56 @@ pub(crate) struct Site {
     pub(crate) bin_dir: PathBuf,
     /// The resource manager's address, for the containers.
     pub(crate) rm: String,
+    /// What programs may do.
+    pub(crate) isolation: Isolation,
+    /// How much of what they say is kept.
+    pub(crate) logs: Logs,
+    /// Fetches what launches name.
+    pub(crate) localizer: Localizer,
+    /// Makes shims.
+    pub(crate) launcher: Launcher,
+    /// What this agent may do itself.
+    pub(crate) rights: Rights,
+}
+
+/// What the agent may do itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// It can start programs as other users.
+    pub(crate) root: bool,
+    /// It can give programs file systems of their own.
+    pub(crate) mounts: bool,
+    /// It can raise limits beyond its own.
+    pub(crate) limits: bool,
+}
+
+/// Numbers of capabilities. Root in a container of somebody else's may have less than all.
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_RESOURCE: u32 = 24;
+
+impl Rights {
+    /// Those of this process.
+    pub(crate) fn own() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
+        let effective = effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+        let root = nix::unistd::geteuid().is_root();
+        let has = |capability: u32| effective >> capability & 1 == 1;
+        Rights { root, mounts: root && has(CAP_SYS_ADMIN), limits: has(CAP_SYS_RESOURCE) }
+    }
 }
 
 impl Site {
     /// Which kind of enforcer.
     pub(crate) fn kind(&self) -> EnforcerKind {
         self.enforcer.kind()
+    }
+    /// Whether it can start programs as other users.
+    pub(crate) fn is_root(&self) -> bool {
+        self.rights.root
+    }
+    /// Whether containers get a `/tmp` of their own; otherwise only `TMPDIR` names one.
+    pub(crate) fn has_private_tmp(&self) -> bool {
+        self.isolation.private_tmp && self.rights.mounts
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_client::Client;
+use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs};
 use headroom_node_cgroup::{Wanted, detect};
 use headroom_node_core::fence::Patience;
 use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
@@ -20,10 +21,12 @@ use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::disk::{self, Layout};
+use crate::launcher::Launcher;
+use crate::localize::Localizer;
 use crate::rm_link::Link;
 use crate::run::{Facts, Input, Loop};
-use crate::site::Site;
-use crate::{adopt, clock, doctor, host, http, notify};
+use crate::site::{Rights, Site};
+use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, upkeep};
 
 /// Inputs that may wait for the loop.
 const QUEUE: usize = 1024;
@@ -31,6 +34,10 @@ const QUEUE: usize = 1024;
 const LEAST: Bytes = Bytes::from_mib(16);
 /// How long a node keeps its containers alone when nothing else is said.
 const SELF_FENCE: Duration = Duration::from_secs(600);
+/// How long what a killed agent left under way may hold its lock.
+const LET_GO: Duration = Duration::from_secs(5);
+/// How often the lock is tried meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long a shutdown may take beyond what the containers are given.
 const SHUTDOWN: Duration = Duration::from_secs(660);
 
@@ -63,10 +70,18 @@ pub struct Options {
     pub traits: NodeTraits,
     /// How long it keeps its containers without a word of the resource manager.
     pub self_fence: Patience,
+    /// What programs may do on the host.
+    pub isolation: Isolation,
+    /// How much of what they say is kept.
+    pub logs: Logs,
+    /// When the node says that it cannot take work.
+    pub health: HealthChecks,
+    /// What may be fetched, and how much of it is kept.
+    pub cache: Cache,
 }
 
 impl Options {
-    /// Everything found by itself.
+    /// Everything found by itself; programs run as whoever calls this.
     pub fn new(rm: impl Into<String>, state: impl Into<PathBuf>) -> Self {
         Options {
             rm: rm.into(),
@@ -82,6 +97,11 @@ impl Options {
             bin_dir: None,
             traits: NodeTraits::default(),
             self_fence: Patience::For(SELF_FENCE),
+            // One's own machine, one's own programs, and data that may lie in /tmp: only a daemon has others to keep apart.
+            isolation: Isolation { run_as: RunAs::Agent, allow_root: true, private_tmp: false, ..Isolation::default() },
+            logs: Logs::default(),
+            health: HealthChecks::default(),
+            cache: Cache::default(),
         }
     }
 }
@@ -125,24 +145,33 @@ impl Drop for Running {
 /// Starts an agent. Returns when it answers; registration with the resource manager goes on in the background, for as long as
 /// it takes.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
+    descriptors::raise();
     let client = Client::new(&options.rm)?;
     let node = options.name.clone().or_else(host::name).context("the host's name cannot name a node; give one with --name")?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
     let layout = Layout::open(&options.state)?;
-    let lock = layout.lock()?;
+    let lock = lock(&layout).await?;
     let listener = TcpListener::bind(options.listen)
         .await
         .with_context(|| format!("cannot listen on {}; choose another --listen", options.listen))?;
     let url = format!("http://{}", listener.local_addr().context("its own address")?);
     let offers = offers(&options)?;
-    let (site, notes) = enforce(&options, &node, bin_dir, layout.clone(), &offers).await?;
-    let blocking = Arc::clone(&site);
-    let (found, health) = tokio::task::spawn_blocking(move || (adopt::adopt(&blocking), doctor::examine(&blocking)))
-        .await
-        .context("looking at what is there")?;
+    let (site, notes) = enforce(&options, &node, bin_dir, layout.clone(), &offers, &lock).await?;
+    let (blocking, place) = (Arc::clone(&site), place(&options, &layout));
+    let look = move || {
+        crash::at("adoption");
+        let found = adopt::adopt(&blocking);
+        crash::at("adopted");
+        // Asked once, so that what is kept open for it is open before the first container.
+        blocking.enforcer.host_oom_kills();
+        blocking.launcher.start(&blocking);
+        (found, proof::examine(&blocking), doctor::examine(&place))
+    };
+    let (found, health, host) = tokio::task::spawn_blocking(look).await.context("looking at what is there")?;
     let found = found.context("the containers of an earlier agent cannot be listed")?;
     remember(&layout, &node, &url, &site);
     announce(&health, &site, &notes, &offers);
+    doctor::tell(&host);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
     let facts = Facts {
@@ -152,17 +181,46 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         health: health.clone(),
         notes: notes.clone(),
         traits: options.traits.clone(),
+        host,
     };
-    let link = Link::new(client, node.clone(), inputs.clone());
+    let link = Link::new(client.clone(), node.clone(), inputs.clone());
     let mut agent = Loop::new(facts, options.self_fence, Clock::start(), link, inputs.clone());
     agent.adopt(found);
+    let ills = health::disk(layout.state(), &options.health);
+    agent.ills.clone_from(&ills);
+    for ill in &ills {
+        warn!(ill, "this host takes no work until that is over");
+    }
+    tokio::spawn(health::watch(layout.state().to_owned(), options.health.clone(), ills, inputs.clone()));
+    tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
     let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
     let router = http::router(layout, inputs.clone(), about);
-    let task = tokio::spawn(serve(agent, queue, listener, router, end.clone(), lock));
+    let task = tokio::spawn(serve(agent, queue, listener, router, end.clone(), (lock, Arc::clone(&site))));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
     Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, end, task: Some(task) })
+}
+
+fn place(options: &Options, layout: &Layout) -> doctor::Place {
+    doctor::Place {
+        state: layout.state().to_owned(),
+        cgroup_root: options.cgroup_root.clone(),
+        disk_full: options.health.disk_full,
+        private_tmp: options.isolation.private_tmp,
+    }
+}
+
+/// The launcher of a killed agent, and shims that it has just made, have its lock until they are named: that is waited for, so that whoever adopts sees every shim there is. An agent that lives is not waited for any longer.
+async fn lock(layout: &Layout) -> anyhow::Result<File> {
+    let deadline = tokio::time::Instant::now() + LET_GO;
+    while tokio::time::Instant::now() < deadline {
+        if let Some(lock) = layout.try_lock()? {
+            return Ok(lock);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    layout.lock()
 }
 
 /// Runs until the loop ends or is abandoned. The lock lives as long as this does.
@@ -172,7 +230,7 @@ async fn serve(
     listener: TcpListener,
     router: axum::Router,
     end: CancellationToken,
-    _lock: File,
+    (lock, site): (File, Arc<Site>),
 ) {
     let server = axum::serve(listener, router);
     tokio::select! {
@@ -180,6 +238,8 @@ async fn serve(
         () = end.cancelled() => {}
         result = server => if let Err(error) = result { warn!(%error, "the HTTP interface ended") },
     }
+    site.launcher.close();
+    drop(lock);
 }
 
 impl Running {
@@ -241,6 +301,7 @@ async fn enforce(
     bin_dir: PathBuf,
     layout: Layout,
     offers: &Resource,
+    lock: &File,
 ) -> anyhow::Result<(Arc<Site>, Vec<String>)> {
     let wanted = Wanted {
         kind: options.enforcer,
@@ -248,10 +309,14 @@ async fn enforce(
         name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
     };
     let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
+    let (isolation, logs, rights) = (options.isolation.clone(), options.logs, Rights::own());
+    let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("the lock")?));
     let job = move || -> anyhow::Result<(Arc<Site>, Vec<String>)> {
         let found = detect(&wanted)?;
         found.enforcer.set_fence(memory).context("the limit around all containers cannot be set")?;
-        Ok((Arc::new(Site { node, layout, enforcer: found.enforcer, bin_dir, rm }), found.notes))
+        let localizer = Localizer::open(layout.state(), cache)?;
+        let site = Site { node, layout, enforcer: found.enforcer, bin_dir, rm, isolation, logs, localizer, launcher, rights };
+        Ok((Arc::new(site), found.notes))
     };
     tokio::task::spawn_blocking(job).await.context("looking for cgroups")?
 }

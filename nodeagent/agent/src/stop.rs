@@ -8,6 +8,7 @@ use headroom_node_exec::Watched;
 use headroom_types::{ContainerId, StopCause};
 
 use crate::clock;
+use crate::crash;
 use crate::disk::{self, StopRecord, file};
 use crate::site::Site;
 
@@ -31,9 +32,19 @@ pub(crate) enum Step {
 pub(crate) fn carry_out(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, steps: &[Step]) {
     for step in steps {
         match step {
-            Step::Record(cause) => write_down(site, id, group, task_groups, *cause),
-            Step::Terminate => signal(site, id, TERM),
-            Step::Kill => kill(site, id, group),
+            Step::Record(cause) => {
+                crash::at("stop-wanted");
+                write_down(site, id, group, task_groups, *cause);
+                crash::at("stop-recorded");
+            }
+            Step::Terminate => {
+                signal(site, id, TERM);
+                crash::at("terminated");
+            }
+            Step::Kill => {
+                kill(site, id, group);
+                crash::at("killed");
+            }
         }
     }
 }
@@ -65,15 +76,6 @@ pub(crate) fn kill(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>) {
     if let Err(error) = group.kill() {
         tracing::warn!(container_id = %id, %error, "cannot end all of its processes at once; trying again");
         signal(site, id, KILL);
-    }
-}
-
-/// Ends the shim of a container.
-pub(crate) fn kill_shim(site: &Site, id: &ContainerId) {
-    if let Some(shim) = process(site, id, record::file::SHIM_PID)
-        && let Err(error) = shim.signal(KILL)
-    {
-        tracing::warn!(container_id = %id, %error, "the shim cannot be ended");
     }
 }
 

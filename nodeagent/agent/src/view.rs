@@ -59,7 +59,11 @@ impl Loop {
     fn health(&self) -> Health {
         match self.closing {
             Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
-            None => self.facts.health.clone(),
+            None => match (&self.facts.health, self.ills.as_slice()) {
+                (proof, []) => proof.clone(),
+                (Health::Healthy, ills) => Health::Unhealthy { reason: ills.join("; ") },
+                (Health::Unhealthy { reason }, ills) => Health::Unhealthy { reason: format!("{reason}; {}", ills.join("; ")) },
+            },
         }
     }
 
@@ -87,6 +91,7 @@ impl Loop {
                 resource_manager: self.link.standing(),
                 traits: self.facts.traits.clone(),
                 notes: self.facts.notes.clone(),
+                host: self.facts.host.clone(),
             })),
         }
     }

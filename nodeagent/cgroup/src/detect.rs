@@ -50,7 +50,7 @@ pub fn detect(wanted: &Wanted) -> Result<Found> {
             EnforcerKind::Cgroup1 => cgroup1(&host, wanted, &mut notes).map(Enforcer::Cgroup1),
             EnforcerKind::Poll => {
                 notes.push("poll: limits are measured by the agent and not enforced by the kernel".into());
-                Ok(Enforcer::Poll(poll::Poll))
+                Ok(Enforcer::Poll(poll::Poll::default()))
             }
         };
         match attempt {

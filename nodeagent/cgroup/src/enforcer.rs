@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headroom_types::exit::GroupFacts;
+use headroom_types::exit::{GroupFacts, MemoryEvents};
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
@@ -82,6 +82,15 @@ impl Enforcer {
         }
     }
 
+    /// Limit and own counters of the fence; cheap as long as its limit was never hit. Nothing for poll.
+    pub fn fence_level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
+        match self {
+            Enforcer::Cgroup2(e) => e.fence()?.level(),
+            Enforcer::Cgroup1(e) => e.fence()?.level(),
+            Enforcer::Poll(_) => Ok((None, MemoryEvents::default())),
+        }
+    }
+
     /// Counters of the fence. All zero for poll.
     pub fn fence_facts(&self) -> Result<GroupFacts> {
         match self {
@@ -91,9 +100,22 @@ impl Enforcer {
         }
     }
 
-    /// Processes the host's kernel has killed for memory since boot, whatever the reason.
+    /// Processes the host's kernel has killed for memory. With cgroups: since boot, whatever the reason, for the cgroup's own counters
+    /// tell who was hit. Without: since this enforcer was made, and only those for want of memory on the host itself.
     pub fn host_oom_kills(&self) -> Option<u64> {
-        procs::host_oom_kills()
+        match self {
+            Enforcer::Cgroup2(_) | Enforcer::Cgroup1(_) => procs::host_oom_kills(),
+            Enforcer::Poll(e) => e.host_oom_kills(),
+        }
+    }
+
+    /// Counters of ROOT and of the levels above it: the limit of a unit or of a container in which the whole node lives. v2 only: v1 does not
+    /// count it, and without cgroups there is nobody to ask.
+    pub fn above(&self) -> Option<MemoryEvents> {
+        match self {
+            Enforcer::Cgroup2(e) => e.above(),
+            Enforcer::Cgroup1(_) | Enforcer::Poll(_) => None,
+        }
     }
 
     /// Files a shim is put in by, so that it is never charged to a container. None for poll.

@@ -9,7 +9,9 @@ use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat, Victim};
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
+use crate::hold::{self, Frozen};
 use crate::plan::Limits;
+use crate::probe::Probe;
 use crate::{detect, poll, procs, v1, v2};
 
 /// A container group or a task group.
@@ -69,7 +71,7 @@ impl Group {
         }
     }
 
-    /// The files a child writes `0` into before it becomes the program. Of a container: those of `main`.
+    /// The files a child of one thread writes `0` into before it becomes the program. Of a container: those of `main`.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {
             Group::Cgroup2(g) => g.procs_files(),
@@ -125,6 +127,24 @@ impl Group {
         }
     }
 
+    /// The files of a sample, kept open; none for a process tree.
+    pub fn probe(&self) -> Result<Option<Probe>> {
+        match self {
+            Group::Cgroup2(g) => g.probe().map(Some),
+            Group::Cgroup1(g) => g.probe().map(Some),
+            Group::Poll(_) => Ok(None),
+        }
+    }
+
+    /// Times a process in it or below had to wait for a page of its own to be read; `None` where nobody counts.
+    pub fn major_faults(&self) -> Option<u64> {
+        match self {
+            Group::Cgroup2(g) => g.major_faults(),
+            Group::Cgroup1(g) => g.major_faults(),
+            Group::Poll(_) => None,
+        }
+    }
+
     /// Processes in it and below.
     pub fn pids(&self) -> Result<Vec<i32>> {
         match self {
@@ -145,6 +165,52 @@ impl Group {
             Group::Cgroup2(g) => g.set_memory(limit),
             Group::Cgroup1(g) => g.set_memory(limit),
             Group::Poll(g) => g.set_memory(limit),
+        }
+    }
+
+    /// From now on a group of this limit is held near it instead of being killed in: see [`crate::hold`]. Nothing for poll.
+    pub fn hold_at(&self, limit: Bytes) -> Result<()> {
+        match self {
+            Group::Cgroup2(g) => g.dir().set(&hold::v2_throttled(limit)),
+            Group::Cgroup1(g) => g.set_waiting(v1::AtLimit::Wait),
+            Group::Poll(_) => Ok(()),
+        }
+    }
+
+    /// Nothing in it runs until [`Group::go_on`] or [`Group::let_go`]. On v1 nothing needs to be done: whoever needs more waits.
+    pub fn pause(&self) -> Result<()> {
+        match self {
+            Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::Yes)),
+            Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
+        }
+    }
+
+    /// Ends a pause; it is still held near its limit.
+    pub fn go_on(&self) -> Result<()> {
+        match self {
+            Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::No)),
+            Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
+        }
+    }
+
+    /// It is held no longer: at its limit the kernel does what it does to any other group. Ends a pause.
+    pub fn let_go(&self) -> Result<()> {
+        match self {
+            Group::Cgroup2(g) => {
+                let free = g.dir().set(&hold::v2_unthrottled());
+                g.dir().set(&hold::v2_frozen(Frozen::No)).and(free)
+            }
+            Group::Cgroup1(g) => g.set_waiting(v1::AtLimit::Kill),
+            Group::Poll(_) => Ok(()),
+        }
+    }
+
+    /// Processes that the host's kernel has killed for memory, as [`crate::Enforcer::host_oom_kills`] counts them. Poll: since the tree that
+    /// this one was made from was attached.
+    pub fn host_oom_kills(&self) -> Option<u64> {
+        match self {
+            Group::Cgroup2(_) | Group::Cgroup1(_) => procs::host_oom_kills(),
+            Group::Poll(g) => g.host_oom_kills(),
         }
     }
 
@@ -169,7 +235,7 @@ impl Group {
     pub fn populated(&self) -> Result<bool> {
         match self {
             Group::Cgroup2(g) => g.populated(),
-            Group::Cgroup1(g) => Ok(!g.pids()?.is_empty()),
+            Group::Cgroup1(g) => g.populated(),
             Group::Poll(g) => Ok(!g.members().is_empty()),
         }
     }

@@ -25,6 +25,9 @@ pub const MAIN: &str = "main";
 pub const TASK_PREFIX: &str = "task-";
 /// The file that moves a process into a group.
 pub const PROCS: &str = "cgroup.procs";
+/// v1 only: the file that moves the thread that writes `0` into it. For a process of one thread that is the same, and the kernel need not
+/// keep every fork of the host waiting for it, which takes 10 ms where no other process moves.
+pub const TASKS: &str = "tasks";
 
 /// `name` if it can be one directory that collides with no kernel file, or the reason.
 pub fn checked(name: &str) -> Result<&str> {

@@ -4,8 +4,8 @@
 //! whoever was once seen in it and still lives (a daemon that left the tree). It never limits anything; the agent compares and kills.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use headroom_types::Bytes;
@@ -14,6 +14,7 @@ use procfs::FromRead as _;
 use procfs::process::{SmapsRollup, Stat};
 
 use crate::error::{CgroupError, Result};
+use crate::host::HostKills;
 use crate::layout::checked;
 use crate::plan::Limits;
 use crate::procs;
@@ -24,12 +25,20 @@ const NONE: u64 = u64::MAX;
 
 /// The enforcer of a host without usable cgroups.
 #[derive(Debug, Default)]
-pub struct Poll;
+pub struct Poll {
+    host: Arc<HostKills>,
+}
 
 impl Poll {
     /// A group without processes yet.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
-        Ok(Group::new(checked(name)?, limits.memory))
+        Ok(Group::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
+    }
+
+    /// Processes killed since this was made because the host was out of memory. Kills for the limits of cgroups are left out as far
+    /// as they can be told apart.
+    pub fn host_oom_kills(&self) -> Option<u64> {
+        self.host.count()
     }
 }
 
@@ -40,6 +49,7 @@ pub struct Group {
     limit: AtomicU64,
     peak: AtomicU64,
     tree: Mutex<Tree>,
+    host: Arc<HostKills>,
 }
 
 /// Who belongs to it: number and birth, so that a number used again is nobody.
@@ -50,14 +60,14 @@ struct Tree {
 }
 
 impl Group {
-    fn new(name: &str, limit: Option<Bytes>) -> Group {
+    fn new(name: &str, limit: Option<Bytes>, host: Arc<HostKills>) -> Group {
         let limit = AtomicU64::new(limit.map_or(NONE, Bytes::get));
-        Group { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default() }
+        Group { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default(), host }
     }
 
     /// The caller's own tree.
     pub fn own() -> Group {
-        let group = Group::new("own", None);
+        let group = Group::new("own", None, Arc::default());
         group.set_root_pid(i32::try_from(std::process::id()).unwrap_or_default());
         group
     }
@@ -84,6 +94,7 @@ impl Group {
 
     /// The sum of all members' proportional set sizes.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
+        self.host.look();
         let sizes: Vec<Sizes> = self.members().into_iter().filter_map(sizes).collect();
         let sum = |part: fn(&Sizes) -> u64| Bytes::new(sizes.iter().map(part).fold(0, u64::saturating_add));
         let current = sum(|s| s.pss);
@@ -103,6 +114,12 @@ impl Group {
         Ok(())
     }
 
+    /// Processes killed because the host was out of memory, as [`Poll::host_oom_kills`] counts them. A tree and those that were made from it
+    /// count together.
+    pub fn host_oom_kills(&self) -> Option<u64> {
+        self.host.count()
+    }
+
     /// Who lives in it.
     pub fn members(&self) -> Vec<i32> {
         let mut tree = self.lock();
@@ -120,7 +137,7 @@ impl Group {
 
     /// A task's tree, without processes yet.
     pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
-        Ok(Group::new(checked(name)?, limits.memory))
+        Ok(Group::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
     }
 
     /// There is nothing to remove; who still lives is ended.

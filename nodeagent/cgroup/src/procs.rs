@@ -3,7 +3,10 @@
 //! Owned by v1, v2 and poll. A process is signalled through a descriptor of its own, taken before its membership is checked again.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use headroom_types::Bytes;
@@ -14,6 +17,7 @@ use procfs::process::Stat;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::{CgroupError, Result};
+use crate::parse;
 use crate::tree::page_size;
 
 /// How long processes may take to die of SIGKILL: tearing down memory costs about 65 µs per MiB, so this is room for 100 GiB.
@@ -105,7 +109,18 @@ fn await_ends(dying: &[OwnedFd], deadline: Instant) {
 
 /// Processes the kernel of this host has killed for memory since boot.
 pub(crate) fn host_oom_kills() -> Option<u64> {
-    procfs::vmstat().ok()?.get("oom_kill").and_then(|n| u64::try_from(*n).ok())
+    // The file stays open: its two hundred lines are read twice for each container.
+    static VMSTAT: OnceLock<Option<File>> = OnceLock::new();
+    let file = VMSTAT.get_or_init(|| File::open("/proc/vmstat").ok()).as_ref()?;
+    let mut text = Vec::with_capacity(8 * 1024);
+    let mut room = [0; 8 * 1024];
+    loop {
+        match file.read_at(&mut room, u64::try_from(text.len()).ok()?).ok()? {
+            0 => break,
+            length => text.extend_from_slice(room.get(..length)?),
+        }
+    }
+    parse::keyed(std::str::from_utf8(&text).ok()?, "oom_kill")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ use crate::error::{CgroupError, Result};
 use crate::layout::PROCS;
 use crate::parse;
 use crate::plan::{Knob, Need, confirmed};
+
+/// Room for most kernel files as a whole: `memory.stat` of a recent kernel is two thousand bytes. Bytes.
+const ROOM: usize = 8 * 1024;
 
 /// An open cgroup directory.
 #[derive(Debug)]
@@ -96,16 +100,16 @@ impl Dir {
         self.read_if_there(file)?.ok_or_else(|| read_error(&self.path.join(file), Errno::ENOENT.into()))
     }
 
-    /// The text of a file in it; `None` when the kernel has no such file, or the group is gone.
+    /// The text of a file in it (or in a directory below: `main/cgroup.procs`); `None` when the kernel has no such file, or the group is
+    /// gone.
     pub fn read_if_there(&self, file: &str) -> Result<Option<String>> {
         let fd = match openat(&self.fd, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => return Ok(None),
             Err(errno) => return Err(read_error(&self.path.join(file), errno.into())),
         };
-        let mut text = String::with_capacity(512);
-        match File::from(fd).read_to_string(&mut text) {
-            Ok(_) => Ok(Some(text)),
+        match whole(&fd, file) {
+            Ok(text) => Ok(Some(text)),
             // Removed between the open and the read. EOPNOTSUPP: the file is there, the feature is not (v1 without swap accounting).
             Err(e) if matches!(e.raw_os_error(), Some(nix::libc::ENODEV | nix::libc::EOPNOTSUPP)) => Ok(None),
             Err(e) => Err(read_error(&self.path.join(file), e)),
@@ -121,12 +125,18 @@ impl Dir {
 
     /// Writes a value and reads it back: the only way a limit is set.
     pub fn set(&self, knob: &Knob) -> Result<()> {
-        match self.write(knob.file, &knob.value) {
-            Ok(()) => {}
+        let failed = |source: io::Error| write_error(&self.path.join(knob.file), &knob.value, source);
+        let written = openat(&self.fd, knob.file, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|e| failed(e.into()))
+            .and_then(|fd| nix::unistd::write(&fd, knob.value.as_bytes()).map(|_| fd).map_err(|e| failed(e.into())));
+        let file = match written {
+            Ok(fd) => File::from(fd),
             Err(e) if knob.need == Need::IfThere && absent(&e) => return Ok(()),
             Err(e) => return Err(e),
-        }
-        let found = self.read(knob.file)?;
+        };
+        let mut room = [0; ROOM];
+        let length = file.read_at(&mut room, 0).map_err(|e| read_error(&self.path.join(knob.file), e))?;
+        let found = String::from_utf8_lossy(room.get(..length).unwrap_or_default());
         if confirmed(knob.confirm, &knob.value, &found, page_size()) {
             return Ok(());
         }
@@ -176,26 +186,28 @@ impl Dir {
 
     fn remove_until(&self, deadline: Instant, within: Duration) -> Result<()> {
         loop {
-            match self.children() {
-                Ok(names) => {
-                    for child in names.iter().filter_map(|name| self.child(name).transpose()) {
-                        child?.remove_until(deadline, within)?;
-                    }
-                }
+            let errno = match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+                Err(errno) => errno,
+            };
+            let names = match self.children() {
+                Ok(names) => names,
                 Err(e) if e.is_gone() => return Ok(()),
                 Err(e) => return Err(e),
+            };
+            for child in names.iter().filter_map(|name| self.child(name).transpose()) {
+                child?.remove_until(deadline, within)?;
             }
-            match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
-                Ok(()) | Err(Errno::ENOENT) => return Ok(()),
-                // EBUSY: still populated, or a child was made meanwhile (ENOTEMPTY on some kernels).
-                Err(Errno::EBUSY | Errno::ENOTEMPTY) if Instant::now() < deadline => {
-                    self.await_change(Duration::from_millis(2));
-                }
-                Err(errno) => {
-                    let left = self.pids().unwrap_or_default();
-                    return Err(CgroupError::Remove { path: self.path.clone(), within, left, source: errno.into() });
-                }
+            // EBUSY: populated, or it has children (ENOTEMPTY on some kernels); those are gone now.
+            let busy = matches!(errno, Errno::EBUSY | Errno::ENOTEMPTY);
+            if busy && !names.is_empty() {
+                continue;
             }
+            if !busy || Instant::now() >= deadline {
+                let left = self.pids().unwrap_or_default();
+                return Err(CgroupError::Remove { path: self.path.clone(), within, left, source: errno.into() });
+            }
+            self.await_change(Duration::from_millis(2));
         }
     }
 
@@ -217,6 +229,24 @@ impl Dir {
             }
             Err(_) => poll(&mut [], timeout),
         };
+    }
+}
+
+/// All of an open kernel file, read in as few calls as can be: nobody needs to be asked how long it is, and one that was shorter than the
+/// room is at its end, unless it is a list.
+fn whole(fd: &OwnedFd, file: &str) -> io::Result<String> {
+    let mut room = [0; ROOM];
+    let mut text = Vec::new();
+    loop {
+        let length = match nix::unistd::read(fd, &mut room) {
+            Ok(length) => length,
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        text.extend_from_slice(room.get(..length).unwrap_or_default());
+        if length == 0 || (length < room.len() && !file.ends_with(PROCS)) {
+            return String::from_utf8(text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
+        }
     }
 }
 

@@ -21,9 +21,10 @@ use headroom_types::Bytes;
 use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
 
 use crate::error::{CgroupError, Result};
-use crate::layout::{CONTAINERS, MAIN, SHIMS, TASK_PREFIX, checked, task_dir};
+use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, TASKS, checked, task_dir};
 use crate::parse;
 use crate::plan::{Direction, Limits, v1_memory, v1_pids};
+use crate::probe::Probe;
 use crate::procs;
 use crate::tree::Dir;
 
@@ -133,8 +134,8 @@ impl V1 {
 
     /// What moves a process to the shims.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
-        let pids = self.pids.as_ref().map(|t| t.shims.procs_file());
-        std::iter::once(self.shims.procs_file()).chain(pids).collect()
+        let pids = self.pids.as_ref().map(|t| &t.shims);
+        std::iter::once(&self.shims).chain(pids).map(|dir| dir.path().join(TASKS)).collect()
     }
 
     /// Ends everything below ROOT and removes it.
@@ -167,6 +168,15 @@ fn ensure_path(path: &Path) -> Result<Dir> {
 /// A fresh group's memory limit.
 fn set_limits(dir: &Dir, limits: &Limits) -> Result<()> {
     limits.memory.map_or(Ok(()), |memory| dir.set_all(&v1_memory(memory, Direction::Shrink)))
+}
+
+/// What happens in a group whose limit is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// The kernel kills one of its processes.
+    Kill,
+    /// Whoever needs a page waits; a system call that needs one fails.
+    Wait,
 }
 
 /// What a group is, which decides where its processes live.
@@ -217,10 +227,11 @@ impl Group {
     /// What moves a process in here.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         let memory = match self.role {
-            Role::Container => self.dir.path().join(MAIN).join(crate::layout::PROCS),
-            Role::Task | Role::Fence => self.dir.procs_file(),
+            Role::Container => self.dir.path().join(MAIN),
+            Role::Task | Role::Fence => self.dir.path().to_owned(),
         };
-        std::iter::once(memory).chain(self.pids.as_ref().map(Dir::procs_file)).collect()
+        let pids = self.pids.as_ref().map(|dir| dir.path().to_owned());
+        std::iter::once(memory).chain(pids).map(|dir| dir.join(TASKS)).collect()
     }
 
     /// The files `facts` is made of.
@@ -236,13 +247,24 @@ impl Group {
 
     /// All counters at one moment.
     pub fn facts(&self) -> Result<GroupFacts> {
+        if self.role == Role::Fence && !self.was_full()? {
+            // No kill below can have been this level's. Nobody asks for it while there are hundreds of containers to look through.
+            return facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &[]);
+        }
         let mut below = Vec::new();
-        self.dir.each(&mut |dir| {
-            if dir.path() != self.dir.path() {
-                below.push(local_events(|file| dir.read_if_there(file))?);
+        match self.role {
+            Role::Fence => self.dir.each(&mut |dir| {
+                if dir.path() != self.dir.path() {
+                    below.push(local_events(|file| dir.read_if_there(file))?);
+                }
+                Ok(())
+            })?,
+            Role::Container | Role::Task => {
+                for child in self.dir.children()? {
+                    below.push(local_events(|file| self.dir.read_if_there(&format!("{child}/{file}")))?);
+                }
             }
-            Ok(())
-        })?;
+        }
         let remembered = match self.role {
             Role::Fence => self.retired.load(Ordering::Relaxed),
             Role::Container | Role::Task => 0,
@@ -251,10 +273,58 @@ impl Group {
         facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &below)
     }
 
+    /// Whether its own limit was ever hit.
+    fn was_full(&self) -> Result<bool> {
+        Ok(local_events(|file| self.dir.read_if_there(file))?.max > 0)
+    }
+
+    /// Processes that the kernel has killed in it and in what is directly below.
+    fn kills(&self) -> Result<u64> {
+        let counted = |text: Option<String>| text.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);
+        let mut kills = counted(self.dir.read_if_there(OOM)?);
+        for child in self.dir.children()? {
+            kills += counted(self.dir.read_if_there(&format!("{child}/{OOM}"))?);
+        }
+        Ok(kills)
+    }
+
+    /// Whether anybody lives in it or directly below.
+    pub fn populated(&self) -> Result<bool> {
+        let lives = |text: Option<String>| text.is_some_and(|text| !parse::pids(&text).is_empty());
+        if lives(self.dir.read_if_there(PROCS)?) {
+            return Ok(true);
+        }
+        for child in self.dir.children()? {
+            if lives(self.dir.read_if_there(&format!("{child}/{PROCS}"))?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Limit and own counters of the fence, without a look at anything else while its limit was never hit.
+    pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
+        let own = local_events(|file| self.dir.read_if_there(file))?;
+        if own.max > 0 {
+            return self.facts().map(|facts| (facts.limit, facts.local));
+        }
+        Ok((self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes), own))
+    }
+
     /// Use and its kinds, cheaply.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, stat(|file| self.dir.read_if_there(file))?))
+    }
+
+    /// The files of a sample, kept open.
+    pub fn probe(&self) -> Result<Probe> {
+        Probe::v1(self.dir.path(), USAGE, STAT, KERNEL, self.dir.path().join(MAIN).join(OOM))
+    }
+
+    /// Times a process here or below had to wait for a page of its own.
+    pub fn major_faults(&self) -> Option<u64> {
+        parse::keyed(&self.dir.read(STAT).ok()?, "total_pgmajfault")
     }
 
     /// Moves the limit; never below what would have to be killed for it.
@@ -266,6 +336,20 @@ impl Group {
         let now = parse::limit(&self.dir.read(LIMIT)?).and_then(parse::Shown::bytes);
         let direction = if now.is_some_and(|now| now < wanted) { Direction::Grow } else { Direction::Shrink };
         self.dir.set_all(&v1_memory(wanted, direction)).map_err(|error| self.too_small(wanted, error))
+    }
+
+    /// What the kernel does when the limit is full and nothing can be reclaimed. Whoever waits is woken by a change.
+    pub fn set_waiting(&self, at_limit: AtLimit) -> Result<()> {
+        let (value, wanted) = match at_limit {
+            AtLimit::Kill => ("0", false),
+            AtLimit::Wait => ("1", true),
+        };
+        self.dir.write(OOM, value)?;
+        let text = self.dir.read(OOM)?;
+        match parse::oom_control(&text) {
+            Some(control) if control.disabled == wanted => Ok(()),
+            Some(_) | None => Err(CgroupError::parse(&self.dir.path().join(OOM), &text)),
+        }
     }
 
     /// The figures of `memory.stat` are gathered late; the kernel itself knows when a limit is below what is in use.
@@ -335,12 +419,17 @@ impl Group {
         Ok(found)
     }
 
-    /// Removes the group with all below it; its kills are remembered for the fence.
+    /// Removes the group with all below it; its kills are remembered for the fence. The mirror goes first: whoever is killed in
+    /// between leaves a group that is still listed, and so found again.
     pub fn remove(&self, within: Duration) -> Result<()> {
-        let kills = self.facts().map(|f| f.events.oom_kill).unwrap_or(0);
+        let kills = self.kills().unwrap_or(0);
+        let mirror = self.pids.as_ref().map_or(Ok(()), |pids| pids.remove(within));
+        if let (Role::Container, Some(main)) = (self.role, self.dir.child(MAIN)?) {
+            main.remove(within)?;
+        }
         self.dir.remove(within)?;
         self.retired.fetch_add(kills, Ordering::Relaxed);
-        self.pids.as_ref().map_or(Ok(()), |pids| pids.remove(within))
+        mirror
     }
 }
 

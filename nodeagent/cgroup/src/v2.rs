@@ -14,6 +14,7 @@ use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, checked, task_dir};
 use crate::parse;
 use crate::plan::{Controllers, Limits, v2_cpu_weight, v2_limits, v2_memory, v2_oom_group};
+use crate::probe::Probe;
 use crate::procs;
 use crate::tree::Dir;
 
@@ -56,6 +57,19 @@ impl V2 {
     /// The fence as a group.
     pub fn fence(&self) -> Result<Group> {
         Ok(Group { dir: Dir::open(self.containers.path())?, role: Role::Fence, name: CONTAINERS.into() })
+    }
+
+    /// Counters of ROOT and the levels above it added up, each level's own only. A level that cannot be read does not count.
+    pub fn above(&self) -> Option<MemoryEvents> {
+        let levels = self.root.path().ancestors().take_while(|dir| dir.join(CONTROLLERS).exists());
+        let read = |dir: &Path| Some(parse::memory_events(&std::fs::read_to_string(dir.join(LOCAL)).ok()?));
+        levels.filter_map(read).reduce(|sum, e| MemoryEvents {
+            high: sum.high.saturating_add(e.high),
+            max: sum.max.saturating_add(e.max),
+            oom: sum.oom.saturating_add(e.oom),
+            oom_kill: sum.oom_kill.saturating_add(e.oom_kill),
+            oom_group_kill: sum.oom_group_kill.saturating_add(e.oom_group_kill),
+        })
     }
 
     /// Makes a container's group and its `main`.
@@ -190,10 +204,26 @@ impl Group {
         facts_from(self.dir.path(), |file| self.dir.read_if_there(file))
     }
 
+    /// Limit and own counters, without a look at anything else.
+    pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
+        let local = self.dir.read_if_there(LOCAL)?.as_deref().map(parse::memory_events).unwrap_or_default();
+        Ok((self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes), local))
+    }
+
     /// Use and its kinds, cheaply.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, parse::stat_v2(&self.dir.read(STAT)?)))
+    }
+
+    /// The files of a sample, kept open.
+    pub fn probe(&self) -> Result<Probe> {
+        Probe::v2(self.dir.path(), USAGE, STAT)
+    }
+
+    /// Times a process here or below had to wait for a page of its own.
+    pub fn major_faults(&self) -> Option<u64> {
+        parse::keyed(&self.dir.read(STAT).ok()?, "pgmajfault")
     }
 
     /// Moves the limit; never below what would have to be killed for it.

@@ -2,9 +2,17 @@
 //!
 //! Owned by the sampler. v2: inotify on `memory.events` (any counter of the group or below; at most every 10 ms, so it may come after the
 //! end). v1: an eventfd on `memory.oom_control` (out of memory at this level or above; it comes before the kill is over).
+//! For groups that may grow there are two more: v1, an eventfd on a figure of `memory.usage_in_bytes`; v2, a trigger on the time lost
+//! for memory (`memory.pressure`), which says `POLLPRI` and not readable.
 //! Never the proof of a kill: that is read from the counters after the end.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use headroom_types::Bytes;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -14,6 +22,11 @@ use nix::sys::stat::Mode;
 
 use crate::error::{CgroupError, Result};
 use crate::group::Group;
+use crate::tree::Dir;
+
+/// Some task waited for memory 300 ms of 2 s: microseconds, the shortest window that needs no privilege. The kernel wants the text to
+/// end with a zero byte.
+const STALLS: &str = "some 300000 2000000\0";
 
 /// A non-blocking descriptor, readable (plain `Interest::READABLE` in a tokio `AsyncFd`) after memory events of the group.
 #[derive(Debug)]
@@ -30,6 +43,40 @@ impl Watch {
             Group::Poll(_) => return Ok(None),
         };
         Ok(Some(Watch { fd }))
+    }
+
+    /// v1: rings when the use of `group` passes `at`, in either direction. `None` elsewhere: v2 tells by its events.
+    pub fn usage(group: &Group, at: Bytes) -> Result<Option<Watch>> {
+        match group {
+            Group::Cgroup1(g) => Ok(Some(Watch { fd: event_on(g.dir(), "memory.usage_in_bytes", &format!(" {}", at.get()))? })),
+            Group::Cgroup2(_) | Group::Poll(_) => Ok(None),
+        }
+    }
+
+    /// v2: says `POLLPRI` (`Interest::PRIORITY`) when tasks of `group` lost more than 300 ms of 2 s waiting for memory, at most
+    /// once in 2 s. `None` elsewhere, and for a kernel without pressure figures.
+    pub fn stalls(group: &Group) -> Result<Option<Watch>> {
+        match group {
+            Group::Cgroup2(g) => Watch::stalls_in(&g.dir().path().join("memory.pressure")),
+            Group::Cgroup1(_) | Group::Poll(_) => Ok(None),
+        }
+    }
+
+    /// As [`Watch::stalls`], of any file of pressure figures.
+    pub fn stalls_in(path: &Path) -> Result<Option<Watch>> {
+        let opened = match OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(CgroupError::Read { path: path.to_owned(), hint: "; cannot watch it", source }),
+        };
+        match (&opened).write_all(STALLS.as_bytes()) {
+            Ok(()) => Ok(Some(Watch { fd: opened.into() })),
+            // Built in, and switched off at boot.
+            Err(e) if e.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(None),
+            Err(source) => {
+                Err(CgroupError::Write { path: path.to_owned(), value: STALLS.trim_end_matches('\0').into(), hint: "", source })
+            }
+        }
     }
 
     /// Takes all that is pending, so that the descriptor is quiet again.
@@ -53,15 +100,17 @@ fn inotify(path: std::path::PathBuf) -> Result<OwnedFd> {
     opened.map_err(|errno| CgroupError::Read { path, hint: "; cannot watch it", source: errno.into() })
 }
 
-fn eventfd(dir: &crate::tree::Dir) -> Result<OwnedFd> {
-    let failed = |errno: Errno| CgroupError::Read {
-        path: dir.path().join("memory.oom_control"),
-        hint: "; cannot watch it",
-        source: errno.into(),
-    };
+fn eventfd(dir: &Dir) -> Result<OwnedFd> {
+    event_on(dir, "memory.oom_control", "")
+}
+
+/// An eventfd that the kernel rings for `file`, with what else it wants to know.
+fn event_on(dir: &Dir, file: &'static str, more: &str) -> Result<OwnedFd> {
+    let failed =
+        |errno: Errno| CgroupError::Read { path: dir.path().join(file), hint: "; cannot watch it", source: errno.into() };
     let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
-    let control = openat(dir.fd(), "memory.oom_control", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
-    dir.write("cgroup.event_control", &format!("{} {}", event.as_fd().as_raw_fd(), control.as_raw_fd()))?;
+    let control = openat(dir.fd(), file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
+    dir.write("cgroup.event_control", &format!("{} {}{more}", event.as_fd().as_raw_fd(), control.as_raw_fd()))?;
     Ok(OwnedFd::from(event))
 }
 

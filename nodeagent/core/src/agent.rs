@@ -44,7 +44,7 @@ pub enum Extent {
 /// What an earlier agent left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It was never started.
+    /// It was ordered and never started: that is done now, by whoever found it.
     Unstarted,
     /// Its shim lives.
     Alive {
@@ -288,10 +288,8 @@ impl Agent {
         let collecting = |asked| State::Stopping { asked, step: Step::Collecting };
         let state = match found {
             Found::Unstarted => {
-                act(Effect::Collect(container::End::Failed {
-                    why: "the node agent was restarted before the container was started".into(),
-                }));
-                collecting(None)
+                act(Effect::Prepare);
+                State::Preparing { stop: None }
             }
             Found::Alive { asked: None } => State::Running,
             Found::Alive { asked } => State::Stopping { asked, step: Step::Killing { again_at: now } },

@@ -61,6 +61,7 @@ impl Node {
     fn act(&mut self, n: u64, what: &Effect) {
         match what {
             Effect::Prepare => self.tell(n, container::Event::Prepared),
+            Effect::Abandon => {}
             Effect::Spawn => {
                 assert!(!self.spawned.contains(&n), "launched twice");
                 self.spawned.push(n);
@@ -187,9 +188,10 @@ fn what_an_earlier_agent_left_is_taken_up() {
     n.feed(adopt(5, Found::Unstarted));
     n.settle(0);
     let states = [1, 2, 3, 4, 5].map(|i| n.state(i));
-    assert_eq!(states, ["running", "exited", "exited", "exited", "exited"]);
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
-    assert_eq!((n.state(1), n.spawned.len()), ("running", 0), "adopted, not launched again");
+    assert_eq!(states, ["running", "exited", "exited", "exited", "running"]);
+    assert_eq!(n.spawned, [5], "what was never started is started now");
+    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1), run(5)] });
+    assert_eq!((n.state(1), n.spawned.len()), ("running", 1), "adopted, not launched again");
 }
 
 fn sized(n: u64, version: u32, mib: u64) -> Event {

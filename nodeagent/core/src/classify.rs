@@ -212,8 +212,15 @@ pub enum Marked {
 
 /// Reads the line by which a runtime named its memory as full. A line of unknown words speaks of the heap.
 pub fn marked(line: &str) -> Marked {
-    const BESIDE: [&str; 6] =
-        ["direct buffer memory", "metaspace", "compressed class space", "native thread", "map failed", "native method"];
+    const BESIDE: [&str; 7] = [
+        "direct buffer memory",
+        "metaspace",
+        "compressed class space",
+        "codecache",
+        "native thread",
+        "map failed",
+        "native method",
+    ];
     let line = line.to_ascii_lowercase();
     if BESIDE.iter().any(|words| line.contains(words)) { Marked::Beside } else { Marked::Heap }
 }

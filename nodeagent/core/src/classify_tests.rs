@@ -163,6 +163,20 @@ fn outer_rows() -> Vec<Row> {
     vec![
         row("the fence", C, outer(outer(victim_here(killed(v2()), 20), "containers", hit), "host", host), R::AncestorOom, None),
         row("the host", C, outer(victim_here(killed(v2()), 20), "host", host), R::NodeOom, None),
+        row(
+            "a limit above all containers",
+            C,
+            outer(outer(victim_here(killed(v2()), 20), "above all containers", hit), "host", host),
+            R::AncestorOom,
+            None,
+        ),
+        row(
+            "no limit above was hit, though reclaim worked there",
+            C,
+            outer(outer(victim_here(killed(v2()), 20), "above all containers", events(9, 0, 0, 0)), "host", host),
+            R::NodeOom,
+            None,
+        ),
         row("the host, nothing else known", C, victim_here(killed(v2()), 20), R::AncestorOom, None),
         row("the host, without a cgroup", C, outer(killed(poll()), "host", host), R::NodeOom, None),
         row("v1, the fence", C, outer(v1_victim.clone(), "containers", events(4, 0, 0, 0)), R::AncestorOom, None),
@@ -201,6 +215,7 @@ fn runtime_rows() -> Vec<Row> {
     use Scope::{Container as C, Task as T};
     let jvm = |c| heap(code(v2(), c), 64, 30);
     let declared = |what, scope, e, reason, d| Row { codes: &[3, 52], ..row(what, scope, e, reason, d) };
+    let space = "java.lang.OutOfMemoryError: Java heap space";
     let direct = "java.lang.OutOfMemoryError: Direct buffer memory";
     let direct17 = "java.lang.OutOfMemoryError: Cannot reserve 1048576 bytes of direct buffer memory (allocated: 1, limit: 2)";
     vec![
@@ -208,7 +223,7 @@ fn runtime_rows() -> Vec<Row> {
         declared("declared exit code of a task", T, jvm(52), R::HeapOom, Some(D::Heap)),
         declared("declared exit code, no budget", C, code(v2(), 3), R::HeapOom, Some(D::Native)),
         row("exit code 3, not declared", C, jvm(3), R::Exit { code: 3 }, None),
-        row("java heap space", T, marker(jvm(1), "java.lang.OutOfMemoryError: Java heap space"), R::HeapOom, Some(D::Heap)),
+        row("java heap space", T, marker(jvm(1), space), R::HeapOom, Some(D::Heap)),
         row(
             "gc overhead",
             C,
@@ -219,13 +234,7 @@ fn runtime_rows() -> Vec<Row> {
         row("direct buffers", C, marker(jvm(1), direct), R::OverheadOom, Some(D::Overhead)),
         declared("direct buffers beat the code", C, marker(jvm(3), direct17), R::OverheadOom, Some(D::Overhead)),
         row("metaspace", T, marker(jvm(1), "java.lang.OutOfMemoryError: Metaspace"), R::OverheadOom, Some(D::Overhead)),
-        row(
-            "abort with a marker",
-            C,
-            marker(signal(6), "java.lang.OutOfMemoryError: Java heap space"),
-            R::HeapOom,
-            Some(D::Native),
-        ),
+        row("abort with a marker", C, marker(signal(6), space), R::HeapOom, Some(D::Native)),
         row(
             "kill -9 %p by the JVM itself",
             C,
@@ -233,14 +242,16 @@ fn runtime_rows() -> Vec<Row> {
             R::HeapOom,
             Some(D::Native),
         ),
-        row("a marker of its own words", C, marker(code(v2(), 7), "arena exhausted"), R::HeapOom, Some(D::Native)),
+        row("python", C, marker(code(v2(), 1), "MemoryError"), R::HeapOom, Some(D::Native)),
         row(
-            "caught, and ended well",
+            "node, by a signal of its own",
             C,
-            marker(code(v2(), 0), "java.lang.OutOfMemoryError: Java heap space"),
-            R::Exit { code: 0 },
-            None,
+            marker(heap(signal(6), 32, 30), "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"),
+            R::HeapOom,
+            Some(D::Heap),
         ),
+        row("a marker of its own words", C, marker(code(v2(), 7), "arena exhausted"), R::HeapOom, Some(D::Native)),
+        row("caught, and ended well", C, marker(code(v2(), 0), space), R::Exit { code: 0 }, None),
         row(
             "kill by the kernel beats the marker",
             C,

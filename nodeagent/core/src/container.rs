@@ -178,6 +178,8 @@ pub enum End {
 pub enum Effect {
     /// Make directory, files and cgroup.
     Prepare,
+    /// Wait no longer for what has to come from elsewhere: it is not going to run. [`Event::Failed`] or [`Event::Prepared`] still follows.
+    Abandon,
     /// Start the shim.
     Spawn,
     /// Make the cause of the stop durable. Always comes before the signal it explains.
@@ -259,8 +261,14 @@ fn preparing(stop: Option<StopCause>, event: Event, out: &mut Vec<Effect>) -> Op
                 Answer::To(State::Starting { stop: None })
             }
         }),
-        Event::Failed { why } => Some(failed(stop, why, out)),
-        Event::Stop { cause, .. } => Some(Answer::To(State::Preparing { stop: stop.or(Some(cause)) })),
+        Event::Failed { why } => Some(match stop {
+            Some(cause) => never(cause, out),
+            None => failed(stop, why, out),
+        }),
+        Event::Stop { cause, .. } => {
+            out.extend(stop.is_none().then_some(Effect::Abandon));
+            Some(Answer::To(State::Preparing { stop: stop.or(Some(cause)) }))
+        }
         Event::Launch | Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
         Event::Started { .. } | Event::Ended | Event::Reported(_) | Event::Received => None,
     }
@@ -344,12 +352,16 @@ fn is_graceful(cause: StopCause) -> bool {
 }
 
 fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<Effect>) -> Answer {
-    out.extend([Effect::RecordStop(cause), Effect::Changed]);
-    if !is_graceful(cause) {
-        return kill(Some(cause), now, out);
-    }
-    out.push(Effect::Terminate);
-    Answer::To(State::Stopping { asked: Some(cause), step: Step::Grace { kill_at: now.plus(grace) } })
+    // Side by side: the shell carries out as one job, one after the other, what is not parted by anything else.
+    out.push(Effect::RecordStop(cause));
+    let answer = if is_graceful(cause) {
+        out.push(Effect::Terminate);
+        Answer::To(State::Stopping { asked: Some(cause), step: Step::Grace { kill_at: now.plus(grace) } })
+    } else {
+        kill(Some(cause), now, out)
+    };
+    out.push(Effect::Changed);
+    answer
 }
 
 fn kill(asked: Option<StopCause>, now: Tick, out: &mut Vec<Effect>) -> Answer {

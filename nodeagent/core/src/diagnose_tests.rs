@@ -1,7 +1,7 @@
 use super::*;
 use crate::classify::{Scope, classify};
 use headroom_types::EnforcerKind;
-use headroom_types::exit::{MemoryEvents, Victim};
+use headroom_types::exit::{Collector, GcCause, GcFacts, MemoryEvents, ProcessFacts, Victim};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
@@ -48,8 +48,8 @@ fn an_idle_heap_gives_to_what_is_beside_it() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(96));
     e.heap = Some(HeapFacts { used: MIB(20), committed: MIB(30), old_used: Some(MIB(10)), ..HeapFacts::default() });
-    let all = told(&e, Scope::Container);
-    assert!(all[0].cause.contains("the heap uses 10 MiB of its 96 MiB"), "{all:#?}");
+    let idle = finds(&e, "the heap uses 10 MiB of its 96 MiB");
+    assert_eq!((idle.name, idle.would_fit), (SubCause::HeapIdle, Some(MIB(114))), "{idle:#?}");
     let beside = finds(&e, "beside the heap");
     assert!(beside.cause.starts_with("98 MiB") && beside.fix.contains("overhead 152 MiB instead of 32 MiB"), "{beside:#?}");
 }
@@ -84,6 +84,7 @@ fn the_runtimes_own_words_decide() {
     for (line, words) in [
         ("java.lang.OutOfMemoryError: Direct buffer memory", "direct (NIO) buffers"),
         ("java.lang.OutOfMemoryError: Metaspace", "class metadata"),
+        ("java.lang.VirtualMachineError: Out of space in CodeCache for adapters", "compiled code"),
         ("java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory", "another thread"),
     ] {
         e.heap_marker = Some(line.into());
@@ -138,6 +139,28 @@ fn a_stall_is_explained_by_what_it_read_again() {
     assert!(finds(&e, "120000 pages").fix.contains("384 MiB in all"));
 }
 
+/// What took the room is the cause, and that it stalled there only how it ended.
+#[test]
+fn a_stall_for_what_took_the_room_is_named_after_it() {
+    let stalled = |e: Evidence| Evidence { stop_asked: Some(headroom_types::StopCause::Stalled), ..e };
+    let mut e = stalled(jvm_with(ProcessFacts { other: MIB(180), ..ProcessFacts::default() }));
+    e.own.events = MemoryEvents::default();
+    e.own.local = MemoryEvents { max: 9000, ..MemoryEvents::default() };
+    e.own.stat.workingset_refault_file = Some(50_000);
+    e.heap = e.heap.map(|h| HeapFacts { metaspace: Some(MIB(140)), ..h });
+    let names = |e: &Evidence| told(e, Scope::Task).iter().map(|row| (row.name, row.certainty)).collect::<Vec<_>>();
+    let rows = names(&e);
+    assert_eq!(classify(&e, Scope::Task, &[3]).reason, ExitReason::StalledAtLimit);
+    assert_eq!(rows.first(), Some(&(SubCause::Metaspace, Certainty::Certain)), "{rows:?}");
+    assert!(rows.contains(&(SubCause::Thrashing, Certainty::Likely)), "it is still told how it ended: {rows:?}");
+    e.own.stat.shmem = Some(MIB(150));
+    assert_eq!(names(&e).first(), Some(&(SubCause::Tmpfs, Certainty::Certain)), "the surest of those that took it");
+    let mut e = stalled(killed_at(256));
+    e.own.stat.workingset_refault_file = Some(50_000);
+    e.own.stat.anon = Some(MIB(240));
+    assert_eq!(names(&e), [(SubCause::Thrashing, Certainty::Certain)], "nothing but itself took the room");
+}
+
 #[test]
 fn every_memory_failure_gets_a_cure() {
     for limit in [16, 64, 4096] {
@@ -148,4 +171,98 @@ fn every_memory_failure_gets_a_cure() {
             assert!(!told(&e, Scope::Task).is_empty(), "limit {limit}, budget {budget:?}");
         }
     }
+}
+
+/// A JVM killed by the kernel at 256 MiB: 64 MiB budget, 20 MiB of heap in use, and `inside` in its largest process.
+fn jvm_with(inside: ProcessFacts) -> Evidence {
+    let mut e = killed_at(256);
+    e.heap_budget = Some(MIB(64));
+    e.heap = Some(HeapFacts {
+        used: MIB(20),
+        committed: MIB(40),
+        max: MIB(64),
+        old_used: Some(MIB(50)),
+        metaspace: Some(MIB(6)),
+        ..HeapFacts::default()
+    });
+    e.own.stat.anon = Some(MIB(250));
+    e.inside = Some(inside);
+    e
+}
+
+fn named(e: &Evidence) -> SubCause {
+    told(e, Scope::Container).first().map_or(SubCause::Unnamed, |row| row.name)
+}
+
+#[test]
+fn what_is_beside_a_heap_is_named_by_the_mappings() {
+    let other = MIB(50);
+    let cases = [
+        (ProcessFacts { other: MIB(240), ..ProcessFacts::default() }, SubCause::DirectBuffers),
+        (ProcessFacts { other, stacks: MIB(180), stack_count: 700, ..ProcessFacts::default() }, SubCause::ThreadStacks),
+        (ProcessFacts { other, arenas: MIB(180), arena_count: 16, ..ProcessFacts::default() }, SubCause::NativeArenas),
+        (ProcessFacts { other, code: MIB(120), ..ProcessFacts::default() }, SubCause::CodeCache),
+    ];
+    for (inside, wanted) in cases {
+        let e = jvm_with(inside);
+        assert_eq!(named(&e), wanted, "{:#?}", told(&e, Scope::Container));
+    }
+    let mut e = jvm_with(ProcessFacts { other: MIB(180), ..ProcessFacts::default() });
+    e.heap = e.heap.map(|h| HeapFacts { metaspace: Some(MIB(140)), ..h });
+    assert_eq!(named(&e), SubCause::Metaspace, "{:#?}", told(&e, Scope::Container));
+}
+
+#[test]
+fn arenas_and_children_of_a_native_program_go_before_its_own_data() {
+    let mut e = killed_at(64);
+    e.own.stat.anon = Some(MIB(62));
+    e.inside = Some(ProcessFacts { arenas: MIB(55), arena_count: 16, ..ProcessFacts::default() });
+    assert_eq!(named(&e), SubCause::NativeArenas);
+    assert_eq!(told(&e, Scope::Task)[0].would_fit, Some(MIB(16)));
+    e.inside = Some(ProcessFacts { arenas: MIB(4), arena_count: 2, other: MIB(50), ..ProcessFacts::default() });
+    assert_eq!(named(&e), SubCause::OwnData);
+    let mut e = killed_at(64);
+    e.own.stat.kernel = Some(MIB(50));
+    e.own.stat.anon = Some(MIB(5));
+    e.inside = Some(ProcessFacts { sockets: 64, ..ProcessFacts::default() });
+    assert_eq!(named(&e), SubCause::Sockets);
+}
+
+#[test]
+fn collecting_without_end_is_told_apart_from_a_full_heap() {
+    let mut e = Evidence::empty(EnforcerKind::Cgroup2);
+    e.exit_code = Some(3);
+    e.heap_budget = Some(MIB(64));
+    let gc = GcFacts { collections: 400, full: 200, spent_ms: 9000, recent_percent: Some(91), ..GcFacts::default() };
+    let heap = |gc| HeapFacts { used: MIB(63), max: MIB(64), old_used: Some(MIB(60)), gc: Some(gc), ..HeapFacts::default() };
+    e.heap = Some(heap(gc));
+    assert_eq!(named(&e), SubCause::GcBound);
+    assert!(finds(&e, "91 % of its last seconds").fix.contains("heap 96 MiB"));
+    e.heap = Some(heap(GcFacts { spent_ms: 300, ..gc }));
+    assert_eq!(named(&e), SubCause::LiveHeap, "a short struggle is any heap's end");
+    e.heap_marker = Some("java.lang.OutOfMemoryError: GC overhead limit exceeded".into());
+    assert_eq!(named(&e), SubCause::GcBound);
+}
+
+#[test]
+fn a_heap_in_pieces_is_certain_where_the_collector_says_so() {
+    let mut e = Evidence::empty(EnforcerKind::Cgroup2);
+    e.exit_code = Some(3);
+    e.heap_budget = Some(MIB(64));
+    let gc = GcFacts { collector: Some(Collector::G1), cause: Some(GcCause::Humongous), ..GcFacts::default() };
+    e.heap = Some(HeapFacts { used: MIB(33), max: MIB(64), gc: Some(gc), ..HeapFacts::default() });
+    let row = &told(&e, Scope::Container)[0];
+    assert_eq!((row.name, row.certainty), (SubCause::HeapFragmented, Certainty::Certain));
+    e.heap = e.heap.map(|h| HeapFacts { gc: Some(GcFacts { cause: None, ..gc }), ..h });
+    assert_eq!(told(&e, Scope::Container)[0].certainty, Certainty::Likely);
+}
+
+#[test]
+fn the_surest_row_comes_first() {
+    let mut e = killed_at(64);
+    e.own.stat.anon = Some(MIB(10));
+    e.own.stat.file = Some(MIB(50));
+    e.own.stat.shmem = Some(MIB(20));
+    let all = told(&e, Scope::Container);
+    assert!(all.len() > 1 && all.windows(2).all(|w| w[0].certainty <= w[1].certainty), "{all:#?}");
 }

@@ -8,7 +8,7 @@
 //! `length, name offset, vector length, type, flags, units, variability, data offset`, each 20 bytes and its name and data.
 
 use headroom_types::Bytes;
-use headroom_types::exit::HeapFacts;
+use headroom_types::exit::{Collector, GcCause, GcFacts, HeapFacts};
 
 /// Most entries looked at; a JVM has about 200.
 const MAX_ENTRIES: u32 = 4096;
@@ -19,6 +19,10 @@ const ENTRY: usize = 20;
 /// Generations and spaces looked for; HotSpot has at most 2 and 3.
 const GENERATIONS: usize = 3;
 const SPACES: usize = 8;
+/// Collectors looked for: young, full, and the pauses of a concurrent one.
+const COLLECTORS: usize = 3;
+/// Which of them collects the whole heap.
+const FULL: usize = 1;
 
 /// Why bytes are not the counters of a JVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ pub fn parse(bytes: &[u8]) -> Result<HeapFacts, HsperfError> {
         let (entry, next) = file.entry(at)?;
         match entry.value {
             Value::Long(value) => heap.take(entry.name, value),
-            Value::Text(text) => heap.divided |= entry.name == b"sun.gc.policy.name" && text.contains(&b':'),
+            Value::Text(text) => heap.take_text(entry.name, text),
             Value::Other => {}
         }
         at = next;
@@ -190,6 +194,14 @@ struct Heap {
     generations: [Generation; GENERATIONS],
     metaspace: Option<u64>,
     threads: Option<u64>,
+    compiled: Option<u64>,
+    /// Clock ticks of the JVM in a second.
+    frequency: Option<u64>,
+    /// Runs and ticks of each collector.
+    runs: [Option<u64>; COLLECTORS],
+    ticks: [Option<u64>; COLLECTORS],
+    collector: Option<Collector>,
+    cause: Option<GcCause>,
     /// The policy is named after two collectors (`Copy:MSC`): each has a part of the heap for itself.
     divided: bool,
 }
@@ -199,11 +211,41 @@ impl Heap {
         match name {
             b"sun.gc.metaspace.used" => self.metaspace = Some(value),
             b"java.threads.live" => self.threads = Some(value),
+            b"sun.ci.nmethodSize" => self.compiled = Some(value),
+            b"sun.os.hrt.frequency" => self.frequency = Some(value),
             _ => {
                 if let Some(rest) = name.strip_prefix(b"sun.gc.generation.") {
                     self.take_generation(rest, value);
+                } else if let Some(rest) = name.strip_prefix(b"sun.gc.collector.") {
+                    self.take_collector(rest, value);
                 }
             }
+        }
+    }
+
+    /// `rest` is for example `0.invocations`.
+    fn take_collector(&mut self, rest: &[u8], value: u64) {
+        let mut words = rest.split(|b| *b == b'.');
+        let Some(which) = words.next().and_then(digit) else { return };
+        let figures = match words.next() {
+            Some(b"invocations") => &mut self.runs,
+            Some(b"time") => &mut self.ticks,
+            Some(_) | None => return,
+        };
+        if let Some(slot) = figures.get_mut(which) {
+            *slot = Some(value);
+        }
+    }
+
+    fn take_text(&mut self, name: &[u8], text: &[u8]) {
+        match name {
+            b"sun.gc.policy.name" => {
+                self.divided |= text.contains(&b':');
+                self.collector = self.collector.or(collector(text));
+            }
+            b"sun.gc.collector.0.name" => self.collector = self.collector.or(collector(text)),
+            b"sun.gc.lastCause" => self.cause = cause(text),
+            _ => {}
         }
     }
 
@@ -234,6 +276,32 @@ impl Heap {
             old_used: self.generations.get(1).and_then(Generation::used).map(Bytes::new),
             metaspace: self.metaspace.map(Bytes::new),
             threads: self.threads,
+            eden: self.space(0),
+            survivor: self.space(1).map(|one| one.saturating_add(self.space(2).unwrap_or_default())),
+            compiled: self.compiled.map(Bytes::new),
+            gc: self.gc(),
+        })
+    }
+
+    /// A space of the young generation, where there is one.
+    fn space(&self, which: usize) -> Option<Bytes> {
+        let [young, old, ..] = &self.generations;
+        old.used()?;
+        young.used.get(which).copied().flatten().map(Bytes::new)
+    }
+
+    fn gc(&self) -> Option<GcFacts> {
+        let sum = |all: &[Option<u64>]| all.iter().flatten().copied().reduce(u64::saturating_add);
+        let collections = sum(&self.runs)?;
+        let ticks = u128::from(sum(&self.ticks).unwrap_or(0));
+        let millis = (ticks * 1000).checked_div(u128::from(self.frequency.unwrap_or(0))).unwrap_or(0);
+        Some(GcFacts {
+            collector: self.collector,
+            collections,
+            full: self.runs.get(FULL).copied().flatten().unwrap_or(0),
+            spent_ms: u64::try_from(millis).unwrap_or(u64::MAX),
+            cause: self.cause,
+            ..GcFacts::default()
         })
     }
 
@@ -248,7 +316,39 @@ impl Heap {
             same &= max == first;
             more = true;
         }
+        if self.collector == Some(Collector::G1) {
+            // Each generation may have it all, and adds a few bytes so that no size is zero.
+            return self.generations.iter().filter_map(|g| g.max).min();
+        }
         Some(if same && more && !self.divided { first } else { sum })
+    }
+}
+
+/// By the name of its policy or of its first collector.
+fn collector(text: &[u8]) -> Option<Collector> {
+    let names: [(&[u8], Collector); 7] = [
+        (b"Copy", Collector::Serial),
+        (b"Serial", Collector::Serial),
+        (b"ParScav", Collector::Parallel),
+        (b"PSScav", Collector::Parallel),
+        (b"G", Collector::G1),
+        (b"Z", Collector::Z),
+        (b"Shenandoah", Collector::Shenandoah),
+    ];
+    names.iter().find(|(name, _)| text.starts_with(name)).map(|(_, collector)| *collector)
+}
+
+/// `None` while nothing was collected.
+fn cause(text: &[u8]) -> Option<GcCause> {
+    let has = |words: &str| text.windows(words.len()).any(|w| w == words.as_bytes());
+    match () {
+        () if text.is_empty() || has("No GC") => None,
+        () if has("Humongous") => Some(GcCause::Humongous),
+        () if has("Metadata") => Some(GcCause::Metadata),
+        () if has("CodeCache") => Some(GcCause::CodeCache),
+        () if has("System.gc") => Some(GcCause::Asked),
+        () if has("Allocation") || has("Compaction") || has("Evacuation") => Some(GcCause::Allocation),
+        () => Some(GcCause::Other),
     }
 }
 
@@ -323,6 +423,16 @@ mod tests {
     }
 
     #[test]
+    fn generations_of_g1_may_each_have_it_all() {
+        let (young, old) = (
+            Generation { max: Some(67_108_888), ..Generation::default() },
+            Generation { max: Some(67_108_872), ..Generation::default() },
+        );
+        let heap = Heap { generations: [young, old, Generation::default()], collector: Some(Collector::G1), ..Heap::default() };
+        assert_eq!(heap.max(), Some(67_108_872), "as a JVM of -Xmx64m told it");
+    }
+
+    #[test]
     fn two_equal_generations_of_fixed_size_are_both_counted() {
         let mut serial = SERIAL;
         serial[2].1 = 128;
@@ -347,6 +457,34 @@ mod tests {
         let heap = parse(&file(true, &z)).expect("parses");
         assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(4), Bytes::new(9), Bytes::new(10)));
         assert_eq!((heap.metaspace, heap.threads), (None, None));
+    }
+
+    #[test]
+    fn collections_are_counted_and_timed() {
+        let mut serial = SERIAL.to_vec();
+        serial.extend([
+            ("sun.os.hrt.frequency", 1_000_000),
+            ("sun.gc.collector.0.invocations", 7),
+            ("sun.gc.collector.0.time", 250_000),
+            ("sun.gc.collector.1.invocations", 2),
+            ("sun.gc.collector.1.time", 1_000_000),
+            ("sun.ci.nmethodSize", 4096),
+        ]);
+        let heap = parse(&file(true, &serial)).expect("parses");
+        let gc = heap.gc.expect("told");
+        assert_eq!((gc.collections, gc.full, gc.spent_ms), (9, 2, 1250));
+        assert_eq!((heap.eden, heap.survivor), (Some(Bytes::new(7)), Some(Bytes::new(2))));
+        assert_eq!(heap.compiled, Some(Bytes::new(4096)));
+    }
+
+    #[test]
+    fn words_of_hotspot() {
+        assert_eq!(cause(b"G1 Humongous Allocation"), Some(GcCause::Humongous));
+        assert_eq!(cause(b"Metadata GC Clear Soft References"), Some(GcCause::Metadata));
+        assert_eq!(cause(b"No GC"), None);
+        assert_eq!(collector(b"Copy:MSC"), Some(Collector::Serial));
+        assert_eq!(collector(b"GarbageFirst"), Some(Collector::G1));
+        assert_eq!(collector(b"ParScav:MSC"), Some(Collector::Parallel));
     }
 
     #[test]

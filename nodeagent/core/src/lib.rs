@@ -10,10 +10,13 @@ pub mod classify;
 pub mod container;
 pub mod diagnose;
 pub mod fence;
+pub mod gclog;
 pub mod hsperf;
+pub mod maps;
 pub mod marker;
 pub mod size;
 pub mod stall;
+pub mod starved;
 pub mod sync;
 pub mod timeline;
 

@@ -7,15 +7,38 @@ const MAX_LINE: usize = 300;
 
 /// What a line holds when the runtime gave up for want of memory. A `throw` of the program's own looks the same on purpose: the
 /// JVM's direct buffers are thrown that way.
-const WORDS: [&str; 3] = [
+const WORDS: [&str; 8] = [
     "java.lang.OutOfMemoryError", // also "Terminating due to …" and "Aborting due to …" of the JVM's own flags
     "JavaScript heap out of memory",
     "GC overhead limit exceeded",
+    "fatal error: runtime: out of memory",                             // Go
+    "terminate called after throwing an instance of 'std::bad_alloc'", // C++
+    "failed to allocate memory (NoMemoryError)",                       // Ruby
+    "Unhandled exception. System.OutOfMemoryException",                // .NET
+    "Out of space in CodeCache",                                       // thrown by the JVM where not even a stub has room
 ];
 
 /// The first line of `text` that names a full memory, without the spaces around it and at most 300 bytes of it.
 pub fn find(text: &str) -> Option<&str> {
-    text.lines().find(|line| WORDS.iter().any(|words| line.contains(words))).map(|line| shortened(line.trim()))
+    text.lines().find(|line| names_memory(line)).map(|line| shortened(line.trim()))
+}
+
+fn names_memory(line: &str) -> bool {
+    WORDS.iter().any(|words| line.contains(words)) || is_python(line) || is_rust(line)
+}
+
+/// The last line of a traceback: the class of the exception at the very left, alone or with words after a colon. Packages have classes
+/// of their own (`numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB`).
+fn is_python(line: &str) -> bool {
+    let class = line.trim_end().split(": ").next().unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    class.ends_with("MemoryError") && class.chars().all(plain) && !class.ends_with("NoMemoryError")
+}
+
+/// `memory allocation of 1048576 bytes failed`.
+fn is_rust(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    matches!(words[..], ["memory", "allocation", "of", n, "bytes", "failed"] if n.parse::<u64>().is_ok())
 }
 
 fn shortened(line: &str) -> &str {
@@ -33,10 +56,32 @@ mod tests {
             "Exception in thread \"main\" java.lang.OutOfMemoryError: Cannot reserve 1048576 bytes of direct buffer memory",
             "Caused by: java.lang.OutOfMemoryError: Metaspace",
             "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+            "fatal error: runtime: out of memory",
+            "terminate called after throwing an instance of 'std::bad_alloc'",
+            "memory allocation of 1048576 bytes failed",
         ];
         for line in cases {
             let text = format!("starting\n  {line}\r\n\tat Hog.main(Hog.java:7)\n");
             assert_eq!(find(&text), Some(line));
+        }
+    }
+
+    #[test]
+    fn a_traceback_ends_at_the_left() {
+        let numpy = "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an array";
+        for line in ["MemoryError", "MemoryError: out of room", numpy] {
+            let text = format!(
+                "Traceback (most recent call last):\n  File \"x.py\", line 5, in <module>\n    raise MemoryError\n{line}\n"
+            );
+            assert_eq!(find(&text), Some(line));
+        }
+        for line in [
+            "  except MemoryError:",
+            "caught a MemoryError",
+            "class MyMemoryError(Exception):",
+            "memory allocation of many bytes failed",
+        ] {
+            assert_eq!(find(line), None, "{line:?}");
         }
     }
 

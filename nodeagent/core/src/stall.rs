@@ -1,51 +1,103 @@
 //! Sees a program that is stuck at its limit: nothing can be taken from it, and it reads its own pages again for ever.
 //!
 //! Owned by whoever samples a group. The kernel may leave such a program alone for minutes, because reclaim does make progress:
-//! of pages that are needed again at once. A program that merely reads a lot of files at its limit is not stuck; what tells them
-//! apart is that here almost everything is memory that cannot be given back.
+//! of pages that are needed again at once. Three things together tell it from a program that merely reads a lot of files at its
+//! limit, which every long-lived reader comes to: almost everything is memory that cannot be given back; the little that is left
+//! for pages of files was read again as a whole; and the program *waited* for such pages as it ran, which counts as a major fault
+//! (a `read` does not). All three are counted over one window, because a slow or busy disk makes a stuck program slow, not free.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use headroom_types::exit::MemoryStat;
 use headroom_types::{Bytes, Tick};
 
-/// How long it must last.
-pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Pages read again a second from which on it is no accident; measured while stuck: 118,000 and more.
-pub const REFAULTS: u64 = 10_000;
+/// How long it must last. With the samples before and after, and the end itself, its report is there within five seconds.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+/// Pages of files read again in that time, at the least: fewer are an accident. While stuck, 118,000 a second were measured on a quick disk.
+pub const REFAULTS: u64 = 1_500;
+/// Major faults in that time, at the least: 110 a second and more were measured.
+pub const MAJOR_FAULTS: u64 = 15;
+/// So long without pages read again, and whatever it was, it is over. A runtime that is stuck still computes for some tenths of a second
+/// now and then, when it collects.
+const REST: Duration = Duration::from_secs(1);
 /// In use, of the limit. Per cent.
 const AT_LIMIT: u64 = 97;
 /// Not to be given back, of the limit. Per cent.
 const DEMAND: u64 = 80;
+/// The usual page.
+const PAGE: u64 = 4096;
+/// Most looks that are remembered; more frequent ones make the window shorter than it has to be, never longer.
+const LOOKS: usize = 64;
+
+/// What one look at a group found.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    /// When.
+    pub now: Tick,
+    /// In use.
+    pub current: Bytes,
+    /// Its limit.
+    pub limit: Bytes,
+    /// By kind.
+    pub stat: &'a MemoryStat,
+    /// Major faults so far; `None` where the kernel does not tell.
+    pub major_faults: Option<u64>,
+}
+
+/// Counters at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Tick,
+    refaults: u64,
+    faults: u64,
+}
 
 /// Watches one group.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stall {
-    before: Option<(Tick, u64)>,
-    since: Option<Tick>,
+    /// While it was full without a break, oldest first.
+    window: VecDeque<Seen>,
+}
+
+/// Whether a group is so full, of what cannot be given back, that it could be stuck: only then its major faults are of interest.
+pub fn is_tight(current: Bytes, limit: Bytes, stat: &MemoryStat) -> bool {
+    let held = stat.demand().is_some_and(|demand| demand >= limit.mul_ratio(DEMAND, 100));
+    held && current >= limit.mul_ratio(AT_LIMIT, 100)
 }
 
 impl Stall {
-    /// Takes in one sample; true when it has been stuck for [`PATIENCE`].
-    pub fn is_stuck(&mut self, now: Tick, current: Bytes, limit: Bytes, stat: &MemoryStat) -> bool {
-        let Some(refaults) = stat.workingset_refault_file else { return false };
-        let rate = self.rate(now, refaults);
-        let full = current >= limit.mul_ratio(AT_LIMIT, 100);
-        let held = stat.demand().is_some_and(|demand| demand >= limit.mul_ratio(DEMAND, 100));
-        if rate < REFAULTS || !full || !held {
-            self.since = None;
+    /// Takes in one look; true when it has been stuck for [`PATIENCE`].
+    pub fn is_stuck(&mut self, look: &Look<'_>) -> bool {
+        let tight = is_tight(look.current, look.limit, look.stat);
+        let counts = look.stat.workingset_refault_file.zip(look.major_faults);
+        let Some((refaults, faults)) = counts.filter(|_| tight) else {
+            self.window.clear();
             return false;
+        };
+        let now = Seen { at: look.now, refaults, faults };
+        let before = self.window.iter().rev().find(|seen| look.now.since(seen.at) >= REST);
+        if before.is_some_and(|before| is_rest(before, &now)) {
+            self.window.clear();
         }
-        let since = *self.since.get_or_insert(now);
-        now.since(since) >= PATIENCE
+        self.window.push_back(now);
+        // The oldest look that is old enough is the one to compare with.
+        while self.window.len() > LOOKS || self.window.get(1).is_some_and(|next| look.now.since(next.at) >= PATIENCE) {
+            self.window.pop_front();
+        }
+        let Some(then) = self.window.front().filter(|then| look.now.since(then.at) >= PATIENCE) else { return false };
+        // What is left for pages of files, once through.
+        let left = look.limit.saturating_sub(look.stat.demand().unwrap_or_default()).get() / PAGE;
+        refaults.saturating_sub(then.refaults) >= left.max(REFAULTS) && faults.saturating_sub(then.faults) >= MAJOR_FAULTS
     }
+}
 
-    fn rate(&mut self, now: Tick, refaults: u64) -> u64 {
-        let before = self.before.replace((now, refaults));
-        let Some((then, count)) = before else { return 0 };
-        let ms = u64::try_from(now.since(then).as_millis()).unwrap_or(u64::MAX).max(1);
-        refaults.saturating_sub(count).saturating_mul(1000) / ms
-    }
+/// It read next to nothing again since that look.
+fn is_rest(before: &Seen, now: &Seen) -> bool {
+    let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
+    let patience = u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX);
+    // A tenth of the pace at which it would count.
+    now.refaults.saturating_sub(before.refaults).saturating_mul(10).saturating_mul(patience) < REFAULTS.saturating_mul(ms)
 }
 
 #[cfg(test)]
@@ -58,33 +110,72 @@ mod tests {
         MemoryStat { anon: Some(Bytes::from_mib(anon)), workingset_refault_file: Some(refaults), ..MemoryStat::default() }
     }
 
-    /// Feeds `seconds` of samples at 4 Hz and says when it was first seen as stuck. Milliseconds.
-    fn stuck_at(current: u64, anon: u64, a_second: u64, seconds: u64) -> Option<u64> {
+    fn look(s: &mut Stall, ms: u64, current: u64, stat: &MemoryStat, faults: Option<u64>) -> bool {
+        s.is_stuck(&Look { now: Tick(ms), current: Bytes::from_mib(current), limit: LIMIT, stat, major_faults: faults })
+    }
+
+    /// Feeds a minute of samples at 4 Hz and says when it was first seen as stuck. Milliseconds.
+    fn stuck_at(current: u64, anon: u64, refaults: u64, faults: u64) -> Option<u64> {
         let mut s = Stall::default();
-        (0..seconds * 4)
+        let counted = |a_second: u64, ms: u64| a_second * ms / 1000;
+        (0..240)
             .map(|i| i * 250)
-            .find(|ms| s.is_stuck(Tick(*ms), Bytes::from_mib(current), LIMIT, &stat(anon, a_second * ms / 1000)))
+            .find(|ms| look(&mut s, *ms, current, &stat(anon, counted(refaults, *ms)), Some(counted(faults, *ms))))
     }
 
     #[test]
     fn a_full_heap_without_room_for_its_code_is_stuck_after_the_patience() {
-        assert_eq!(stuck_at(256, 240, 120_000, 20), Some(5250), "the first rate is known with the second sample");
+        assert_eq!(stuck_at(256, 240, 120_000, 110), Some(3000));
+        assert_eq!(stuck_at(256, 240, 2_000, 6), Some(3000), "on a slow disk: what is left for files went round once");
     }
 
     #[test]
     fn readers_of_large_files_and_programs_below_the_limit_are_not() {
-        assert_eq!(stuck_at(256, 20, 150_000, 60), None, "page cache can be given back");
-        assert_eq!(stuck_at(200, 190, 150_000, 60), None, "not at its limit");
-        assert_eq!(stuck_at(256, 240, 500, 60), None, "few refaults");
+        assert_eq!(stuck_at(256, 20, 150_000, 200), None, "page cache can be given back");
+        assert_eq!(stuck_at(200, 190, 150_000, 200), None, "not at its limit");
+        assert_eq!(stuck_at(256, 240, 100, 200), None, "few refaults");
+        assert_eq!(
+            stuck_at(256, 220, 40_000, 0),
+            None,
+            "a large heap beside files that are read again, without waiting on its own pages"
+        );
     }
 
     #[test]
-    fn a_moment_of_rest_starts_the_patience_anew() {
+    fn a_kernel_that_does_not_tell_is_believed() {
         let mut s = Stall::default();
-        let mut count = 0;
+        assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &stat(240, i * 30_000), None)));
+        let silent = MemoryStat { anon: Some(Bytes::from_mib(240)), ..MemoryStat::default() };
+        assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &silent, Some(i * 100))));
+    }
+
+    #[test]
+    fn a_second_of_rest_starts_the_patience_anew() {
+        let (mut s, mut count) = (Stall::default(), 0);
         for i in 0..80u64 {
-            count += if i % 16 == 15 { 0 } else { 30_000 };
-            assert!(!s.is_stuck(Tick(i * 250), LIMIT, LIMIT, &stat(240, count)), "sample {i}");
+            count += if i % 12 >= 7 { 0 } else { 30_000 };
+            assert!(!look(&mut s, i * 250, 256, &stat(240, count), Some(count)), "sample {i}");
         }
+    }
+
+    /// As a JVM was measured that had no room for its own code, on a busy machine.
+    #[test]
+    fn a_runtime_that_collects_now_and_then_is_stuck_all_the_same() {
+        let (mut s, mut count) = (Stall::default(), 0);
+        let found = (0..20u64).find(|i| {
+            count += if i % 3 == 0 { 6_000 } else { 1 };
+            look(&mut s, i * 250, 256, &stat(230, count), Some(i * 5))
+        });
+        assert_eq!(found, Some(12), "3000 ms");
+    }
+
+    #[test]
+    fn late_looks_and_an_uneven_disk_do_not_matter() {
+        let (mut s, mut count) = (Stall::default(), 0);
+        let found = (0..20u64).find(|i| {
+            count += if i % 2 == 0 { 200 } else { 6_000 };
+            look(&mut s, i * 900, 256, &stat(240, count), Some(i * 30))
+        });
+        assert_eq!(found, Some(4), "3600 ms");
     }
 }

@@ -1,9 +1,13 @@
 //! The memory of one container or task from birth to now, in a bounded number of points.
 //!
 //! When it is full it keeps every second point and takes in half as many from then on, so that a long life is covered as evenly
-//! as a short one. The largest use in a stretch is the one that is kept: a timeline never hides a peak.
+//! as a short one. The largest use in a stretch is the one that is kept: a timeline never hides a peak. Marks are never thinned
+//! out: a change of the limit, a runtime short of heap, the end.
 
-use headroom_types::exit::Sample;
+use std::cmp::Ordering;
+
+use headroom_types::exit::{Mark, Sample};
+use headroom_types::{Bytes, Evidence, ExitReason};
 
 /// Most points of a timeline by default: a minute at 4 Hz in full resolution, and 4 KiB per 100 points.
 pub const POINTS: usize = 512;
@@ -17,6 +21,8 @@ pub struct Timeline {
     stride: u64,
     /// How many samples were taken into the last point.
     in_last: u64,
+    /// The limit of the last sample.
+    limit: Option<Bytes>,
 }
 
 impl Default for Timeline {
@@ -28,15 +34,16 @@ impl Default for Timeline {
 impl Timeline {
     /// An empty timeline of at most `most` points, and at least two.
     pub fn new(most: usize) -> Self {
-        Timeline { points: Vec::new(), most: most.max(2), stride: 1, in_last: 0 }
+        Timeline { points: Vec::new(), most: most.max(2), stride: 1, in_last: 0, limit: None }
     }
 
     /// Takes in one sample. Samples come in the order of their time.
-    pub fn push(&mut self, sample: Sample) {
+    pub fn push(&mut self, mut sample: Sample) {
+        sample.mark = sample.mark.max(self.limit_moved(sample.limit));
         if self.in_last < self.stride && self.in_last > 0 {
             self.in_last += 1;
             if let Some(last) = self.points.last_mut() {
-                *last = larger(*last, sample);
+                *last = last.larger(sample);
             }
             return;
         }
@@ -62,12 +69,23 @@ impl Timeline {
         self.points
     }
 
+    /// What became of the limit since the sample before.
+    fn limit_moved(&mut self, now: Option<Bytes>) -> Option<Mark> {
+        let next = now.or(self.limit);
+        let before = std::mem::replace(&mut self.limit, next)?;
+        match now?.cmp(&before) {
+            Ordering::Greater => Some(Mark::LimitRaised),
+            Ordering::Less => Some(Mark::LimitLowered),
+            Ordering::Equal => None,
+        }
+    }
+
     fn halve(&mut self) {
         self.points = self
             .points
             .chunks(2)
             .filter_map(|pair| match pair {
-                [a, b] => Some(larger(*a, *b)),
+                [a, b] => Some(a.larger(*b)),
                 [a] => Some(*a),
                 _ => None,
             })
@@ -76,18 +94,45 @@ impl Timeline {
     }
 }
 
-fn larger(a: Sample, b: Sample) -> Sample {
-    if b.current >= a.current { b } else { a }
+/// Marks the last point with how it ended.
+pub fn mark_end(points: &mut [Sample], reason: ExitReason, e: &Evidence) {
+    let Some(last) = points.last_mut() else { return };
+    last.mark = last.mark.max(Some(end(reason, e)));
+}
+
+fn end(reason: ExitReason, e: &Evidence) -> Mark {
+    if e.stop_asked.is_some() && e.exit_code != Some(0) {
+        return Mark::Stopped;
+    }
+    match reason {
+        ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::AncestorOom | ExitReason::NodeOom
+            if e.signal.is_some() && e.heap_marker.is_none() =>
+        {
+            Mark::Killed
+        }
+        ExitReason::StalledAtLimit | ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost => {
+            Mark::Stopped
+        }
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::AncestorOom
+        | ExitReason::NodeOom
+        | ExitReason::KilledExternally
+        | ExitReason::LaunchFailed
+        | ExitReason::Exit { .. }
+        | ExitReason::Signal { .. } => Mark::Ended,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::Bytes;
+    use headroom_types::EnforcerKind;
     use proptest::prelude::*;
 
     fn sample(at_ms: u64, current: u64) -> Sample {
-        Sample { at_ms, current: Bytes::new(current), anon: None, file: None, heap: None, limit: None }
+        Sample { at_ms, current: Bytes::new(current), anon: None, file: None, heap: None, limit: None, mark: None }
     }
 
     #[test]
@@ -105,6 +150,37 @@ mod tests {
         assert!((4..=8).contains(&points.len()), "{} points", points.len());
         let gaps: Vec<u64> = points.windows(2).map(|w| w[1].at_ms - w[0].at_ms).collect();
         assert!(gaps.iter().all(|gap| *gap >= 64), "{gaps:?}");
+    }
+
+    #[test]
+    fn a_change_of_the_limit_is_marked_and_survives_thinning() {
+        let mut t = Timeline::new(8);
+        for i in 0..1000u64 {
+            let limit = Bytes::new(if i < 333 { 500 } else { 700 });
+            t.push(Sample { limit: Some(limit), ..sample(i, i % 7) });
+        }
+        let marks: Vec<u64> = t.points().iter().filter(|s| s.mark == Some(Mark::LimitRaised)).map(|s| s.at_ms).collect();
+        assert_eq!(marks.len(), 1, "{:?}", t.points());
+        assert!(marks[0].abs_diff(333) <= 256, "near where it was: {marks:?}");
+    }
+
+    #[test]
+    fn the_end_is_marked_by_what_ended_it() {
+        let mut killed = Evidence::empty(EnforcerKind::Cgroup2);
+        killed.signal = Some(9);
+        let mark = |reason, e: &Evidence| {
+            let mut points = [sample(0, 1), sample(1, 2)];
+            mark_end(&mut points, reason, e);
+            (points[0].mark, points[1].mark)
+        };
+        assert_eq!(mark(ExitReason::TaskOom, &killed), (None, Some(Mark::Killed)));
+        assert_eq!(mark(ExitReason::KilledExternally, &killed), (None, Some(Mark::Ended)));
+        let mut by_itself = Evidence::empty(EnforcerKind::Cgroup2);
+        by_itself.exit_code = Some(3);
+        assert_eq!(mark(ExitReason::HeapOom, &by_itself), (None, Some(Mark::Ended)));
+        killed.stop_asked = Some(headroom_types::StopCause::Stalled);
+        assert_eq!(mark(ExitReason::StalledAtLimit, &killed), (None, Some(Mark::Stopped)));
+        mark_end(&mut [], ExitReason::TaskOom, &killed);
     }
 
     proptest! {

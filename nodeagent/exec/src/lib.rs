@@ -9,6 +9,8 @@
 mod child;
 pub mod error;
 pub mod limits;
+pub mod offers;
+pub mod passing;
 pub mod pidfd;
 mod prepare;
 mod procstat;

@@ -29,16 +29,15 @@ pub struct Rlimit {
 }
 
 impl Limit {
-    /// The kernel's number.
-    pub(crate) fn number(self) -> libc::c_long {
-        let number = match self {
+    /// The kernel's number (`RLIMIT_*`).
+    pub fn kernel_number(self) -> u32 {
+        match self {
             Limit::OpenFiles => libc::RLIMIT_NOFILE,
             Limit::Core => libc::RLIMIT_CORE,
             Limit::Stack => libc::RLIMIT_STACK,
             Limit::Processes => libc::RLIMIT_NPROC,
             Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
             Limit::FileSize => libc::RLIMIT_FSIZE,
-        };
-        libc::c_long::from(number)
+        }
     }
 }

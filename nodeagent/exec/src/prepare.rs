@@ -84,7 +84,7 @@ impl Prepared {
             limits: command
                 .limits
                 .iter()
-                .map(|l| (l.limit.number(), libc::rlimit64 { rlim_cur: l.soft, rlim_max: l.hard }))
+                .map(|l| (libc::c_long::from(l.limit.kernel_number()), libc::rlimit64 { rlim_cur: l.soft, rlim_max: l.hard }))
                 .collect(),
             user: command.user.cloned(),
             parent_death: command.parent_death,
@@ -139,5 +139,5 @@ fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, Spaw
 fn stdio(command: &Command<'_>) -> io::Result<[File; 3]> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let copy = |wanted: Option<&File>| wanted.unwrap_or(&null).try_clone();
-    Ok([copy(None)?, copy(command.stdout)?, copy(command.stderr)?])
+    Ok([copy(command.stdin)?, copy(command.stdout)?, copy(command.stderr)?])
 }

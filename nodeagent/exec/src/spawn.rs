@@ -15,7 +15,7 @@ use crate::procstat;
 use crate::user::User;
 
 /// A program to start. Nothing is inherited but what is named here: descriptors above 2 are closed, signals are reset, the
-/// environment is exactly `env`, standard input is `/dev/null`.
+/// environment is exactly `env`.
 #[derive(Clone, Debug)]
 pub struct Command<'a> {
     /// The program; looked up in `PATH` of `env` when it has no slash.
@@ -26,11 +26,13 @@ pub struct Command<'a> {
     pub env: &'a [(OsString, OsString)],
     /// Working directory.
     pub cwd: &'a Path,
+    /// Standard input; `None` is `/dev/null`.
+    pub stdin: Option<&'a File>,
     /// Standard output; `None` is `/dev/null`.
     pub stdout: Option<&'a File>,
     /// Standard error; `None` is `/dev/null`.
     pub stderr: Option<&'a File>,
-    /// `cgroup.procs` files: the child writes `0` into each before it becomes the program.
+    /// `cgroup.procs` files, or `tasks` files of v1: the child writes `0` into each before it becomes the program.
     pub procs_files: &'a [PathBuf],
     /// Own session, so that no terminal and no group signal of ours reaches it.
     pub new_session: bool,
@@ -52,6 +54,7 @@ impl<'a> Command<'a> {
             args: &[],
             env: &[],
             cwd,
+            stdin: None,
             stdout: None,
             stderr: None,
             procs_files: &[],

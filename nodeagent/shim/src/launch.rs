@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use headroom_container_shim::record::Spec;
+use headroom_container_shim::record::{Privileges, Spec};
 
 use crate::sys;
 
@@ -49,7 +49,8 @@ pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
 }
 
 /// Steps a child can fail at; what it reports is a place in this list.
-const STEPS: [&str; 8] = ["session", "cgroup", "oom-score", "stdio", "limit", "user", "chdir", "exec"];
+const STEPS: [&str; 10] =
+    ["session", "cgroup", "oom-score", "private-tmp", "stdio", "limit", "privileges", "user", "chdir", "exec"];
 
 fn report(mut to_parent: File, failure: &Failure) {
     // A parent that is gone has nobody to tell.
@@ -83,6 +84,10 @@ fn prepare(spec: &Spec, stdio: &[File; 3]) -> Result<(), Failure> {
         let path = Path::new("/proc/self/oom_score_adj");
         write_existing(path, &n.to_string()).map_err(|errno| Failure::new("oom-score", errno, n))?;
     }
+    if let Some(dir) = &spec.private_tmp {
+        let seen = crate::view::private_tmp(dir, &spec.visible);
+        seen.map_err(|(errno, what)| Failure::new("private-tmp", errno, what.display()))?;
+    }
     for (place, file) in (0..).zip(stdio) {
         sys::place(file, place).map_err(|errno| Failure::new("stdio", errno, place))?;
     }
@@ -90,11 +95,27 @@ fn prepare(spec: &Spec, stdio: &[File; 3]) -> Result<(), Failure> {
     for l in &spec.rlimits {
         sys::set_limit(l.resource, l.soft, l.hard).map_err(|errno| Failure::new("limit", errno, format_args!("{l:?}")))?;
     }
-    if let Some(user) = &spec.user {
-        sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| Failure::new("user", errno, user.uid))?;
+    become_less(spec)?;
+    if let Some(mask) = spec.umask {
+        sys::set_umask(mask);
     }
     std::env::set_current_dir(&spec.cwd).map_err(|e| Failure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
     sys::reset_signals();
+    Ok(())
+}
+
+/// The bounding set first: to shrink it is a right of root. `no_new_privs` last: nothing after it gives a right back.
+fn become_less(spec: &Spec) -> Result<(), Failure> {
+    if spec.privileges == Privileges::Drop {
+        sys::empty_bounding_set();
+    }
+    if let Some(user) = &spec.user {
+        sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| Failure::new("user", errno, user.uid))?;
+    }
+    if spec.privileges == Privileges::Drop {
+        sys::drop_capabilities().map_err(|errno| Failure::new("privileges", errno, "capset"))?;
+        sys::no_new_privileges().map_err(|errno| Failure::new("privileges", errno, "no_new_privs"))?;
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod birth;
 pub mod record;
 
-pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Rlimit, Spec, User};
+pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Privileges, Rlimit, Spec, User};

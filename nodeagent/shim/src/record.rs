@@ -44,6 +44,24 @@ pub struct Spec {
     pub rlimits: Vec<Rlimit>,
     /// Whom the program runs as.
     pub user: Option<User>,
+    /// Mode bits that its new files do not get.
+    pub umask: Option<u32>,
+    /// Whether it keeps the rights of whoever started it beyond those of its user.
+    pub privileges: Privileges,
+    /// A directory that it sees as `/tmp` and `/var/tmp`, in a mount namespace of its own.
+    pub private_tmp: Option<PathBuf>,
+    /// Directories that it still sees at their place, should they lie below one of those.
+    pub visible: Vec<PathBuf>,
+}
+
+/// What of root's power a program keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Privileges {
+    /// What its user has.
+    #[default]
+    Keep,
+    /// No capability, now or by any program it may become (`no_new_privs`, an empty bounding set).
+    Drop,
 }
 
 /// One resource limit, by the kernel's number (`RLIMIT_*`).
@@ -186,6 +204,17 @@ impl Spec {
             let groups: Vec<String> = u.groups.iter().map(u32::to_string).collect();
             out.line("user", format!("{} {} {}", u.uid, u.gid, groups.join(",")).as_bytes());
         }
+        if let Some(mask) = self.umask {
+            out.line("umask", mask.to_string().as_bytes());
+        }
+        match self.privileges {
+            Privileges::Keep => {}
+            Privileges::Drop => out.line("privileges", b"drop"),
+        }
+        if let Some(dir) = &self.private_tmp {
+            out.line("private-tmp", dir.as_os_str().as_bytes());
+        }
+        self.visible.iter().for_each(|p| out.line("visible", p.as_os_str().as_bytes()));
         out.end()
     }
 
@@ -207,6 +236,10 @@ impl Spec {
                 b"oom-score-adj" => spec.oom_score_adj = Some(number(value)?),
                 b"rlimit" => spec.rlimits.push(rlimit_of(value)?),
                 b"user" => spec.user = Some(user_of(value)?),
+                b"umask" => spec.umask = Some(number(value)?),
+                b"privileges" if value == b"drop" => spec.privileges = Privileges::Drop,
+                b"private-tmp" => spec.private_tmp = Some(text_of(value).into()),
+                b"visible" => spec.visible.push(text_of(value).into()),
                 _ => return Err(bad(key)),
             }
         }
@@ -274,7 +307,8 @@ impl ExitRecord {
                     record.counters.push((path.into(), Some(text.to_string_lossy().into_owned())));
                 }
                 b"unread" => record.counters.push((text_of(value).into(), None)),
-                _ => return Err(bad(key)),
+                // A later shim knows more than this agent: what it adds takes nothing from what is here.
+                _ => {}
             }
         }
         record.how = how.ok_or(BadRecord::Missing("code, signal or failed"))?;
@@ -476,6 +510,10 @@ mod tests {
             oom_score_adj: Some(-5),
             rlimits: vec![Rlimit { resource: 7, soft: 1024, hard: u64::MAX }],
             user: Some(User { uid: 1000, gid: 100, groups: vec![4, 27] }),
+            umask: Some(0o27),
+            privileges: Privileges::Drop,
+            private_tmp: Some("/s/c/tmp".into()),
+            visible: vec!["/tmp/s/c".into(), "/tmp/s/a\n".into()],
         }
     }
 
@@ -523,6 +561,29 @@ mod tests {
         assert!(matches!(Spec::decode(b"headroom-spec 1\ncolour red\nend\n"), Err(BadRecord::Line(_))));
         assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 1\nend\n"), Err(BadRecord::Missing("ended-ms")));
         assert!(matches!(ExitRecord::decode(b"headroom-exit 1\ncode one\nend\n"), Err(BadRecord::Line(_))));
+    }
+
+    /// A record says what was; a specification says what must be, so of that nothing may be overlooked.
+    #[test]
+    fn a_line_of_a_later_release_is_skipped_in_a_record_and_refused_in_a_specification() {
+        let later = b"headroom-exit 1\ncode 4\ncolour red\nended-ms 9\nend\n";
+        let record = ExitRecord::decode(later).expect("reads");
+        assert_eq!((record.how, record.ended_ms), (How::Code(4), 9));
+        let later = b"headroom-spec 1\narg x\ncwd /\nconfine yes\nend\n";
+        assert!(matches!(Spec::decode(later), Err(BadRecord::Line(_))));
+    }
+
+    /// What the first release wrote. Shims of it may still be waiting when a later agent reads their records.
+    #[test]
+    fn records_of_the_first_release_are_read() {
+        let record = b"headroom-exit 1\nsignal 9 0\nstarted-ms 5\nended-ms 7\nmax-rss 4096\nuser-us 1\nsystem-us 2\n\
+            counter /a/memory.events\toom 1\\n\nunread /a/memory.peak\nend\n";
+        let record = ExitRecord::decode(record).expect("reads");
+        assert_eq!((record.how, record.started_ms), (How::Signal { signal: 9, core: false }, Some(5)));
+        assert_eq!(record.counters.first(), Some(&("/a/memory.events".into(), Some("oom 1\n".to_owned()))));
+        assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 0\nended-ms 7\nend\n").expect("reads").max_rss, 0);
+        assert_eq!(Identity::decode("42 123\n"), Some(Identity { pid: 42, starttime: 123 }));
+        assert_eq!(Answer::decode("started 42\n"), Some(Answer::Started { pid: 42 }));
     }
 
     #[test]

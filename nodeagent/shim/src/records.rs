@@ -1,4 +1,4 @@
-//! Files in the container's directory: the specification in; identities and the exit record out, whole or not at all.
+//! Files in the container's directory: the specification in; identities and the exit record out, each in one piece that shows when it is not whole.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,37 +15,22 @@ pub(crate) fn read_spec(dir: &Path) -> Result<Spec, (i32, String)> {
     Spec::decode(&text).map_err(|e| (libc::EINVAL, format!("{}: {e}", path.display())))
 }
 
-/// Writes who a process is; nothing if it is gone already.
+/// Writes who a process is; nothing if it is gone already. In one go, and torn it names nobody.
 pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()> {
     let Some(starttime) = starttime(pid) else { return Ok(()) };
-    replace(dir, name, Identity { pid, starttime }.encode().as_bytes(), Durable::No)
+    create(dir, name)?.write_all(Identity { pid, starttime }.encode().as_bytes())
 }
 
-/// Writes the last word so that it survives a loss of power.
+/// Writes the last word so that it survives a loss of power. It has an end of its own, by which a reader knows that it is whole. A new
+/// file that is synced is synced with its name (ext4, XFS, Btrfs and F2FS all see to that), which a rename would have to be for itself.
 pub(crate) fn write_exit(dir: &Path, record: &ExitRecord) -> io::Result<()> {
-    replace(dir, file::EXIT, &record.encode(), Durable::Yes)
+    let mut file = create(dir, file::EXIT)?;
+    file.write_all(&record.encode())?;
+    file.sync_all()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Durable {
-    Yes,
-    /// Means nothing after a reboot anyway.
-    No,
-}
-
-/// Under another name first, so that a reader sees all or nothing.
-fn replace(dir: &Path, name: &str, text: &[u8], durable: Durable) -> io::Result<()> {
-    let temporary = dir.join(format!("{name}.tmp"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(text)?;
-    if durable == Durable::Yes {
-        file.sync_data()?;
-    }
-    std::fs::rename(&temporary, dir.join(name))?;
-    match durable {
-        Durable::Yes => File::open(dir)?.sync_all(),
-        Durable::No => Ok(()),
-    }
+fn create(dir: &Path, name: &str) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(name))
 }
 
 /// Field 22 of `/proc/PID/stat`; the name before it may hold anything.

@@ -1,6 +1,7 @@
 //! One container: start, wait, read the counters, write the last word.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,17 +10,21 @@ use headroom_container_shim::record::{Answer, ExitRecord, How, file};
 use crate::launch::{Failure, launch};
 use crate::{records, sys};
 
-/// The whole life of a shim. Its exit code says whether the last word could be written.
-pub(crate) fn run(dir: &Path) -> ExitCode {
+/// The whole life of a shim. Its exit code says whether the last word could be written. `until_named` is closed as soon as the directory
+/// names this process.
+pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     sys::become_subreaper();
     // A broken pipe to an agent that is gone, and a stop of the unit we live in, must not cost the exit record.
     for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         sys::ignore(signal);
     }
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    complain(records::write_identity(dir, file::SHIM_PID, own), "its own identity");
-    let started = records::read_spec(dir).map_err(|(errno, what)| Failure { step: "spec", errno, what });
-    match started.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
+    // No program without it: a directory that does not name a shim means that nothing was ever started there.
+    let named = records::write_identity(dir, file::SHIM_PID, own);
+    drop(until_named);
+    let named = named.map_err(|e| Failure { step: "identity", errno: sys::errno_of(&e), what: file::SHIM_PID.to_owned() });
+    let spec = named.and_then(|()| records::read_spec(dir).map_err(|(errno, what)| Failure { step: "spec", errno, what }));
+    match spec.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
         Ok((pid, counters)) => {
             let started_ms = records::now_ms();
             complain(records::write_identity(dir, file::PID, pid), "the program's identity");
@@ -61,8 +66,11 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
     }
 }
 
+/// Kernel files come whole in one read; there is no need to ask for their length.
 fn read(path: PathBuf) -> (PathBuf, Option<String>) {
-    let text = std::fs::read_to_string(&path).ok();
+    let mut room = [0; 8 * 1024];
+    let length = File::open(&path).and_then(|mut file| file.read(&mut room));
+    let text = length.ok().and_then(|n| std::str::from_utf8(room.get(..n)?).ok().map(str::to_owned));
     (path, text)
 }
 

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// Writes a text to a descriptor; a reader that is gone does not matter.
 pub(crate) fn say(fd: libc::c_int, text: &str) {
@@ -112,6 +114,172 @@ pub(crate) fn fork() -> Result<Option<libc::pid_t>, i32> {
     }
 }
 
+/// A descriptor that is readable when a child has ended.
+pub(crate) fn ended_children() -> Result<OwnedFd, i32> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is filled by sigemptyset before it is used; -1 asks for a new descriptor, which nobody else owns.
+    let fd = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: fresh, see above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What a launcher waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A packet on descriptor 0, or its end.
+    Packet,
+    /// A child has ended.
+    Ended,
+}
+
+/// Waits for either; packets go first, so that an end never delays a start.
+pub(crate) fn await_packet(ended: &OwnedFd) -> News {
+    let of = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut fds = [of(0), of(ended.as_raw_fd())];
+    loop {
+        // SAFETY: two valid entries that live through the call; -1 waits for as long as it takes.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        let [packet, child] = &fds;
+        match (ready > 0 && packet.revents != 0, ready > 0 && child.revents != 0) {
+            (true, _) => return News::Packet,
+            (false, true) => return News::Ended,
+            (false, false) => {}
+        }
+    }
+}
+
+/// Reaps every child that has ended.
+pub(crate) fn reap_all(ended: &OwnedFd) {
+    let mut room = [0u8; 512];
+    // SAFETY: the buffer is as long as said. What is in it does not matter: the children are asked for below.
+    unsafe { libc::read(ended.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
+    // SAFETY: takes no memory; WNOHANG returns at once.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
+}
+
+/// The descriptor of a child.
+pub(crate) fn pidfd(pid: libc::pid_t) -> Result<OwnedFd, i32> {
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match libc::c_int::try_from(fd) {
+        // SAFETY: fresh, and owned by nobody else.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        Ok(_) | Err(_) => Err(last_errno()),
+    }
+}
+
+/// Most descriptors that come with one packet.
+const PASSED: usize = 2;
+/// Room for them, as the kernel lays them out.
+const CONTROL: usize = 64;
+
+/// Aligned as a `cmsghdr` must be.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+fn message(text: &mut libc::iovec, control: &mut Control, used: usize) -> libc::msghdr {
+    // SAFETY: a msghdr of zeros names no memory at all.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = text;
+    message.msg_iovlen = 1;
+    if used > 0 {
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = used;
+    }
+    message
+}
+
+/// Sends a packet to `to`, with a descriptor if there is one.
+pub(crate) fn send_to(to: &File, packet: &[u8], file: Option<&OwnedFd>) -> Result<(), i32> {
+    send(to.as_raw_fd(), packet, file)
+}
+
+/// As [`send_to`], by number.
+pub(crate) fn send(to: libc::c_int, packet: &[u8], file: Option<&OwnedFd>) -> Result<(), i32> {
+    let mut text = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    let mut control = Control([0; CONTROL]);
+    // SAFETY: the size of one descriptor with its header, which fits into `control`.
+    let one = usize::try_from(unsafe { libc::CMSG_SPACE(4) }).unwrap_or(0);
+    let message = message(&mut text, &mut control, if file.is_some() { one } else { 0 });
+    if let Some(file) = file {
+        // SAFETY: there is room for one header and one descriptor, zeroed and aligned; CMSG_DATA points into it.
+        unsafe {
+            let head = libc::CMSG_FIRSTHDR(&message);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = libc::CMSG_LEN(4).try_into().unwrap_or_default();
+            libc::CMSG_DATA(head).cast::<libc::c_int>().write_unaligned(file.as_raw_fd());
+        }
+    }
+    // SAFETY: the message names live memory only; the kernel reads it and writes nothing.
+    let sent = unsafe { libc::sendmsg(to, &message, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// Takes a packet with its descriptors; a length of 0 is the end.
+pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<File>), i32> {
+    let mut text = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let mut control = Control([0; CONTROL]);
+    let mut message = message(&mut text, &mut control, CONTROL);
+    let length = loop {
+        // SAFETY: the message names live memory of the lengths it says.
+        let length = unsafe { libc::recvmsg(from, &mut message, libc::MSG_CMSG_CLOEXEC) };
+        match usize::try_from(length) {
+            Ok(length) => break length,
+            Err(_) if last_errno() == libc::EINTR => {}
+            Err(_) => return Err(last_errno()),
+        }
+    };
+    let mut files = Vec::with_capacity(PASSED);
+    // SAFETY: the kernel has filled the control memory and said how far; the macros stay within that.
+    let mut head = unsafe { libc::CMSG_FIRSTHDR(&message) };
+    while !head.is_null() {
+        // SAFETY: `head` is a header within the control memory; descriptors follow it, as many as its length says, fresh and owned by nobody.
+        unsafe {
+            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                let empty = usize::try_from(libc::CMSG_LEN(0)).unwrap_or(0);
+                let length = (*head).cmsg_len as usize;
+                let data = libc::CMSG_DATA(head).cast::<libc::c_int>();
+                for n in 0..length.saturating_sub(empty) / size_of::<libc::c_int>() {
+                    files.push(File::from(OwnedFd::from_raw_fd(data.add(n).read_unaligned())));
+                }
+            }
+            head = libc::CMSG_NXTHDR(&message, head);
+        }
+    }
+    Ok((length, files))
+}
+
+/// Lists of processes show this one as `container-shim DIR` from now on, as far as there is room in what it was started with.
+pub(crate) fn rename_process(dir: &Path) {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
+    // Fields 48 and 49: where the arguments begin and end.
+    let mut fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').skip(45)).into_iter().flatten();
+    let mut address = || fields.next().and_then(|field| field.trim().parse::<usize>().ok());
+    let (Some(start), Some(end)) = (address(), address()) else { return };
+    let text = [b"container-shim\0", dir.as_os_str().as_bytes()].concat();
+    let room = end.saturating_sub(start);
+    // The last byte stays zero.
+    if start == 0 || text.len() >= room {
+        return;
+    }
+    // SAFETY: the kernel says that the texts of the arguments are there, `room` bytes of this process's stack; they are writable, and
+    // nobody reads them any more: the arguments were taken at the start. `text` is shorter.
+    unsafe {
+        let place = std::ptr::with_exposed_provenance_mut::<u8>(start);
+        place.write_bytes(0, room);
+        place.copy_from_nonoverlapping(text.as_ptr(), text.len());
+    }
+}
+
 /// A session of its own.
 pub(crate) fn new_session() -> Result<(), i32> {
     // SAFETY: no arguments.
@@ -147,6 +315,60 @@ pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), i32>
     check(unsafe { libc::setresgid(gid, gid, gid) })?;
     // SAFETY: takes numbers only.
     check(unsafe { libc::setresuid(uid, uid, uid) })
+}
+
+/// Mode bits that new files do not get.
+pub(crate) fn set_umask(mask: u32) {
+    // SAFETY: takes a number only, and never fails.
+    unsafe {
+        libc::umask(mask & 0o777);
+    }
+}
+
+/// No program that is executed from here on can have a capability that this process does not have. Without the right to do so
+/// (CAP_SETPCAP) the set stays; `no_new_privs` keeps what is in it out of reach.
+pub(crate) fn empty_bounding_set() {
+    for capability in 0..=63 {
+        // SAFETY: takes numbers only; one that the kernel does not know is refused.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+            return;
+        }
+    }
+}
+
+/// Gives up every capability, those that would be handed to other programs too.
+pub(crate) fn drop_capabilities() -> Result<(), i32> {
+    /// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
+    const VERSION: u32 = 0x2008_0522;
+    let (header, none) = ([VERSION, 0], [0u32; 6]);
+    // SAFETY: takes numbers only. A kernel without ambient capabilities (before 4.3) has none to clear.
+    unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    }
+    // SAFETY: header (version, own process) and three sets of two words, as version 3 has them; both live through the call.
+    let answer = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+    if answer == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// No program it becomes gets rights from its file.
+pub(crate) fn no_new_privileges() -> Result<(), i32> {
+    // SAFETY: takes numbers only.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
+}
+
+/// A mount namespace of its own, in which nothing that is mounted reaches the host.
+pub(crate) fn own_mounts() -> Result<(), i32> {
+    // SAFETY: takes a number only.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: the texts end in NUL and live through the call; what is not said may be null for this change.
+    check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) })
+}
+
+/// The directory `from` is seen at `at` too.
+pub(crate) fn bind(from: &CStr, at: &CStr) -> Result<(), i32> {
+    // SAFETY: the texts end in NUL and live through the call; a bind has neither type nor data.
+    check(unsafe { libc::mount(from.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) })
 }
 
 /// Becomes the program; returns only with an errno. Both lists end in null.

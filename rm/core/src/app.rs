@@ -9,18 +9,21 @@
 //!     └──────────────────── end(outcome) ────────────────────┘
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 
 use crate::ask::{Request, Tally};
 use crate::attempt;
+use crate::cluster::Ctx;
 use crate::event::{Master, NewApp, Outcome, Update, UpdateKind};
 use crate::explain::Ring;
+use crate::holding::Holding;
 use crate::runs::Runs;
 use crate::save::{SavedStage, SavedState};
 use crate::sched::locality::Whereabouts;
+use crate::table::Sorted;
 
 /// Where an application is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,17 +192,19 @@ pub struct App {
     /// Where its master listens for executors.
     pub master_url: Option<String>,
     /// What it asks for.
-    pub requests: BTreeMap<RequestId, Request>,
+    pub requests: Sorted<RequestId, Request>,
     /// What it was given, by request; kept when the request is withdrawn.
-    pub tallies: BTreeMap<RequestId, Tally>,
+    pub tallies: Sorted<RequestId, Tally>,
     /// Its containers in the cluster's table.
-    pub containers: BTreeSet<ContainerId>,
+    pub containers: Holding,
     /// Where the live containers of its requests are; kept from the first ask on that wants to know.
     pub spots: Option<Whereabouts>,
     /// Why it was not given something lately.
     pub undecided: Ring,
     /// Updates its master has not acknowledged.
     pub updates: Updates,
+    /// Who submitted it.
+    pub(crate) user: Arc<str>,
     /// Where this record came from.
     pub origin: Origin,
     /// Its leaf.
@@ -218,6 +223,7 @@ impl App {
             }
         };
         let (queue, priority) = (spec.queue.clone(), spec.priority);
+        let user = spec.user.as_str().into();
         App {
             id,
             spec,
@@ -235,12 +241,13 @@ impl App {
             master_node: None,
             master_avoid: None,
             master_url: None,
-            requests: BTreeMap::new(),
-            tallies: BTreeMap::new(),
-            containers: BTreeSet::new(),
+            requests: Sorted::default(),
+            tallies: Sorted::default(),
+            containers: Holding::default(),
             spots: None,
             undecided: Ring::default(),
             updates: Updates::default(),
+            user,
             origin: Origin::New,
             queue,
             priority,
@@ -325,8 +332,22 @@ impl App {
 
     /// Containers of one request that are still to come.
     pub fn missing(&self, request: &RequestId) -> u32 {
-        let Some(asked) = self.requests.get(request).filter(|asked| asked.expired.is_none()) else { return 0 };
+        self.requests.get(request).map_or(0, |asked| self.missing_of(request, asked))
+    }
+
+    /// The same of one that was found already.
+    pub(crate) fn missing_of(&self, request: &RequestId, asked: &Request) -> u32 {
+        if asked.expired.is_some() || asked.ask.count == 0 {
+            return 0;
+        }
         asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, Tally::granted))
+    }
+
+    /// Tells its master something, unless nobody listens any more.
+    pub(crate) fn tell(&mut self, what: UpdateKind, ctx: &mut Ctx<'_>) {
+        if !self.state.is_ending() {
+            ctx.update(&self.id, self.updates.push(what));
+        }
     }
 
     /// True for the container of the current attempt.
@@ -359,14 +380,13 @@ impl Updates {
     }
     /// Takes an acknowledgement; the updates it covers come back. A number beyond the last one counts as the last.
     pub fn ack(&mut self, cursor: u64) -> Vec<Update> {
-        let mut done = Vec::new();
-        while self.log.front().is_some_and(|u| u.cursor <= cursor) {
-            done.extend(self.log.pop_front());
-        }
-        if let Some(last) = done.last() {
-            self.acked = last.cursor;
-        }
-        done
+        std::iter::from_fn(|| self.take_acked(cursor)).collect()
+    }
+    /// Takes an acknowledgement for the first update that it covers.
+    pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<Update> {
+        let done = self.log.pop_front_if(|first| first.cursor <= cursor)?;
+        self.acked = done.cursor;
+        Some(done)
     }
     /// All after `cursor` that are still kept.
     pub fn after(&self, cursor: u64) -> impl Iterator<Item = &Update> {

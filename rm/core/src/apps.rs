@@ -233,6 +233,7 @@ impl Cluster {
     fn drop_requests(&mut self, id: &AppId) {
         let Some(app) = self.apps.get_mut(id) else { return };
         app.spots = None; // nobody keeps away from anybody
+        self.reservations.doubt_all();
         for request in std::mem::take(&mut app.requests).into_keys() {
             self.queue.remove(&Waiter { app: id.clone(), request: Some(request) }, &self.ledger);
         }

@@ -30,6 +30,8 @@ pub struct Ask {
     pub place: Placement,
     /// How long it may wait, counted from when it was first taken in. What is missing then will not come.
     pub deadline: Option<Duration>,
+    /// How long the master has wanted it already, by its own count.
+    pub waited: Duration,
     /// What to run.
     pub launch: Arc<Launch>,
 }
@@ -113,6 +115,8 @@ pub struct Request {
     pub arrival: u64,
     /// Since when it wants something: from when it was first taken in, or raised after it had all.
     pub wanting: Tick,
+    /// How long it had been wanted before that: it was known to an earlier life of the resource manager.
+    pub before: Duration,
     /// Since when it has waited for its next container.
     pub waiting: Tick,
     /// How many containers had been granted to anybody when it began to wait.
@@ -127,7 +131,8 @@ impl Request {
     /// A request that begins to wait.
     pub fn new(ask: Ask, arrival: u64, now: Tick) -> Self {
         let reach = Reach::first(&ask.place);
-        Request { ask, arrival, wanting: now, waiting: now, served: 0, reach, expired: None }
+        let before = ask.waited;
+        Request { ask, arrival, wanting: now, before, waiting: now, served: 0, reach, expired: None }
     }
 }
 

@@ -80,6 +80,7 @@ impl Cluster {
             assert!(node.containers.contains(id), "{id} is missing on {}", c.node);
             let app = self.apps.get(&id.app).unwrap_or_else(|| panic!("{id} has no application"));
             assert!(app.containers.contains(id), "{id} is missing in {}", id.app);
+            assert_eq!(self.apps.row_of(&id.app), Some(c.home), "{id}: its application lies elsewhere");
             let stopping = self.stopping.get(&c.node).is_some_and(|ids| ids.contains(id));
             assert!(c.stop_asked.is_none() || stopping || !c.state.is_alive(), "{id} was asked to end, and nobody waits for it");
             assert!(self.history.get(id).is_none(), "{id} is over and in the table at once");
@@ -116,7 +117,7 @@ impl Cluster {
     fn check_app(&self, app: &App) {
         let id = &app.id;
         let counts = live_by_request(app.containers.iter().filter_map(|c| self.containers.get(c)));
-        for (request, tally) in &app.tallies {
+        for (request, tally) in app.tallies.iter() {
             let (live, unacked) = counts.get(request).copied().unwrap_or_default();
             assert_eq!((tally.live, tally.unacked), (live, unacked), "{id}/{request}: what was given is counted wrongly");
         }
@@ -156,7 +157,11 @@ impl Cluster {
             );
             let record = self.apps.get(app).expect("who has a node has an application");
             assert!(record.missing(request) > 0, "{} is kept for {app}/{request}, which waits for nothing", kept.node);
-            assert_eq!(record.requests[request].ask.resource, kept.size, "{app}/{request}: another size is kept");
+            assert_eq!(
+                record.requests.get(request).expect("it waits").ask.resource,
+                kept.size,
+                "{app}/{request}: another size is kept"
+            );
             let free = self.ledger.node(&kept.node).expect("an account").free();
             assert!(!kept.size.fits(&free), "{} has the room that it is kept for, and {app}/{request} waits", kept.node);
         }

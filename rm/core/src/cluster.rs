@@ -12,7 +12,10 @@ use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tic
 
 use crate::app::App;
 use crate::container::Container;
-use crate::event::{Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Refusal, Update, Verdict, Want};
+use crate::event::{
+    Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Object, Refusal, Update, Verdict, Want, Words,
+};
+use crate::explain::Said;
 use crate::history::{Finished, History};
 use crate::ledger::Ledger;
 use crate::node::Node;
@@ -140,7 +143,8 @@ pub struct Cluster {
     pub(crate) queue: Queues,
     pub(crate) index: FreeIndex,
     pub(crate) reservations: Reservations,
-    pub(crate) noted: usize,
+    /// The application and how many of its requests were noted last of those that wait.
+    pub(crate) noted: Option<(AppId, usize)>,
     /// What member nodes offer in all, by memory: answers whether something could ever fit.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
     /// What operators decided about nodes, whether or not they are here.
@@ -157,8 +161,14 @@ pub struct Cluster {
     pub(crate) container_seq: u64,
     pub(crate) arrivals: u64,
     pub(crate) room_changed: bool,
+    /// Nodes on which something went, and whose place in the index is still the one before.
+    pub(crate) moved: Vec<NodeId>,
     /// Containers that were asked to end and have not, by node.
     pub(crate) stopping: BTreeMap<NodeId, BTreeSet<ContainerId>>,
+    /// A size that some open member offers; forgotten whenever what is offered changes.
+    pub(crate) roomy: Option<(headroom_types::Bytes, headroom_types::Cpus)>,
+    /// Empty; kept for its space.
+    pub(crate) acts: Vec<crate::container::Act>,
 }
 
 /// The moment of a step and where its effects go.
@@ -171,7 +181,7 @@ pub(crate) struct Ctx<'a> {
 
 impl Ctx<'_> {
     pub(crate) fn save(&mut self, save: Save) {
-        self.out.push(Effect::Save(save));
+        self.out.push(Effect::Save(Box::new(save)));
     }
     pub(crate) fn tell(&mut self, node: &NodeId, container: &ContainerId, want: Want) {
         self.out.push(Effect::Tell { node: node.clone(), container: container.clone(), want });
@@ -186,12 +196,11 @@ impl Ctx<'_> {
         self.out.push(Effect::Log(line));
     }
     pub(crate) fn log_app(&mut self, level: Level, reason: &'static str, app: &AppId, message: String) {
-        let object = app.to_string();
-        self.log(LogLine { level, reason, object, app: Some(app.clone()), node: None, message });
+        self.log(LogLine { level, reason, object: Object::App(app.clone()), node: None, words: Words::Text(message) });
     }
     pub(crate) fn log_node(&mut self, level: Level, reason: &'static str, node: &NodeId, message: String) {
-        let object = node.to_string();
-        self.log(LogLine { level, reason, object, app: None, node: Some(node.clone()), message });
+        let object = Object::Node(node.clone());
+        self.log(LogLine { level, reason, object, node: Some(node.clone()), words: Words::Text(message) });
     }
 }
 
@@ -210,7 +219,7 @@ impl Cluster {
     pub fn new(settings: Settings, restored: Restored, now: Tick) -> Self {
         let mut history = History::new(settings.keep_containers);
         for finished in restored.finished {
-            history.push(finished);
+            history.push(Arc::new(finished));
         }
         let until = now.plus(settings.recovery_wait);
         let waiting: BTreeSet<NodeId> = restored.nodes.into_iter().collect();
@@ -226,7 +235,7 @@ impl Cluster {
             queue: Queues::new(tree, generation),
             index: FreeIndex::default(),
             reservations: Reservations::default(),
-            noted: 0,
+            noted: None,
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
             claims: Claims::default(),
@@ -239,7 +248,10 @@ impl Cluster {
             container_seq: 0,
             arrivals: 0,
             room_changed: false,
+            moved: Vec::new(),
             stopping: BTreeMap::new(),
+            roomy: None,
+            acts: Vec::new(),
         };
         cluster.ledger.regroup(&cluster.queue.parents(), |_| None);
         cluster.restore_marks(restored.marks, now);
@@ -309,11 +321,14 @@ impl Cluster {
     fn answer(&mut self, call: CallId, reply: Result<Reply, Refusal>, ctx: &mut Ctx<'_>) {
         let answer = reply.map(|reply| match reply {
             Reply::Ready(answer) => answer,
-            Reply::Verdict(app, request) => Answer::Asked { verdict: self.decided(&app, &request, ctx.now) },
+            Reply::Verdict(app, request) => {
+                Answer::Asked { verdict: self.decided(&app, &request, &mut Said::default(), ctx.now) }
+            }
             Reply::Verdicts(app, asks) => {
                 let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
+                let mut said = Said::default();
                 let verdicts = asks.into_iter().map(|(request, known)| {
-                    let verdict = known.unwrap_or_else(|| self.decided(&app, &request, ctx.now));
+                    let verdict = known.unwrap_or_else(|| self.decided(&app, &request, &mut said, ctx.now));
                     (request, verdict)
                 });
                 Answer::Synced { verdicts: verdicts.collect(), stop }
@@ -324,6 +339,8 @@ impl Cluster {
 
     fn fire(&mut self, ctx: &mut Ctx<'_>) {
         while let Some(key) = self.timers.due(ctx.now) {
+            self.reindex_moved(); // a deadline may ask where there is room
+            self.reservations.doubt_all();
             match key {
                 Key::Recovery => self.recovery_over(ctx),
                 Key::Node(node) => self.node_silent(&node, ctx),

@@ -18,6 +18,7 @@ use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource
 
 use crate::event::{Launch, Phase, RunOrder};
 use crate::size::{self, Sized};
+use crate::table::Row;
 
 /// Where a container is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +202,8 @@ pub struct Container {
     pub size_told: Tick,
     /// What runs in it.
     pub launch: Arc<Launch>,
+    /// Who submitted its application.
+    pub user: Arc<str>,
     /// When it was granted.
     pub granted: UnixMillis,
     /// Memory charged to it, as last told. Bytes.
@@ -211,6 +214,8 @@ pub struct Container {
     pub stop_asked: Option<Tick>,
     /// Where it is in its life.
     pub state: State,
+    /// Where its application's record lies; that stays there for as long as it has containers.
+    pub(crate) home: Row,
 }
 
 impl Container {
@@ -221,7 +226,7 @@ impl Container {
             Some(order) => (order.resource.clone(), order.version, with_heap(&self.launch, order.heap)),
         };
         let (app, request, attempt, granted) = (self.id.app.clone(), self.request.clone(), self.attempt, self.granted);
-        RunOrder { app, request, attempt, resource, version, launch, granted }
+        RunOrder { app, request, attempt, resource, version, launch, user: self.user.clone(), granted }
     }
     /// The size it has.
     pub fn has(&self) -> Sized {

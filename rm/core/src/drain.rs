@@ -131,7 +131,8 @@ impl Cluster {
 
     /// A marked node is as far as it is: what is left after the deadline is told to stop, and what is empty is said to be.
     pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
-        let (Some(mark), Some(node)) = (self.marks.get(id), self.nodes.get(id)) else { return };
+        let Some(mark) = self.marks.get(id) else { return }; // nearly always
+        let Some(node) = self.nodes.get(id) else { return };
         let alive = self.alive_on(id);
         let over = mark.until.is_some_and(|until| ctx.wall >= until);
         let reports_lost = over || !node.state.is_member();
@@ -191,7 +192,7 @@ impl Cluster {
     }
 
     fn alive_on(&self, id: &NodeId) -> Vec<ContainerId> {
-        let all = self.nodes.get(id).into_iter().flat_map(|node| &node.containers);
+        let all = self.nodes.get(id).into_iter().flat_map(|node| node.containers.iter());
         all.filter(|c| self.containers.get(c).is_some_and(|c| c.state.is_alive())).cloned().collect()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owned by nobody: plain data. These are the core's own types; the daemon converts from and to messages and records.
 
+mod log;
 mod refusal;
 mod update;
 
@@ -10,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, QueuePath, RequestId, Resource,
-    StopCause, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, FetchedFile, Name, NodeId, QueuePath, RequestId,
+    Resource, StopCause, UnixMillis,
 };
 
+pub use log::{Level, LogLine, Object, Words};
 pub use refusal::Refusal;
 pub use update::{Granted, Update, UpdateKind};
 
@@ -252,6 +254,8 @@ pub struct Launch {
     pub env: BTreeMap<String, String>,
     /// Small files.
     pub files: BTreeMap<String, String>,
+    /// Files that the node fetches.
+    pub fetch: Vec<FetchedFile>,
     /// Heap budget. Bytes.
     pub heap: Option<Bytes>,
     /// Exit codes that mean a full heap.
@@ -415,7 +419,7 @@ pub enum Phase {
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Must survive a crash before any later effect leaves.
-    Save(Save),
+    Save(Box<Save>),
     /// The answer to a call.
     Answer {
         /// Which call.
@@ -524,7 +528,7 @@ pub enum Verdict {
     /// Some of it waits.
     Waits {
         /// Why.
-        sentence: String,
+        sentence: Arc<str>,
     },
     /// No node could ever give it; it was not taken in.
     Never {
@@ -564,32 +568,8 @@ pub struct RunOrder {
     pub version: u32,
     /// What to run; empty for a container that was taken over from an earlier life of the resource manager.
     pub launch: Arc<Launch>,
+    /// Who submitted the application.
+    pub user: Arc<str>,
     /// When it was granted.
     pub granted: UnixMillis,
-}
-
-/// How much attention a line of the event log wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// As planned.
-    Normal,
-    /// Worth a look.
-    Warning,
-}
-
-/// A line for the event log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// How much attention it wants.
-    pub level: Level,
-    /// Closed word.
-    pub reason: &'static str,
-    /// An id.
-    pub object: String,
-    /// The application it belongs to.
-    pub app: Option<AppId>,
-    /// The node it happened on.
-    pub node: Option<NodeId>,
-    /// For people.
-    pub message: String,
 }

@@ -6,6 +6,7 @@ mod never;
 pub(crate) mod place;
 mod ring;
 
+pub(crate) use ring::Said;
 pub use ring::{Ring, Undecided};
 
 use std::time::Duration;
@@ -104,7 +105,7 @@ impl Cluster {
     /// What becomes of a request that was taken in.
     pub(crate) fn verdict(&self, app: &AppId, request: &RequestId, now: Tick) -> Verdict {
         let sentence = self.apps.get(app).and_then(|app| self.sentence(app, request, now));
-        sentence.map_or(Verdict::Fits, |sentence| Verdict::Waits { sentence })
+        sentence.map_or(Verdict::Fits, |sentence| Verdict::Waits { sentence: sentence.into() })
     }
 
     /// After a restart: for whom an application has to wait. `None` when it has not.

@@ -3,6 +3,7 @@
 //! Owned by the cluster. A container in it is never granted, never counted and never reported again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
 
@@ -40,7 +41,7 @@ pub struct Finished {
 pub struct History {
     most: usize,
     order: VecDeque<ContainerId>,
-    by_id: Table<ContainerId, Finished>,
+    by_id: Table<ContainerId, Arc<Finished>>,
 }
 
 impl History {
@@ -49,7 +50,7 @@ impl History {
         History { most: most.max(1), order: VecDeque::new(), by_id: Table::default() }
     }
     /// Adds one; what has to leave for it comes back.
-    pub fn push(&mut self, finished: Finished) -> Option<ContainerId> {
+    pub fn push(&mut self, finished: Arc<Finished>) -> Option<ContainerId> {
         let id = finished.container.clone();
         if self.by_id.insert(id.clone(), finished).is_none() {
             self.order.push_back(id);
@@ -58,15 +59,15 @@ impl History {
             return None;
         }
         let oldest = self.order.pop_front()?;
-        self.by_id.remove(&oldest);
+        self.by_id.drop_row(&oldest);
         Some(oldest)
     }
     /// One of them.
     pub fn get(&self, id: &ContainerId) -> Option<&Finished> {
-        self.by_id.get(id)
+        self.by_id.get(id).map(Arc::as_ref)
     }
     /// All that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Finished> {
-        self.order.iter().filter_map(|id| self.by_id.get(id))
+        self.order.iter().filter_map(|id| self.get(id))
     }
 }

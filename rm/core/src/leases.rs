@@ -11,44 +11,51 @@ use crate::ask::Life;
 use crate::attempt;
 use crate::cluster::{Cluster, Ctx, MAX_UNACKED, granted};
 use crate::container::{self, Act, Container, Event, State};
-use crate::event::{Answer, Launch, Level, LogLine, Master, Phase, Refusal, Seen, UpdateKind, Want};
+use crate::event::{Answer, Launch, Level, LogLine, Master, Object, Phase, Refusal, Seen, UpdateKind, Want, Words};
 use crate::history::Finished;
 use crate::ledger::Part;
 use crate::save::Save;
+use crate::sched::locality::Reach;
 use crate::sched::part;
 use crate::size;
+use crate::table::Row;
 use crate::timer::Key;
 
 impl Cluster {
     /// One container of a request, on a node that has the room.
     pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut Ctx<'_>) {
         let id = self.next_container_id(app_id);
-        let Some(app) = self.apps.get_mut(app_id) else { return };
-        let Some(asked) = app.requests.get(request) else { return };
-        let (resource, launch) = (asked.ask.resource.clone(), asked.ask.launch.clone());
-        if !self.may_take(app_id, request, &resource, node) {
+        let Some(home) = self.apps.row_of(app_id) else { return };
+        let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else { return };
+        if !self.may_take(app_id, request, &asked.ask.resource, node) {
             ctx.illegal(format!("{id} is placed into what is kept for another on {node}"));
         }
-        let Some(app) = self.apps.get_mut(app_id) else { return };
-        let c = new_container(id, node, (Some(request.clone()), app.attempt), resource, launch, ctx);
-        app.tallies.entry(request.clone()).or_default().took();
-        let told = UpdateKind::Allocated(granted(&c, request.clone()));
-        let order = Box::new(c.order());
-        ctx.tell(node, &c.id, Want::Run(order));
+        let Some(app) = self.apps.at_mut(home) else { return };
+        let Some(asked) = app.requests.get_mut(request) else { return };
+        (asked.waiting, asked.served) = (ctx.now, self.container_seq);
+        asked.reach = Reach::first(&asked.ask.place);
+        let gives_way = asked.reach.next(&asked.ask.place).is_some();
+        let whom = (asked.ask.launch.clone(), app.user.clone(), home);
+        let c = new_container(id, node, (Some(request.clone()), app.attempt), asked.ask.resource.clone(), whom, ctx);
+        app.tallies.entry(request).took();
+        ctx.tell(node, &c.id, Want::Run(Box::new(c.order())));
         self.reservations.lately.granted(c.id.seq, &c.resource);
+        app.tell(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
         self.enter(c, ctx);
-        self.update(app_id, told, ctx);
         if let Some((kept, _)) = self.reservations.of(app_id, request) {
             self.unreserve(kept, "it was served", ctx);
         }
-        self.begin_wait(app_id, request, ctx.now);
+        if gives_way {
+            self.arm_reach(app_id, request, ctx.now);
+        }
         self.requeue(app_id, request);
     }
 
     /// The container of a managed master.
     pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut Ctx<'_>) {
         let id = self.next_container_id(app_id);
-        let Some(app) = self.apps.get_mut(app_id) else { return };
+        let Some(home) = self.apps.row_of(app_id) else { return };
+        let Some(app) = self.apps.at_mut(home) else { return };
         let (Some(size), Master::Managed { launch, .. }) = (app.master.clone(), &app.spec.master) else { return };
         let mut launch = Launch::clone(launch);
         launch.heap = size.heap;
@@ -56,7 +63,8 @@ impl Cluster {
         app.master_node = Some(node.clone());
         app.runs.granted(&id, node, &size.resource, ctx.wall);
         let message = format!("attempt {} of the master goes to {node} with {}", app.attempt, size.resource);
-        let c = new_container(id.clone(), node, (None, app.attempt), size.resource, Arc::new(launch), ctx);
+        let c =
+            new_container(id.clone(), node, (None, app.attempt), size.resource, (Arc::new(launch), app.user.clone(), home), ctx);
         let order = Box::new(c.order());
         self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None }, &self.ledger);
         self.reservations.lately.granted(c.id.seq, &c.resource);
@@ -72,9 +80,11 @@ impl Cluster {
         if let Some(node) = self.nodes.get_mut(&c.node) {
             node.containers.insert(c.id.clone());
         }
-        if let Some(app) = self.apps.get_mut(&c.id.app) {
+        if let Some(app) = self.apps.at_mut(c.home) {
             app.containers.insert(c.id.clone());
-            if let (Some(spots), Some(request), Some(ix)) = (&mut app.spots, &c.request, self.index.ix(&c.node)) {
+            if let (Some(spots), Some(request)) = (&mut app.spots, &c.request)
+                && let Some(ix) = self.index.ix(&c.node)
+            {
                 spots.came(request, ix);
             }
         }
@@ -109,13 +119,27 @@ impl Cluster {
             ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
         }
         self.room_changed = true;
-        self.reindex(node);
+        // several may go at once: its place is found anew before anybody is placed
+        if self.moved.last() != Some(node) {
+            self.moved.push(node.clone());
+        }
+    }
+
+    /// The index follows all that went since the last time.
+    pub(crate) fn reindex_moved(&mut self) {
+        let mut moved = std::mem::take(&mut self.moved);
+        for node in moved.drain(..) {
+            self.reindex(&node);
+        }
+        self.moved = moved;
     }
 
     /// A container that only its node knows of, from an earlier life of the resource manager.
     pub(crate) fn adopt(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
         let origin = (seen.request.clone(), seen.attempt);
-        let mut c = new_container(seen.container.clone(), node, origin, seen.resource.clone(), Arc::default(), ctx);
+        let Some(home) = self.apps.row_of(&seen.container.app) else { return };
+        let user = self.apps.at(home).map_or_else(Arc::default, |app| app.user.clone());
+        let mut c = new_container(seen.container.clone(), node, origin, seen.resource.clone(), (Arc::default(), user, home), ctx);
         c.granted = seen.granted;
         c.used = seen.used;
         c.seen = Some(ctx.now);
@@ -128,7 +152,7 @@ impl Cluster {
         };
         let (running, id, app_id) = (c.state == State::Running, c.id.clone(), c.id.app.clone());
         if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
-            app.tallies.entry(request.clone()).or_default().took();
+            app.tallies.entry(request).took();
             self.update(&app_id, UpdateKind::Allocated(granted(&c, request.clone())), ctx);
             if running {
                 self.update(&app_id, UpdateKind::Running { container: id.clone() }, ctx);
@@ -148,27 +172,38 @@ impl Cluster {
 
     /// Lets something happen to a container, and carries out what follows.
     pub(crate) fn container_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
-        let Some(c) = self.containers.get_mut(id) else { return };
-        let mut acts = Vec::new();
-        match container::on(c.state.clone(), event, &mut acts) {
-            Ok(next) => c.state = next,
-            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
-        }
-        for act in acts {
-            match act {
-                Act::Started => self.container_started(id, ctx),
-                Act::TellStop(cause) => self.tell_stop(id, cause, ctx),
-                Act::Ended(report) => self.container_ended(id, &report, ctx),
-                Act::Forget => self.forget(id, ctx),
-            }
+        if let Some(row) = self.containers.row_of(id) {
+            self.container_event_at(row, event, ctx);
         }
     }
 
-    fn tell_stop(&mut self, id: &ContainerId, cause: StopCause, ctx: &mut Ctx<'_>) {
-        let Some(c) = self.containers.get_mut(id) else { return };
+    /// The same where it is known where its record lies.
+    pub(crate) fn container_event_at(&mut self, row: Row, event: Event, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.at_mut(row) else { return };
+        let mut acts = std::mem::take(&mut self.acts);
+        match container::on(std::mem::replace(&mut c.state, State::Allocated), event, &mut acts) {
+            Ok(next) => c.state = next,
+            Err(illegal) => {
+                c.state = illegal.state.clone();
+                return ctx.illegal(format!("{}: {illegal}", c.id));
+            }
+        }
+        for act in acts.drain(..) {
+            match act {
+                Act::Started => self.container_started(row, ctx),
+                Act::TellStop(cause) => self.tell_stop(row, cause, ctx),
+                Act::Ended(report) => self.container_ended(row, &report, ctx),
+                Act::Forget => self.forget(row, ctx),
+            }
+        }
+        self.acts = acts;
+    }
+
+    fn tell_stop(&mut self, row: Row, cause: StopCause, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.at_mut(row) else { return };
         c.stop_asked = Some(ctx.now);
-        self.stopping.entry(c.node.clone()).or_default().insert(id.clone());
-        ctx.tell(&c.node, id, Want::Stop { cause });
+        self.stopping.entry(c.node.clone()).or_default().insert(c.id.clone());
+        ctx.tell(&c.node, &c.id, Want::Stop { cause });
     }
 
     fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
@@ -179,90 +214,97 @@ impl Cluster {
         }
     }
 
-    fn container_started(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
-        let Some(c) = self.containers.get(id) else { return };
-        let what = format!("{} runs on {}", c.request.as_ref().map_or("master", RequestId::as_str), c.node);
-        ctx.log(container_line(Level::Normal, "ContainerStarted", id, &c.node, what));
-        let Some(app) = self.apps.get(&id.app) else { return };
+    fn container_started(&mut self, row: Row, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.at(row) else { return };
+        ctx.log(container_line(Level::Normal, "ContainerStarted", &c.id, &c.node, Words::Runs(c.request.clone())));
+        let Some(app) = self.apps.at_mut(c.home) else { return };
         if c.request.is_some() {
-            self.update(&id.app, UpdateKind::Running { container: id.clone() }, ctx);
-        } else if app.is_current_master(id) && !app.run.is_registered() {
-            self.expect_master(&id.app.clone(), ctx.now);
+            app.tell(UpdateKind::Running { container: c.id.clone() }, ctx);
+        } else if app.is_current_master(&c.id) && !app.run.is_registered() {
+            let app = c.id.app.clone();
+            self.expect_master(&app, ctx.now);
         }
     }
 
-    fn container_ended(&mut self, id: &ContainerId, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
-        let Some(c) = self.containers.get(id) else { return };
-        let (node, request, counted) = (c.node.clone(), c.request.clone(), c.counted());
-        self.no_longer_stopping(id, &node);
-        self.count_out(id, &node, part(request.as_ref()), counted, ctx);
-        self.timers.cancel(&Key::Resize(id.clone()));
-        ctx.log(exit_line(id, report));
-        let Some(app) = self.apps.get_mut(&id.app) else { return };
-        let ending = app.state.is_ending();
+    fn container_ended(&mut self, row: Row, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.at(row) else { return };
+        let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
+        let (request, counted, settled) = (c.request.clone(), c.counted(), c.sizing == size::State::Settled);
+        self.no_longer_stopping(&id, &node);
+        self.count_out(&id, &node, part(request.as_ref()), counted, ctx);
+        if !settled {
+            self.timers.cancel(&Key::Resize(id.clone()));
+        }
+        ctx.log(exit_line(&id, report));
+        let Some(app) = self.apps.at_mut(home) else { return };
         match request {
             Some(request) => {
-                if let (Some(spots), Some(ix)) = (&mut app.spots, self.index.ix(&node)) {
+                if let Some(spots) = &mut app.spots
+                    && let Some(ix) = self.index.ix(&node)
+                {
                     spots.went(&request, ix);
                 }
-                let tally = app.tallies.entry(request.clone()).or_default();
+                let tally = app.tallies.entry(&request);
                 tally.ended();
-                if ending {
-                    tally.acked(life(id, self.epoch));
-                    self.container_event(id, Event::Acked, ctx);
+                if app.state.is_ending() {
+                    tally.acked(life(&id, self.epoch));
+                    self.container_event_at(row, Event::Acked, ctx);
+                    self.maybe_over(&id.app, ctx);
                 } else {
-                    self.update(&id.app, UpdateKind::Exited { request, report: report.clone() }, ctx);
+                    app.tell(UpdateKind::Exited { request, report: report.clone() }, ctx);
                 }
             }
             None => {
-                app.runs.exited(id, report.reason, report.ended);
-                let current = app.is_current_master(id);
-                self.container_event(id, Event::Acked, ctx);
+                app.runs.exited(&id, report.reason, report.ended);
+                let current = app.is_current_master(&id);
+                self.container_event_at(row, Event::Acked, ctx);
                 if current {
                     self.attempt_event(&id.app, attempt::Event::Exited(report.reason), ctx);
                 }
+                self.maybe_over(&id.app, ctx);
             }
         }
-        self.maybe_over(&id.app, ctx);
         self.settle_mark(&node, ctx);
     }
 
-    fn forget(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
-        let Some(c) = self.containers.remove(id) else { return };
-        self.no_longer_stopping(id, &c.node);
+    fn forget(&mut self, row: Row, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.at(row) else { return };
+        let (id, node_id) = (c.id.clone(), c.node.clone());
         if let Some(node) = self.nodes.get_mut(&c.node) {
-            node.containers.remove(id);
+            node.containers.remove(&id);
         }
-        if let Some(app) = self.apps.get_mut(&id.app) {
-            app.containers.remove(id);
+        if let Some(app) = self.apps.at_mut(c.home) {
+            app.containers.remove(&id);
         }
         if let State::Done { report } = &c.state {
-            let finished = finished(&c, report);
+            let finished = Arc::new(finished(c, report));
             ctx.save(Save::Container(finished.clone()));
             if let Some(oldest) = self.history.push(finished) {
                 ctx.save(Save::ContainerGone(oldest));
             }
         }
-        ctx.tell(&c.node, id, Want::Forget);
-        self.settle_mark(&c.node, ctx);
+        self.containers.drop_row(&id);
+        self.no_longer_stopping(&id, &node_id);
+        ctx.tell(&node_id, &id, Want::Forget);
+        self.settle_mark(&node_id, ctx);
     }
 
     /// Tells a master something, unless nobody listens any more.
     pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut Ctx<'_>) {
-        if let Some(app) = self.apps.get_mut(app_id).filter(|app| !app.state.is_ending()) {
-            ctx.update(app_id, app.updates.push(what));
+        if let Some(app) = self.apps.get_mut(app_id) {
+            app.tell(what, ctx);
         }
     }
 
     /// A master has taken in every update up to `cursor`.
     pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut Ctx<'_>) {
-        let Some(app) = self.apps.get_mut(app_id) else { return };
-        let was_held = app.updates.len() >= MAX_UNACKED;
-        for update in app.updates.ack(cursor) {
+        let Some(row) = self.apps.row_of(app_id) else { return };
+        let was_held = self.apps.at(row).is_some_and(|app| app.updates.len() >= MAX_UNACKED);
+        while let Some(update) = self.apps.at_mut(row).and_then(|app| app.updates.take_acked(cursor)) {
             if let UpdateKind::Exited { request, report } = update.what {
-                if let Some(app) = self.apps.get_mut(app_id) {
+                if let Some(app) = self.apps.at_mut(row) {
                     let life = life(&report.container, self.epoch);
-                    app.tallies.entry(request).or_default().acked(life);
+                    app.tallies.entry(&request).acked(life);
                 }
                 self.container_event(&report.container, Event::Acked, ctx);
             }
@@ -306,9 +348,12 @@ impl Cluster {
         let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
         let Some(ix) = self.index.ix(id) else { return };
         if self.is_open(node) && !account.overdrawn {
-            self.index.put(ix, self.room_for_all(id));
+            let room = self.room_beside(id, ix, account.free());
+            self.index.put(ix, room);
+            self.reservations.doubt(ix);
         } else {
             self.index.remove(ix);
+            self.reservations.doubt_all(); // fewer nodes may be kept
         }
     }
 
@@ -323,7 +368,7 @@ fn new_container(
     node: &NodeId,
     (request, attempt): (Option<RequestId>, u32),
     resource: Resource,
-    launch: Arc<Launch>,
+    (launch, user, home): (Arc<Launch>, Arc<str>, Row),
     ctx: &Ctx<'_>,
 ) -> Container {
     let granted = ctx.wall;
@@ -339,11 +384,13 @@ fn new_container(
         newest: 1,
         size_told: ctx.now,
         launch,
+        user,
         granted,
         used: None,
         seen: None,
         stop_asked: None,
         state: State::Allocated,
+        home,
     }
 }
 
@@ -376,8 +423,14 @@ fn because(report: &ExitReport) -> String {
     diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
 }
 
-pub(crate) fn container_line(level: Level, reason: &'static str, id: &ContainerId, node: &NodeId, message: String) -> LogLine {
-    LogLine { level, reason, object: id.to_string(), app: Some(id.app.clone()), node: Some(node.clone()), message }
+pub(crate) fn container_line(
+    level: Level,
+    reason: &'static str,
+    id: &ContainerId,
+    node: &NodeId,
+    words: impl Into<Words>,
+) -> LogLine {
+    LogLine { level, reason, object: Object::Container(id.clone()), node: Some(node.clone()), words: words.into() }
 }
 
 fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
@@ -388,7 +441,7 @@ fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
         Charge::Free => (Level::Warning, "ContainerExited"),
         Charge::Success => (Level::Normal, "ContainerExited"),
     };
-    container_line(level, word, id, &report.node, report.reason.sentence())
+    container_line(level, word, id, &report.node, Words::Ended(report.reason))
 }
 
 /// How many containers of each request an application has alive; for the invariants.

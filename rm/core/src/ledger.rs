@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_types::{AppId, Bytes, Cpus, NodeId, Resource};
+use headroom_types::{AppId, Bytes, Cpus, Extra, NodeId, Resource};
 
 use crate::queue::QueueIx;
 use crate::table::Sorted;
@@ -30,10 +30,12 @@ impl Account {
             let used = self.allocated.extra.get(name).copied().unwrap_or(0);
             (name.clone(), n.saturating_sub(used))
         });
+        // nearly always there is none, and collecting nothing costs more than asking
+        let extra = if self.offers.extra.is_none() { Extra::default() } else { extra.collect() };
         Resource {
             memory: self.offers.memory.saturating_sub(self.allocated.memory),
             cpus: Cpus::from_milli(self.offers.cpus.milli().saturating_sub(self.allocated.cpus.milli())),
-            extra: extra.collect(),
+            extra,
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod container;
 pub mod event;
 pub mod explain;
 pub mod history;
+pub mod holding;
 pub mod ledger;
 pub mod load;
 pub mod node;
@@ -41,8 +42,8 @@ mod resize;
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
     AfterDrain, Answer, Answered, Call, CallId, Effect, Event, Exclusive, Granted, Health, How, Launch, Level, Lifetime, LogLine,
-    Master, NewApp, Outcome, Phase, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync, Traits, Update,
-    UpdateKind, Verdict, Want,
+    Master, NewApp, Object, Outcome, Phase, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync, Traits,
+    Update, UpdateKind, Verdict, Want, Words,
 };
 pub use explain::{Undecided, Why, WhyNode};
 pub use history::Finished;

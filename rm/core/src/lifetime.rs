@@ -49,8 +49,8 @@ impl Cluster {
         let why = format!("its time was over after {} s: {whose}", lived.as_secs());
         ctx.log_app(Level::Warning, "LifetimeOver", id, why.clone());
         let containers = app.containers.clone();
-        for container in containers {
-            self.container_event(&container, container::Event::Stop(StopCause::Timeout), ctx);
+        for container in containers.iter() {
+            self.container_event(container, container::Event::Stop(StopCause::Timeout), ctx);
         }
         if let Some(app) = self.apps.get_mut(id) {
             app.diagnostics = why;

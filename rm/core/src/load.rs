@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, Name, NodeId, RequestId,
@@ -237,6 +238,7 @@ impl Load {
                 priority: 0,
                 place: Placement::default(),
                 deadline: None,
+                waited: Duration::ZERO,
                 launch: launch.clone(),
             });
         }

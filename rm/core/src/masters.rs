@@ -1,6 +1,6 @@
 //! What masters say: register, sync, ask, withdraw, finish.
 
-use headroom_types::{AppId, AttemptId, RequestId, StopCause};
+use headroom_types::{AppId, AttemptId, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
 use crate::ask::{Ask, Request, Told};
@@ -9,6 +9,7 @@ use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
 use crate::container;
 use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
 use crate::ledger::Part;
+use crate::sched::constraint::has_rules;
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -48,7 +49,7 @@ impl Cluster {
         let id = sync.attempt.app.clone();
         let app = self.apps.get(&id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            let late = || Verdict::Waits { sentence: format!("{id} is {}", app.state.as_str()) };
+            let late = || Verdict::Waits { sentence: format!("{id} is {}", app.state.as_str()).into() };
             let verdicts = sync.asks.into_iter().map(|ask| (ask.request, late())).collect();
             return Ok(Reply::Ready(Answer::Synced { verdicts, stop: true }));
         }
@@ -59,16 +60,20 @@ impl Cluster {
         if !app.run.is_registered() {
             return Err(Refusal::MasterNotRegistered(id));
         }
-        let fresh = sync.asks.iter().filter(|ask| !app.requests.contains_key(&ask.request)).count();
-        if app.requests.len() + fresh > MAX_REQUESTS {
+        let fresh = || sync.asks.iter().filter(|ask| !app.requests.contains_key(&ask.request)).count();
+        if app.requests.len() + sync.asks.len() > MAX_REQUESTS && app.requests.len() + fresh() > MAX_REQUESTS {
             return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
         }
         // a sync that was overtaken by a later one knows less than was acknowledged since
         let told = if sync.ack >= app.updates.acked() { Told::Exactly } else { Told::AtLeast };
         self.expect_master(&id, ctx.now);
         self.ack_updates(&id, sync.ack, ctx);
-        for request in &sync.withdraw {
-            self.drop_request(&id, request);
+        // ... and what a later one has said of a request holds; what was new in this one is said again, because nobody has the answer
+        let holds = |app: Option<&App>, request: &RequestId| {
+            told == Told::AtLeast && app.is_some_and(|app| app.requests.contains_key(request))
+        };
+        if told == Told::Exactly {
+            sync.withdraw.iter().for_each(|request| self.drop_request(&id, request));
         }
         for container in &sync.release {
             if self.containers.get(container).is_some_and(|c| c.id.app == id && c.request.is_some()) {
@@ -77,7 +82,9 @@ impl Cluster {
         }
         let mut verdicts = Vec::with_capacity(sync.asks.len());
         for ask in sync.asks {
-            verdicts.push((ask.request.clone(), self.take_ask(&id, ask, told, ctx)?));
+            let request = ask.request.clone();
+            let never = if holds(self.apps.get(&id), &request) { None } else { self.take_ask(&id, ask, told, ctx)? };
+            verdicts.push((request, never));
         }
         Ok(Reply::Verdicts(id, verdicts))
     }
@@ -142,7 +149,7 @@ impl Cluster {
     /// Takes a request in. `Never` means that it was not.
     fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
         let leaf = self.queue.leaf_of(id);
-        let never = self.never(&ask.resource, &ask.place);
+        let never = self.never_fits(&ask);
         if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, Part::Work, &ask.resource)) {
             ctx.log_app(Level::Warning, "RequestRefused", id, format!("{}: {sentence}", ask.request));
             return Ok(Some(Verdict::Never { sentence, largest }));
@@ -153,14 +160,22 @@ impl Cluster {
             return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
         }
         let request = ask.request.clone();
-        app.tallies.entry(request.clone()).or_default().told(ask.settled, told);
-        let idle = app.missing(&request) == 0;
+        let tally = app.tallies.entry(&request);
+        tally.told(ask.settled, told);
+        let granted = tally.granted();
         match app.requests.get_mut(&request) {
             Some(known) => {
+                let idle = known.expired.is_some() || known.ask.count <= granted;
                 let (placed, deadline) = (known.ask.place != ask.place, known.ask.deadline != ask.deadline);
+                let same = !placed && (known.ask.priority, &known.ask.resource) == (ask.priority, &ask.resource);
                 known.ask = ask;
+                if same && !idle && !deadline {
+                    // another count of what waits already: where it stands, nothing has changed
+                    self.requeue(id, &request);
+                    return Ok(None);
+                }
                 if idle {
-                    self.begin_want(id, &request, ctx.now);
+                    self.want_again(id, &request, ctx.now);
                 } else if placed {
                     self.begin_wait(id, &request, ctx.now);
                 }
@@ -177,6 +192,20 @@ impl Cluster {
         self.place_changed(id, &request);
         self.try_again(id, &request);
         Ok(None)
+    }
+
+    /// That no node could ever give it. What fits one open node is remembered, for most asks are of few sizes.
+    fn never_fits(&mut self, ask: &Ask) -> Option<(String, Resource)> {
+        let size = &ask.resource;
+        let plain = !has_rules(&ask.place) && size.extra.is_none();
+        if plain && self.roomy.is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus) {
+            return None;
+        }
+        let never = self.never(size, &ask.place);
+        if plain && never.is_none() && self.recovery.is_none() && !self.offers.is_empty() {
+            self.roomy = Some((size.memory, size.cpus));
+        }
+        never
     }
 
     fn drop_request(&mut self, id: &AppId, request: &RequestId) {

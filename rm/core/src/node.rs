@@ -17,11 +17,10 @@
 //!   any ── left ──► Decommissioned (cannot register) ── welcome ──► Lost
 //! ```
 
-use std::collections::BTreeSet;
-
-use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, Tick};
+use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
 
 use crate::event::{Health, Traits};
+use crate::holding::Holding;
 
 /// Where a node is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,7 +247,7 @@ pub struct Node {
     /// In use on the whole host. Bytes.
     pub host_used: Bytes,
     /// Its containers in the cluster's table.
-    pub containers: BTreeSet<ContainerId>,
+    pub containers: Holding,
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ impl Cluster {
     }
 
     fn enter_node(&mut self, id: &NodeId, facts: &Registration, ctx: &mut Ctx<'_>) {
+        self.roomy = None;
         let fresh = !self.nodes.get(id).is_some_and(|n| n.state.is_member());
         let before = self.ledger.node(id).map(|a| a.offers.memory);
         if let Some(memory) = before {
@@ -89,14 +90,17 @@ impl Cluster {
         let heard = matches!(event, node::Event::Registered(_) | node::Event::Heard(_));
         let Some(node) = self.nodes.get_mut(id) else { return };
         let mut acts = Vec::new();
-        match node::on(node.state.clone(), event, &mut acts) {
-            Ok(next) => node.state = next,
+        let registered = matches!(event, node::Event::Registered(_));
+        let changed = match node::on(node.state.clone(), event, &mut acts) {
+            Ok(next) => std::mem::replace(&mut node.state, next) != node.state,
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
-        }
+        };
         if heard {
             self.timers.set(Key::Node(id.clone()), ctx.now.plus(self.settings.suspect));
         }
-        self.reindex(id);
+        if changed || registered {
+            self.reindex(id);
+        }
         for act in acts {
             match act {
                 Act::Back => {
@@ -133,8 +137,8 @@ impl Cluster {
         ctx.log_node(Level::Warning, "NodeLost", id, format!("silent for {seconds} s; its containers are given up"));
         self.close_node(id, ctx);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
-        for container in containers {
-            self.invent_exit(&container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
+        for container in containers.iter() {
+            self.invent_exit(container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
         }
         self.reindex(id);
         self.settle_mark(id, ctx);
@@ -142,6 +146,7 @@ impl Cluster {
 
     /// It is no member: it offers nothing, and nobody waits for it after a restart.
     pub(crate) fn close_node(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+        self.roomy = None;
         ctx.save(Save::NodeGone(id.clone()));
         if let Some(account) = self.ledger.node(id) {
             self.offers.remove(&(account.offers.memory, id.clone()));
@@ -154,16 +159,17 @@ impl Cluster {
 
     /// What a node shows of one container.
     fn seen(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
-        if let Some(c) = self.containers.get_mut(&seen.container) {
+        let row = self.containers.row_of(&seen.container);
+        if let Some((row, c)) = row.and_then(|row| Some((row, self.containers.at_mut(row)?))) {
             if c.node != *node {
                 return ctx.illegal(format!("{} is shown by {node} and was granted on {}", c.id, c.node));
             }
             c.used = seen.used.or(c.used);
             c.seen = Some(ctx.now);
             if let Some(event) = container::seen(seen.phase) {
-                self.container_event(&seen.container, event, ctx);
+                self.container_event_at(row, event, ctx);
             }
-            self.seen_size(seen, ctx);
+            self.seen_size(row, seen, ctx);
         } else if self.may_adopt(seen) {
             self.adopt(node, seen, ctx);
         } else {
@@ -199,11 +205,12 @@ impl Cluster {
         let mut taken = Exits::default();
         for report in exits {
             let id = report.container.clone();
-            if self.containers.get(&id).is_some_and(|c| c.node == *node) {
-                self.container_event(&id, Event::Exited(Arc::new(report)), ctx);
+            let row = self.containers.row_of(&id);
+            if let Some(row) = row.filter(|row| self.containers.at(*row).is_some_and(|c| c.node == *node)) {
+                self.container_event_at(row, Event::Exited(Arc::new(report)), ctx);
             }
             // nobody waits for it, or nobody waits any more
-            if !self.containers.contains_key(&id) {
+            if row.and_then(|row| self.containers.at(row)).is_none_or(|c| c.id != id) {
                 taken.over.push(id.clone());
             }
             taken.all.push(id);

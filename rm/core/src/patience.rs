@@ -3,6 +3,8 @@
 //! Owned by the cluster. Both are timers, so that they take effect when nothing else happens; neither is begun anew by an ask that
 //! is told twice.
 
+use std::time::Duration;
+
 use headroom_types::{AppId, RequestId, Tick};
 
 use crate::cluster::{Cluster, Ctx};
@@ -17,14 +19,21 @@ impl Cluster {
         let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) else { return };
         (asked.waiting, asked.served) = (now, served);
         asked.reach = Reach::first(&asked.ask.place);
-        self.arm_reach(app_id, request, now);
+        if asked.reach.next(&asked.ask.place).is_some() {
+            self.arm_reach(app_id, request, now);
+        }
     }
 
-    /// A request is taken in for the first time, or wants more after it had all.
-    pub(crate) fn begin_want(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
+    /// A request wants more after it had all.
+    pub(crate) fn want_again(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
-            asked.wanting = now;
+            (asked.wanting, asked.before) = (now, Duration::ZERO);
         }
+        self.begin_want(app_id, request, now);
+    }
+
+    /// A request begins to want something.
+    pub(crate) fn begin_want(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         self.begin_wait(app_id, request, now);
         self.arm_deadline(app_id, request);
     }
@@ -34,12 +43,12 @@ impl Cluster {
         let Some(asked) = self.apps.get(app_id).and_then(|app| app.requests.get(request)) else { return };
         let key = Key::Deadline(app_id.clone(), request.clone());
         match asked.ask.deadline.filter(|_| asked.expired.is_none()) {
-            Some(after) => self.timers.set(key, asked.wanting.plus(after)),
+            Some(after) => self.timers.set(key, asked.wanting.plus(after.saturating_sub(asked.before))),
             None => self.timers.cancel(&key),
         }
     }
 
-    fn arm_reach(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
+    pub(crate) fn arm_reach(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         let Some(app) = self.apps.get(app_id) else { return };
         let Some(asked) = app.requests.get(request) else { return };
         let next = asked.reach.next(&asked.ask.place).filter(|_| app.missing(request) > 0);
@@ -65,7 +74,7 @@ impl Cluster {
         let missing = app.missing(request);
         let Some(asked) = app.requests.get(request).filter(|asked| missing > 0 && asked.ask.deadline.is_some()) else { return };
         let why = self.sentence(app, request, ctx.now).unwrap_or_default();
-        let waited = ctx.now.since(asked.wanting).as_secs_f64();
+        let waited = ctx.now.since(asked.wanting).saturating_add(asked.before).as_secs_f64();
         let message = format!("{request}: {missing} of {} did not come within {waited} s: {why}", asked.ask.count);
         if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
             asked.expired = Some(ctx.now);

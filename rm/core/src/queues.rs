@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use headroom_types::{AppId, QueuePath, Resource};
 
 use crate::cluster::{Cluster, Ctx};
-use crate::event::{Answer, How, Level, Lifetime, LogLine, Refusal};
+use crate::event::{Answer, How, Level, Lifetime, LogLine, Object, Refusal, Words};
 use crate::ledger;
 use crate::queue::QueueIx;
 use crate::queue::seats::Standing;
@@ -191,6 +191,7 @@ impl Cluster {
     fn plant(&mut self, tree: Tree, generation: u64, ctx: &mut Ctx<'_>) {
         ctx.save(Save::Queues { generation, tree: Box::new(tree.clone()) });
         self.queue.replant(tree, generation, &mut self.ledger);
+        self.reservations.doubt_all();
         self.room_changed = true;
     }
 
@@ -229,6 +230,7 @@ impl Cluster {
             self.ledger.move_app(id, leaf);
         }
         self.queue.change(id, leaf, priority, &self.ledger);
+        self.reservations.doubt_all();
         self.room_changed = true;
         if let Some(app) = self.apps.get_mut(id) {
             (app.queue, app.priority) = (path.clone(), priority);
@@ -242,5 +244,5 @@ impl Cluster {
 }
 
 fn log_queue(level: Level, reason: &'static str, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
-    ctx.log(LogLine { level, reason, object: queue.to_string(), app: None, node: None, message });
+    ctx.log(LogLine { level, reason, object: Object::Queue(queue.clone()), node: None, words: Words::Text(message) });
 }

@@ -19,6 +19,7 @@ use crate::event::{Answer, How, Level, Refusal, Seen, Size, UpdateKind, Want};
 use crate::leases::container_line;
 use crate::sched::part;
 use crate::size::{self, Act, Event, Sized, excess};
+use crate::table::Row;
 use crate::timer::Key;
 
 /// How long a node may take to confirm or refuse a size.
@@ -85,8 +86,8 @@ impl Cluster {
     }
 
     /// What a node shows of a container's size.
-    pub(crate) fn seen_size(&mut self, seen: &Seen, ctx: &mut Ctx<'_>) {
-        let Some(c) = self.containers.get(&seen.container).filter(|c| c.state.is_alive()) else { return };
+    pub(crate) fn seen_size(&mut self, row: Row, seen: &Seen, ctx: &mut Ctx<'_>) {
+        let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else { return };
         let settled = c.sizing == size::State::Settled;
         if settled && seen.version == c.version {
             return; // nearly always

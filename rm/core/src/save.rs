@@ -31,7 +31,7 @@ pub enum Save {
     /// An ended application leaves the history.
     AppGone(AppId),
     /// A container ended and its application knows.
-    Container(Finished),
+    Container(Arc<Finished>),
     /// A container leaves the history.
     ContainerGone(ContainerId),
     /// A node has come: wait for it after a restart.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId};
 
@@ -17,18 +18,18 @@ pub trait Named: Clone + Eq + Ord {
 
 impl Named for NodeId {
     fn hash(&self) -> u64 {
-        of_text(self.as_str())
+        self.fingerprint()
     }
 }
 impl Named for RequestId {
     fn hash(&self) -> u64 {
-        of_text(self.as_str())
+        self.fingerprint()
     }
 }
-
-/// Fowler, Noll and Vo, 1a.
-fn of_text(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+impl Named for u32 {
+    fn hash(&self) -> u64 {
+        u64::from(*self)
+    }
 }
 impl Named for AppId {
     fn hash(&self) -> u64 {
@@ -47,11 +48,23 @@ pub struct Table<K, V> {
     rows: Vec<Option<(K, V)>>,
     free: Vec<u32>,
     /// Places of rows, by hash, with gaps; a power of two of them.
-    places: Vec<u32>,
+    places: Vec<Place>,
     len: usize,
 }
 
+/// Where a row lies; with some of its hash, so that a row is hardly ever looked at in vain.
+#[derive(Clone, Copy)]
+struct Place {
+    tag: u32,
+    row: u32,
+}
+
 const EMPTY: u32 = u32::MAX;
+const GAP: Place = Place { tag: 0, row: EMPTY };
+
+/// Where a row lies, for as long as it is not taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row(u32);
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
@@ -83,9 +96,31 @@ impl<K: Named, V> Table<K, V> {
         let (_, row) = self.find(key)?;
         self.rows.get_mut(row as usize)?.as_mut().map(|(_, value)| value)
     }
+    /// A row with its name as it was put in.
+    pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
+        self.row(self.find(key)?.1).map(|(key, value)| (key, value))
+    }
     /// True when there is such a row.
     pub fn contains_key(&self, key: &K) -> bool {
         self.find(key).is_some()
+    }
+    /// A row, made when it is not there.
+    pub fn entry(&mut self, key: &K) -> &mut V
+    where
+        V: Default,
+    {
+        let row = match self.find(key) {
+            Some((_, row)) => row,
+            None => {
+                self.insert(key.clone(), V::default());
+                self.find(key).map_or(EMPTY, |(_, row)| row)
+            }
+        };
+        self.filled(row)
+    }
+    /// All rows, by place.
+    pub fn into_rows(self) -> impl Iterator<Item = (K, V)> {
+        self.rows.into_iter().flatten()
     }
     /// A new row, or another value for the one there is; the value before comes back.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
@@ -95,7 +130,7 @@ impl<K: Named, V> Table<K, V> {
         if (self.len + 1) * 2 > self.places.len() {
             self.widen();
         }
-        let hash = key.hash();
+        let tag = tag(key.hash());
         let row = self.free.pop().unwrap_or_else(|| {
             self.rows.push(None);
             u32::try_from(self.rows.len() - 1).unwrap_or(EMPTY)
@@ -104,28 +139,51 @@ impl<K: Named, V> Table<K, V> {
             *slot = Some((key, value));
         }
         self.len += 1;
-        self.file(hash, row);
+        self.file(tag, row);
         None
     }
     /// A row goes.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let (mut gap, row) = self.find(key)?;
+        let (gap, row) = self.find(key)?;
         let (_, value) = self.rows.get_mut(row as usize)?.take()?;
+        self.close(gap, row);
+        Some(value)
+    }
+    /// A row goes, and nobody wants what is in it.
+    pub fn drop_row(&mut self, key: &K) {
+        let Some((gap, row)) = self.find(key) else { return };
+        if let Some(slot) = self.rows.get_mut(row as usize) {
+            *slot = None;
+        }
+        self.close(gap, row);
+    }
+    /// Where a row lies.
+    pub fn row_of(&self, key: &K) -> Option<Row> {
+        self.find(key).map(|(_, row)| Row(row))
+    }
+    /// The row that lies there.
+    pub fn at(&self, row: Row) -> Option<&V> {
+        self.row(row.0).map(|(_, value)| value)
+    }
+    /// The row that lies there, to change.
+    pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
+        self.rows.get_mut(row.0 as usize)?.as_mut().map(|(_, value)| value)
+    }
+    /// A place is given up; whoever was moved on by it moves back.
+    fn close(&mut self, mut gap: usize, row: u32) {
         self.free.push(row);
         self.len -= 1;
-        // whoever was moved on by the one that is gone moves back
         let mut at = gap;
         loop {
             at = (at + 1) & self.mask();
-            let Some(next) = self.places.get(at).copied().filter(|row| *row != EMPTY) else { break };
-            let home = self.row(next).map_or(0, |(key, _)| self.home(key.hash()));
+            let Some(next) = self.places.get(at).copied().filter(|place| place.row != EMPTY) else { break };
+            let home = next.tag as usize & self.mask();
             if (at.wrapping_sub(home) & self.mask()) >= (at.wrapping_sub(gap) & self.mask()) {
                 self.set(gap, next);
                 gap = at;
             }
         }
-        self.set(gap, EMPTY);
-        Some(value)
+        self.set(gap, GAP);
     }
     /// All rows, by place.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -140,46 +198,56 @@ impl<K: Named, V> Table<K, V> {
         self.rows.iter_mut().flatten().map(|(_, value)| value)
     }
 
+    /// A row that `find` has just found.
+    fn filled(&mut self, row: u32) -> &mut V {
+        match self.rows.get_mut(row as usize) {
+            Some(Some((_, value))) => value,
+            Some(None) | None => unreachable!("it was found"),
+        }
+    }
     fn row(&self, row: u32) -> Option<&(K, V)> {
         self.rows.get(row as usize)?.as_ref()
     }
     fn mask(&self) -> usize {
         self.places.len().wrapping_sub(1)
     }
-    #[allow(clippy::cast_possible_truncation)] // only low bits are kept
-    fn home(&self, hash: u64) -> usize {
-        (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & self.mask()
-    }
-    fn set(&mut self, at: usize, row: u32) {
-        if let Some(place) = self.places.get_mut(at) {
-            *place = row;
+    fn set(&mut self, at: usize, place: Place) {
+        if let Some(slot) = self.places.get_mut(at) {
+            *slot = place;
         }
     }
     /// Where a row is filed, and which row that is.
     fn find(&self, key: &K) -> Option<(usize, u32)> {
-        let mut at = self.home(key.hash());
+        let tag = tag(key.hash());
+        let mut at = tag as usize & self.mask();
         loop {
-            let row = self.places.get(at).copied().filter(|row| *row != EMPTY)?;
-            if self.row(row).is_some_and(|(known, _)| known == key) {
-                return Some((at, row));
+            let place = self.places.get(at).copied().filter(|place| place.row != EMPTY)?;
+            if place.tag == tag && self.row(place.row).is_some_and(|(known, _)| known == key) {
+                return Some((at, place.row));
             }
             at = (at + 1) & self.mask();
         }
     }
-    fn file(&mut self, hash: u64, row: u32) {
-        let mut at = self.home(hash);
-        while self.places.get(at).is_some_and(|row| *row != EMPTY) {
+    fn file(&mut self, tag: u32, row: u32) {
+        let mut at = tag as usize & self.mask();
+        while self.places.get(at).is_some_and(|place| place.row != EMPTY) {
             at = (at + 1) & self.mask();
         }
-        self.set(at, row);
+        self.set(at, Place { tag, row });
     }
     fn widen(&mut self) {
-        self.places = vec![EMPTY; (self.places.len() * 2).max(16)];
-        let filed: Vec<(u64, u32)> = (0u32..).zip(&self.rows).filter_map(|(n, row)| Some((row.as_ref()?.0.hash(), n))).collect();
-        for (hash, row) in filed {
-            self.file(hash, row);
+        self.places = vec![GAP; (self.places.len() * 2).max(16)];
+        let filed: Vec<(u32, u32)> =
+            (0u32..).zip(&self.rows).filter_map(|(n, row)| Some((tag(row.as_ref()?.0.hash()), n))).collect();
+        for (tag, row) in filed {
+            self.file(tag, row);
         }
     }
+}
+
+#[allow(clippy::cast_possible_truncation)] // the upper half
+fn tag(hash: u64) -> u32 {
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// A table that is listed by name.
@@ -218,9 +286,25 @@ impl<K: Named, V> Sorted<K, V> {
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.table.get_mut(key)
     }
+    /// A row with its name as it was put in.
+    pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
+        self.table.get_key_value(key)
+    }
     /// True when there is such a row.
     pub fn contains_key(&self, key: &K) -> bool {
         self.table.contains_key(key)
+    }
+    /// Where a row lies.
+    pub fn row_of(&self, key: &K) -> Option<Row> {
+        self.table.row_of(key)
+    }
+    /// The row that lies there.
+    pub fn at(&self, row: Row) -> Option<&V> {
+        self.table.at(row)
+    }
+    /// The row that lies there, to change.
+    pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
+        self.table.at_mut(row)
     }
     /// A new row, or another value for the one there is; the value before comes back.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
@@ -234,12 +318,12 @@ impl<K: Named, V> Sorted<K, V> {
     where
         V: Default,
     {
-        if !self.table.contains_key(key) {
-            self.insert(key.clone(), V::default());
-        }
-        match self.table.get_mut(key) {
-            Some(value) => value,
-            None => unreachable!("it was put in"),
+        match self.table.find(key) {
+            Some((_, row)) => self.table.filled(row),
+            None => {
+                self.names.insert(key.clone(), ());
+                self.table.entry(key)
+            }
         }
     }
     /// A row goes.
@@ -248,9 +332,18 @@ impl<K: Named, V> Sorted<K, V> {
         self.names.remove(key);
         Some(value)
     }
+    /// Its names, in order.
+    pub fn into_keys(self) -> impl Iterator<Item = K> {
+        self.names.into_keys()
+    }
     /// All names, in order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.names.keys()
+    }
+    /// The names from this one on, in order; all of them where none is given.
+    pub fn keys_from(&self, first: Option<&K>) -> impl Iterator<Item = &K> {
+        let from = first.map_or(Bound::Unbounded, |first| Bound::Included(first.clone()));
+        self.names.range((from, Bound::Unbounded)).map(|(key, ())| key)
     }
     /// All rows, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {

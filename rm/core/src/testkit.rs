@@ -68,7 +68,7 @@ impl FakeStore {
                 self.apps.remove(&app);
                 self.states.remove(&app);
             }
-            Save::Container(finished) => self.finished.push(finished),
+            Save::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
             Save::ContainerGone(id) => self.finished.retain(|f| f.container != id),
             Save::Node(node) => {
                 self.nodes.insert(node);
@@ -379,7 +379,7 @@ impl Scenario {
     /// When it does not have to.
     pub fn ask_waits(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> String {
         match self.ask(app, request, count, resource) {
-            Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) => sentence,
+            Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) => sentence.to_string(),
             other => panic!("does not wait: {other:?}"),
         }
     }
@@ -450,6 +450,7 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> Ask {
         priority: 0,
         place: crate::ask::Placement::default(),
         deadline: None,
+        waited: Duration::ZERO,
         launch: Arc::new(Launch { command: vec!["true".into()], ..Launch::default() }),
     }
 }

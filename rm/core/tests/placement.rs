@@ -62,7 +62,7 @@ fn places(s: &Scenario, request: &str) -> Vec<String> {
 
 fn waits(verdict: Verdict) -> String {
     match verdict {
-        Verdict::Waits { sentence } => sentence,
+        Verdict::Waits { sentence } => sentence.to_string(),
         other @ (Verdict::Fits | Verdict::Never { .. }) => panic!("does not wait: {other:?}"),
     }
 }
@@ -345,6 +345,33 @@ fn a_deadline_drops_what_is_missing_and_is_not_begun_anew() {
 }
 
 #[test]
+fn a_deadline_is_not_begun_anew_by_a_restart() {
+    let mut s = Scenario::new();
+    s.node("n1", size(1, 8));
+    let app = s.app("job");
+    let mut hurry = ask("hurry", 1, size(2, 1));
+    s.node("n2", size(4, 8));
+    s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
+    s.settle();
+    hurry.deadline = Some(secs(10));
+    send(&mut s, &app, hurry.clone());
+    s.alive_for(secs(7));
+    s.restart().register("n1").register("n2").settle();
+    s.master(&app).expect("registers");
+    // the master has wanted it for eight seconds by now, and says so as often as it likes
+    hurry.waited = secs(8);
+    s.ask(&app, "fill", 1, size(3, 1)).expect("asks again");
+    assert!(waits(send(&mut s, &app, hurry.clone())).contains("2 GiB"));
+    s.alive_for(secs(1));
+    hurry.waited = secs(9);
+    send(&mut s, &app, hurry.clone());
+    assert!(expired(&s, &app).is_empty());
+    s.alive_for(secs(1));
+    assert_eq!(expired(&s, &app).len(), 1);
+    s.check();
+}
+
+#[test]
 fn a_deadline_that_was_kept_expires_nothing() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 8));
@@ -372,7 +399,7 @@ fn decisions_not_to_place_are_kept_for_a_while() {
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
     s.ask_waits(&app, "big", 1, size(2, 1));
     let noted = |s: &Scenario| {
-        s.cluster.undecided(&app).map(|u| (u.request.to_string(), u.sentence.clone(), u.times)).collect::<Vec<_>>()
+        s.cluster.undecided(&app).map(|u| (u.request.to_string(), u.sentence.to_string(), u.times)).collect::<Vec<_>>()
     };
     let first = ("big".to_owned(), "needs 2 GiB on one node; best is n1 with 1 GiB free".to_owned(), 1);
     assert_eq!(noted(&s), [first]);

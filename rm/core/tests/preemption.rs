@@ -362,6 +362,23 @@ fn a_restart_forgets_claims_and_makes_them_again() {
     s.check();
 }
 
+#[test]
+fn what_is_free_on_a_node_that_is_kept_for_it_need_not_be_taken() {
+    let (mut s, a, b) = crowded(settings(halves()));
+    s.ask(&b, "first", 2, size(2, 1)).expect("asks");
+    live(&mut s, secs(10), &[&a, &b]);
+    assert_eq!((has(&s, &a), has(&s, &b)), (12, 4));
+    // a keeps trying with small ones while b starves, so b is given a node on which 2 GiB are free, and taking 2 more is enough
+    s.ask(&b, "large", 1, size(3, 1)).expect("asks");
+    let lost = s.alive(&a).into_iter().next().expect("alive");
+    s.exit(&lost, ExitReason::OverheadOom);
+    s.ask(&a, "crumbs", 2, size(1, 1)).expect("asks");
+    live(&mut s, secs(20), &[&a, &b]);
+    assert_eq!(has(&s, &b), 7);
+    assert!(has(&s, &a) >= 8);
+    s.check();
+}
+
 /// One moment: who asks, how much, how often; which container fails.
 type Moment = (bool, u64, u32, Option<usize>);
 
@@ -376,28 +393,41 @@ proptest! {
     /// while the other has more than one container beyond his own.
     #[test]
     fn guarantees_are_kept_and_reached(moments in proptest::collection::vec(any_moment(), 1..20)) {
-        let (mut s, a, b) = crowded(settings(halves()));
-        for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {
-            let _ = s.ask(if who { &a } else { &b }, &format!("r{n}"), count, size(gib, 1));
-            for _ in 0..4 {
-                nobody_is_taken_below(&mut s, &a, &b);
-            }
-            let all: Vec<ContainerId> = s.alive(&a).into_iter().chain(s.alive(&b)).collect();
-            if let Some(c) = fails.and_then(|fails| all.get(fails % all.len().max(1))) {
-                s.exit(c, ExitReason::OverheadOom);
-            }
-        }
-        for _ in 0..60 {
+        play(moments);
+    }
+}
+
+#[test]
+fn nodes_kept_for_a_queue_above_its_guarantee_do_not_bar_one_below_it() {
+    // both nodes come to be kept for the first queue, which has 12 GiB of the 16
+    play(vec![(true, 2, 3, None), (false, 1, 1, None), (true, 3, 1, None), (false, 3, 2, Some(8)), (false, 3, 1, Some(32))]);
+}
+
+/// Two queues with half of the cluster each, one of them crowding the other, live through this and for a minute after it.
+fn play(moments: Vec<Moment>) {
+    let (mut s, a, b) = crowded(settings(halves()));
+    for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {
+        let _ = s.ask(if who { &a } else { &b }, &format!("r{n}"), count, size(gib, 1));
+        for _ in 0..4 {
             nobody_is_taken_below(&mut s, &a, &b);
         }
-        for (mine, other) in [(&a, &b), (&b, &a)] {
-            let app = s.cluster.app(mine).expect("app");
-            let waits = app.requests.iter().filter(|(request, _)| app.missing(request) > 0).map(|(_, r)| r.ask.resource.memory.get() >> 30);
-            let fits = waits.min().is_some_and(|least| has(&s, mine) + least <= 8);
-            prop_assert!(!fits || has(&s, other) < 8 + 4, "{} has {} GiB and waits, the other has {}", mine, has(&s, mine), has(&s, other));
+        let all: Vec<ContainerId> = s.alive(&a).into_iter().chain(s.alive(&b)).collect();
+        if let Some(c) = fails.and_then(|fails| all.get(fails % all.len().max(1))) {
+            s.exit(c, ExitReason::OverheadOom);
         }
-        s.check();
     }
+    for _ in 0..60 {
+        nobody_is_taken_below(&mut s, &a, &b);
+    }
+    for (mine, other) in [(&a, &b), (&b, &a)] {
+        let app = s.cluster.app(mine).expect("app");
+        let waiting = app.requests.iter().filter(|(request, _)| app.missing(request) > 0);
+        let waits = waiting.map(|(_, r)| r.ask.resource.memory.get() >> 30);
+        let fits = waits.min().is_some_and(|least| has(&s, mine) + least <= 8);
+        let (has, others) = (has(&s, mine), has(&s, other));
+        assert!(!fits || others < 8 + 4, "{mine} has {has} GiB and waits, the other has {others}");
+    }
+    s.check();
 }
 
 fn nobody_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {

@@ -350,6 +350,34 @@ fn a_container_stopped_before_its_node_began_goes_away() {
 }
 
 #[test]
+fn a_sync_that_was_overtaken_takes_nothing_back() {
+    let mut s = Scenario::new();
+    s.node("n1", size(1, 1));
+    let (app, other) = (s.app("job"), s.app("other"));
+    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("syncs");
+    s.settle();
+    s.sync(&other, 0, vec![ask("work", 1, size(1, 1))]).expect("syncs");
+    let first = s.alive(&app)[0].clone();
+    s.exit(&first, ExitReason::LaunchFailed);
+    s.settle();
+    let between = s.alive(&other)[0].clone();
+    // The master has seen the end and wants another one; then the network delivers its first words once more, and older ones.
+    let last = s.cluster.app(&app).expect("app").updates.last();
+    let mut again = ask("work", 2, size(1, 1));
+    again.settled = 1;
+    s.sync(&app, last, vec![again]).expect("syncs");
+    s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("is answered");
+    let (attempt, epoch) = (s.attempt(&app), s.cluster.epoch());
+    let withdraw = vec!["work".parse().expect("a name")];
+    let older = Sync { attempt, epoch, ack: 0, asks: vec![], withdraw, release: vec![] };
+    s.call(Call::Sync(Box::new(older))).expect("is answered");
+    s.exit(&between, OK);
+    s.settle();
+    assert_eq!(s.alive(&app).len(), 1, "the second one is still wanted");
+    s.check();
+}
+
+#[test]
 fn a_restart_grants_nothing_twice() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core as core;
-use headroom_types::{AppId, NodeId, QueuePath};
+use headroom_types::{AppId, AttemptId, NodeId, QueuePath};
 use headroom_wire::v1::am::{self, Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
 use headroom_wire::v1::apps::{Master, SubmitApp};
 use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
@@ -42,8 +42,8 @@ pub(crate) fn submit(app: SubmitApp) -> Result<core::Call, Problem> {
 }
 
 fn launch(launch: LaunchSpec) -> core::Launch {
-    let LaunchSpec { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
-    core::Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+    let LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
+    core::Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }
 
 fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
@@ -54,12 +54,12 @@ fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
 }
 
 /// A master that comes.
-pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<core::Call, Problem> {
+pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(AttemptId, Option<String>), Problem> {
     of_app(&body.attempt.app, app)?;
     if body.master_url.as_ref().is_some_and(|url| !url.starts_with("tcp://") || url.len() > 256) {
         return Err(bad("master_url must begin with tcp:// and have at most 256 characters".into()));
     }
-    Ok(core::Call::RegisterMaster { attempt: body.attempt, url: body.master_url })
+    Ok((body.attempt, body.master_url))
 }
 
 /// A master's heartbeat, the job's rows left out.
@@ -92,6 +92,7 @@ pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
         priority: ask.priority,
         place: placement(*ask.placement, ask.nodes, ask.avoid_nodes),
         deadline: ask.deadline_ms.map(Duration::from_millis),
+        waited: Duration::from_millis(ask.waited_ms),
         launch: Arc::new(launch(*ask.launch)),
     })
 }
@@ -182,18 +183,17 @@ fn traits(wire: NodeTraits) -> core::Traits {
 }
 
 /// A node's sign of life.
-pub(crate) fn report(node: NodeId, body: NodeReport) -> Result<core::Call, Problem> {
+pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::Report>, Problem> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
-    own(&node, &body.exits)?;
-    let report = core::Report {
+    own(node, &body.exits)?;
+    Ok(Box::new(core::Report {
         epoch: body.epoch,
         seen: body.containers.into_iter().map(seen).collect(),
         exits: body.exits,
         host_used: body.host_used,
         health: health(body.health),
-    };
-    Ok(core::Call::Report { node, report: Box::new(report) })
+    }))
 }
 
 fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), Problem> {

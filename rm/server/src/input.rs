@@ -1,4 +1,4 @@
-//! The one way into the loop: a bounded queue of a closed enum, and the handle that handlers put things into it with.
+//! The one way into the loop: bounded lines of a closed enum, and the handle that handlers put things into them with.
 //!
 //! A handle never touches the core. It waits with a deadline, and says so when the loop does not keep up.
 
@@ -7,22 +7,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headroom_rm_core::{Answer, Answered, Call, Refusal, Update};
-use headroom_types::{AppId, ContainerId, Epoch, NodeId};
+use headroom_rm_core::{Answer, Answered, Call, Refusal, Report, Update};
+use headroom_rm_store::SavedAnswer;
+use headroom_types::{AppId, AttemptId, ContainerId, Epoch, NodeId, Tick};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::JobPatch;
-use headroom_wire::v1::nodes::Desired;
+use headroom_wire::v1::nodes::{Desired, NodeView};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::clock::Clock;
+use crate::inbox::{Lines, Sign};
 use crate::view::View;
 use crate::{facts, outgoing};
 
-/// Inputs that may wait for the loop.
-pub(crate) const QUEUE: usize = 4096;
-/// How long a caller waits for a place in the queue and for the answer.
+/// How long a caller waits for a place in the line and for the answer.
 const PATIENCE: Duration = Duration::from_secs(9);
+/// How long a master that comes too early after a restart is kept waiting before it is sent away. Shorter than callers wait.
+const RECOVERY: Duration = Duration::from_secs(6);
 
 /// Everything the loop is told.
 #[derive(Debug)]
@@ -56,6 +59,15 @@ pub(crate) enum Input {
         /// Gets the line.
         reply: oneshot::Sender<Result<mpsc::Receiver<Vec<Update>>, Problem>>,
     },
+    /// Answers to calls with a key, to be kept over a restart, and keys that are not needed any more.
+    Keep {
+        /// What was answered, before the caller is.
+        answer: Box<SavedAnswer>,
+        /// These can go.
+        gone: Vec<String>,
+        /// Told when it is durable.
+        reply: oneshot::Sender<()>,
+    },
     /// Somebody wants to see something.
     Query(Query),
     /// Save, hang up, end.
@@ -67,6 +79,10 @@ pub(crate) enum Input {
 pub(crate) enum Query {
     /// Publish a new view.
     Refresh,
+    /// Only that the loop turns.
+    Turn(oneshot::Sender<()>),
+    /// One node and its last sign of life, without making a view of all.
+    Node(NodeId, oneshot::Sender<Option<(NodeView, Tick)>>),
     /// One application, without making a view of all.
     App(AppId, oneshot::Sender<Option<AppView>>),
     /// More than the view has.
@@ -107,6 +123,8 @@ pub(crate) struct Published {
     batches: AtomicU64,
     /// For those who wait until there is another one.
     news: watch::Sender<u64>,
+    /// Nobody is waited for any more after the restart.
+    recovered: watch::Sender<bool>,
 }
 
 impl Published {
@@ -116,6 +134,7 @@ impl Published {
         Published {
             batches: AtomicU64::new(batches),
             news: watch::Sender::new(batches),
+            recovered: watch::Sender::new(false),
             view: watch::Sender::new(Arc::new(view)),
         }
     }
@@ -125,6 +144,10 @@ impl Published {
         if self.news.receiver_count() > 0 {
             self.news.send_replace(before + 1);
         }
+    }
+    /// Whether nodes that had containers are still waited for.
+    pub(crate) fn recovered(&self, recovered: bool) {
+        self.recovered.send_if_modified(|known| std::mem::replace(known, recovered) != recovered);
     }
     /// How many batches there have been.
     pub(crate) fn batches(&self) -> u64 {
@@ -146,16 +169,17 @@ impl Published {
     }
 }
 
-/// A handler's end of the queue.
+/// A handler's end of the lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    inputs: mpsc::Sender<Input>,
+    lines: Lines,
     published: Arc<Published>,
+    clock: Clock,
 }
 
 impl Handle {
-    pub(crate) fn new(inputs: mpsc::Sender<Input>, published: Arc<Published>) -> Self {
-        Handle { inputs, published }
+    pub(crate) fn new(lines: Lines, published: Arc<Published>, clock: Clock) -> Self {
+        Handle { lines, published, clock }
     }
 
     /// Asks the core.
@@ -169,11 +193,64 @@ impl Handle {
         answer.map_err(|refusal| outgoing::problem(&refusal))
     }
 
+    /// A node's sign of life: has a line of its own.
+    pub(crate) async fn report(&self, node: NodeId, report: Box<Report>) -> Result<Answer, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Call { what: Box::new(Call::Report { node, report }), job: None, reply };
+        let sign = Sign { input, arrived: self.clock.now() };
+        let whole = async {
+            self.lines.signs.send(sign).await.map_err(|_| ending())?;
+            answer.await.map_err(|_| ending())
+        };
+        let answer = tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))?;
+        answer.map_err(|refusal| outgoing::problem(&refusal))
+    }
+
+    /// A master that comes. After a restart it cannot be told what it has before all nodes have come back: instead of being sent
+    /// away to try again later and later, it waits here for as long as that may take.
+    pub(crate) async fn register_master(&self, attempt: AttemptId, url: Option<String>) -> Result<Answer, Problem> {
+        let mut recovered = self.published.recovered.subscribe();
+        let until = tokio::time::Instant::now() + RECOVERY;
+        loop {
+            let what = Call::RegisterMaster { attempt: attempt.clone(), url: url.clone() };
+            let answer: Answered = self.ask(|reply| Input::Call { what: Box::new(what), job: None, reply }).await?;
+            let refusal = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(refusal) => refusal,
+            };
+            let early = matches!(refusal, Refusal::Recovering(_));
+            let waited = early && matches!(tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await, Ok(Ok(_)));
+            if !waited {
+                return Err(outgoing::problem(&refusal));
+            }
+        }
+    }
+
+    /// Keeps an answer over a restart. Returns when it is durable.
+    pub(crate) async fn keep(&self, answer: SavedAnswer, gone: Vec<String>) -> Result<(), Problem> {
+        self.ask(|reply| Input::Keep { answer: Box::new(answer), gone, reply }).await
+    }
+
+    /// That the loop turns.
+    pub(crate) async fn turns(&self) -> Result<(), Problem> {
+        self.ask(|reply| Input::Query(Query::Turn(reply))).await
+    }
+
+    /// One node as it is, and its last sign of life.
+    pub(crate) async fn node(&self, node: &NodeId) -> Result<Option<(NodeView, Tick)>, Problem> {
+        self.ask(|reply| Input::Query(Query::Node(node.clone(), reply))).await
+    }
+
+    /// The view that was published last, however old: for where it stands.
+    pub(crate) fn last(&self) -> Arc<View> {
+        self.published.last()
+    }
+
     /// Puts something in and waits for what comes back.
     pub(crate) async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         let whole = async {
-            self.inputs.send(input(reply)).await.map_err(|_| ending())?;
+            self.lines.calls.send(input(reply)).await.map_err(|_| ending())?;
             answer.await.map_err(|_| ending())
         };
         tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
@@ -187,7 +264,7 @@ impl Handle {
         let wanted = self.published.batches.load(Ordering::Acquire);
         let mut views = self.published.view.subscribe();
         let whole = async {
-            self.inputs.send(Input::Query(Query::Refresh)).await.map_err(|_| ending())?;
+            self.lines.calls.send(Input::Query(Query::Refresh)).await.map_err(|_| ending())?;
             let view = views.wait_for(|view| view.batch >= wanted).await.map_err(|_| ending())?;
             Ok(view.clone())
         };
@@ -196,7 +273,7 @@ impl Handle {
 
     /// How many inputs wait for the loop.
     pub(crate) fn waiting(&self) -> usize {
-        self.inputs.max_capacity() - self.inputs.capacity()
+        self.lines.waiting()
     }
 
     /// Tells when there is another batch.
@@ -206,7 +283,7 @@ impl Handle {
 
     /// Tells the loop to end. False when it has.
     pub(crate) async fn stop(&self) -> bool {
-        self.inputs.send(Input::Stop).await.is_ok()
+        self.lines.calls.send(Input::Stop).await.is_ok()
     }
 }
 

@@ -95,6 +95,11 @@ impl Jobs {
 }
 
 impl Snapshot {
+    /// Its tasks.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &TaskRow> {
+        self.tasks.iter().map(|row| &**row)
+    }
+
     /// The view as it is sent.
     pub(crate) fn view(&self) -> JobView {
         JobView { totals: self.totals.clone(), tasks: self.tasks.iter().map(|row| (**row).clone()).collect() }
@@ -140,6 +145,10 @@ fn bounded(mut row: TaskRow) -> TaskRow {
     row.note = cut(row.note, MAX_TEXT);
     for attempt in &mut row.attempts {
         attempt.decision = cut(std::mem::take(&mut attempt.decision), MAX_TEXT);
+        attempt.why = cut(std::mem::take(&mut attempt.why), MAX_TEXT);
+        if let Some(shadow) = &mut attempt.shadow {
+            shadow.why = cut(std::mem::take(&mut shadow.why), MAX_TEXT);
+        }
         attempt.log_tail = cut(std::mem::take(&mut attempt.log_tail), MAX_TAIL);
     }
     row
@@ -180,6 +189,9 @@ mod tests {
             decision: String::new(),
             timeline: Vec::new(),
             log_tail: "x".repeat(tail),
+            grown: Vec::new(),
+            why: String::new(),
+            shadow: None,
         };
         TaskRow {
             task: task.parse().expect("id"),

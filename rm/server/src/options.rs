@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use headroom_config::{Limits, ResourceManagerConfig};
+use headroom_config::{Limits, ResourceManagerConfig, Scheduling};
 use headroom_rm_core::queue::spec::Tree;
 use headroom_types::StoreBackend;
 use headroom_wire::v1::queues::QueueProblem;
 
+use crate::http::BODY_TIME;
 use crate::http::listen::HEADERS;
 use crate::queues;
 
@@ -53,10 +54,14 @@ pub struct Options {
     pub master_silence: Duration,
     /// After a restart: how long grants wait for nodes to come back.
     pub recovery_wait: Duration,
+    /// When nodes are kept for those who wait, and containers taken back for them.
+    pub scheduling: Scheduling,
     /// How much one caller may have.
     pub limits: Limits,
     /// The headers of a request have to be there by then.
     pub header_time: Duration,
+    /// Its body has to be there by then.
+    pub body_time: Duration,
     /// The configured tree of queues; one that was set at run time goes before it.
     pub queues: Tree,
 }
@@ -83,8 +88,8 @@ impl Options {
     }
 
     fn of(config: ResourceManagerConfig, queues: Tree) -> Self {
-        let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence, limits, queues: _ } =
-            config;
+        let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence, .. } = config;
+        let ResourceManagerConfig { scheduling, limits, .. } = config;
         Options {
             listen,
             state,
@@ -94,13 +99,16 @@ impl Options {
             lost,
             master_silence,
             recovery_wait: headroom_rm_core::Settings::default().recovery_wait,
+            scheduling,
             limits,
             header_time: HEADERS,
+            body_time: BODY_TIME,
             queues,
         }
     }
 
     pub(crate) fn settings(&self, clock: crate::clock::Clock) -> headroom_rm_core::Settings {
+        let Scheduling { reserve_after, preempt_warning, preempt_every, preempt_part } = self.scheduling;
         headroom_rm_core::Settings {
             suspect: self.suspect,
             unreachable: self.unreachable,
@@ -109,6 +117,10 @@ impl Options {
             recovery_wait: self.recovery_wait,
             unix_at_zero: clock.unix_at_zero(),
             queues: self.queues.clone(),
+            reserve_after,
+            preempt_warning,
+            preempt_every,
+            preempt_part,
             ..headroom_rm_core::Settings::default()
         }
     }
@@ -124,6 +136,16 @@ mod tests {
         let options = Options::with(ResourceManagerConfig::default(), &args).expect("right");
         assert_eq!((options.listen.port(), options.store), (0, StoreBackend::Redb));
         assert_eq!(options.state, ResourceManagerConfig::default().state);
+    }
+
+    #[test]
+    fn an_empty_file_means_what_the_core_does_by_itself() {
+        let args = Args::parse_from(["resourcemanager"]);
+        let options = Options::with(ResourceManagerConfig::default(), &args).expect("right");
+        let (told, usual) = (options.settings(crate::clock::Clock::start()), headroom_rm_core::Settings::default());
+        let all = |s: &headroom_rm_core::Settings| (s.suspect, s.unreachable, s.lost, s.master_silence, s.recovery_wait);
+        let scheduling = |s: &headroom_rm_core::Settings| (s.reserve_after, s.preempt_warning, s.preempt_every, s.preempt_part);
+        assert_eq!((all(&told), scheduling(&told)), (all(&usual), scheduling(&usual)));
     }
 
     #[test]

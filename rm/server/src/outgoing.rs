@@ -51,7 +51,7 @@ pub(crate) fn app_state(state: core::app::State) -> AppState {
 pub(crate) fn ask_answer(request: RequestId, verdict: core::Verdict) -> AskAnswer {
     let verdict = match verdict {
         core::Verdict::Fits => AskVerdict::Fits,
-        core::Verdict::Waits { sentence } => AskVerdict::Waits { sentence },
+        core::Verdict::Waits { sentence } => AskVerdict::Waits { sentence: sentence.to_string() },
         core::Verdict::Never { sentence, largest } => AskVerdict::Never { sentence, largest },
     };
     AskAnswer { request, verdict }
@@ -95,6 +95,7 @@ fn want(want: core::Want) -> Want {
             resource: order.resource,
             version: order.version,
             launch: launch(&order.launch),
+            user: Some(order.user.to_string()),
             granted: order.granted,
         })),
         core::Want::Stop { cause } => Want::Stop { cause },
@@ -103,8 +104,9 @@ fn want(want: core::Want) -> Want {
 }
 
 fn launch(launch: &core::Launch) -> LaunchSpec {
-    let core::Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch.clone();
-    LaunchSpec { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+    let core::Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
+        launch.clone();
+    LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }
 
 /// A request as it was asked.
@@ -119,6 +121,7 @@ pub(crate) fn ask(ask: &core::ask::Ask) -> Ask {
         nodes: ask.place.nodes.clone(),
         placement: Box::new(placement(&ask.place)),
         deadline_ms: ask.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        waited_ms: u64::try_from(ask.waited.as_millis()).unwrap_or(u64::MAX),
         launch: Box::new(launch(&ask.launch)),
     }
 }

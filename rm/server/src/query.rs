@@ -13,6 +13,12 @@ use crate::{facts, outgoing, view};
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
     match query {
         Query::Refresh => {}
+        Query::Turn(reply) => {
+            let _ = reply.send(());
+        }
+        Query::Node(id, reply) => {
+            let _ = reply.send(cluster.node(&id).map(|node| (view::node_view(cluster, node), node.heard)));
+        }
         Query::App(id, reply) => {
             let _ = reply.send(cluster.app(&id).map(|app| view::app_view(cluster, app, now)));
         }

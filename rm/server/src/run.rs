@@ -2,23 +2,28 @@
 //!
 //! One turn takes in what has come, saves what follows, and only then lets anything out: answers, lines to nodes and masters,
 //! the event log. Questions are answered last, so that they see what was answered before. While a batch is being written, the
-//! next one gathers in the queue.
+//! next one gathers in the lines.
+//!
+//! It has a thread of its own: among ten thousand connections it would get its turn once they all had theirs. That thread may
+//! block, and does so on the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Save, SavedStage, Settings};
+use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Object, Save, SavedStage, Settings, Words};
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, Opened, StoreError};
 use headroom_types::{AppId, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
 use crate::eventlog::EventLog;
+use crate::families::{Families, Lesson, saved};
+use crate::inbox::{Batch, Inbox};
 use crate::input::{Input, Published, Query};
 use crate::jobs::{Jobs, Snapshot, Start};
 use crate::notify::Watchdog;
@@ -26,8 +31,6 @@ use crate::outgoing;
 use crate::query;
 use crate::view::View;
 
-/// Most inputs of one batch.
-const BATCH: usize = 512;
 /// The loop turns at least so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A turn that comes later than this was held up from outside: silence of others in that time proves nothing.
@@ -43,9 +46,6 @@ pub(crate) enum Ended {
     /// What had to be saved could not be.
     #[error("the state could not be saved, so nothing more is accepted")]
     Store(#[from] StoreError),
-    /// The thread that writes is gone.
-    #[error("the thread that writes the state ended by itself, so nothing more is accepted")]
-    Writer,
 }
 
 /// What the loop shares with readers.
@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) published: Arc<Published>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) families: Arc<Families>,
 }
 
 /// The owner of everything.
@@ -61,9 +62,8 @@ pub(crate) struct Shared {
 pub(crate) struct Owner {
     clock: Clock,
     cluster: Cluster,
-    /// Away only while a batch is written.
-    journal: Option<Journal<DiskStore>>,
-    inputs: mpsc::Receiver<Input>,
+    journal: Journal<DiskStore>,
+    inbox: Inbox,
     shared: Shared,
     dispatch: Dispatch,
     watchdog: Watchdog,
@@ -71,6 +71,8 @@ pub(crate) struct Owner {
     waiting: BTreeMap<CallId, Waiting>,
     /// Answered after the batch.
     later: Vec<Input>,
+    /// Told when the batch is durable.
+    kept: Vec<oneshot::Sender<()>>,
     calls: u64,
     last_turn: Tick,
     next_snapshot: Tick,
@@ -96,20 +98,21 @@ enum Turn {
 
 impl Owner {
     /// Takes over what was saved.
-    pub(crate) fn new(opened: Opened, settings: Settings, clock: Clock, inputs: mpsc::Receiver<Input>, shared: Shared) -> Self {
+    pub(crate) fn new(opened: Opened, settings: Settings, clock: Clock, inbox: Inbox, shared: Shared) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
         Owner {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
-            journal: Some(opened.journal),
-            inputs,
+            journal: opened.journal,
+            inbox,
             shared,
             dispatch: Dispatch::new(epoch),
             watchdog: Watchdog::from_environment(),
             effects: Vec::new(),
             waiting: BTreeMap::new(),
             later: Vec::new(),
+            kept: Vec::new(),
             calls: 0,
             last_turn: now,
             next_snapshot: now.plus(SNAPSHOT_EVERY),
@@ -121,95 +124,104 @@ impl Owner {
     /// Runs until it is told to stop, or can no longer save.
     pub(crate) async fn run(mut self) -> Result<(), Ended> {
         self.begin();
-        self.settle().await?;
+        self.settle()?;
         loop {
-            let first = self.next_input().await;
-            let turn = self.take_in(first);
-            self.settle().await?;
-            self.chores().await?;
+            let batch = self.next_batch().await;
+            let turn = self.take_in(batch)?;
+            self.settle()?;
+            self.chores();
             if turn == Turn::End {
-                return self.end().await;
+                // Nothing is owed to anybody any more: all that was accepted is saved. Lines end when this does.
+                self.snapshot();
+                return Ok(());
             }
         }
     }
 
     fn begin(&mut self) {
         let message = format!("life {} of the resource manager begins", self.cluster.epoch());
-        let object = "resourcemanager".to_owned();
-        let line = LogLine { level: Level::Normal, reason: "ResourceManagerStarted", object, app: None, node: None, message };
+        let (reason, object, words) = ("ResourceManagerStarted", Object::Manager, Words::Text(message));
+        let line = LogLine { level: Level::Normal, reason, object, node: None, words };
         self.effects.push(Effect::Log(line));
         self.cluster.step(self.clock.now(), Event::Time, &mut self.effects);
     }
 
     /// Waits for something to do: an input, a deadline, or the heartbeat.
-    async fn next_input(&mut self) -> Option<Input> {
+    async fn next_batch(&mut self) -> Batch {
         let beat = self.clock.now().plus(HEARTBEAT);
         let mut until = self.cluster.next_deadline().map_or(beat, |deadline| deadline.min(beat));
         if self.view_wanted {
             until = until.min(self.next_view);
         }
-        tokio::time::timeout_at(self.clock.instant(until), self.inputs.recv()).await.map_or(None, |input| {
-            // Nobody is left who could ask for anything.
-            Some(input.unwrap_or(Input::Stop))
-        })
+        let clock = self.clock;
+        let batch = self.inbox.batch(|| clock.now());
+        tokio::time::timeout_at(clock.instant(until), batch).await.unwrap_or_default()
     }
 
     /// One batch: what has come, and the deadlines that are due.
-    fn take_in(&mut self, first: Option<Input>) -> Turn {
+    fn take_in(&mut self, batch: Batch) -> Result<Turn, Ended> {
         let now = self.clock.now();
         let gap = now.since(self.last_turn);
         self.last_turn = now;
-        if gap > HELD_UP {
-            warn!(seconds = gap.as_secs_f32(), "the loop was held up; deadlines of others are moved by as much");
-            self.cluster.step(now, Event::Stalled(gap), &mut self.effects);
+        let held_up = Some(gap).filter(|gap| *gap > HELD_UP);
+        if let Some(by) = held_up.max(batch.behind) {
+            warn!(seconds = by.as_secs_f32(), "the loop was held up or is behind; deadlines of others are moved by as much");
+            self.cluster.step(now, Event::Stalled(by), &mut self.effects);
         }
         let mut turn = Turn::GoOn;
-        let mut next = first;
-        for _ in 0..BATCH {
-            let Some(input) = next.take() else { break };
-            turn = self.input(now, input);
-            if turn == Turn::End {
-                break;
+        for input in batch.inputs {
+            if self.input(now, input)? == Turn::End {
+                turn = Turn::End;
             }
-            next = self.inputs.try_recv().ok();
-        }
-        if let Some(input) = next {
-            turn = self.input(now, input);
         }
         if self.cluster.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.cluster.step(now, Event::Time, &mut self.effects);
         }
-        turn
+        Ok(turn)
     }
 
-    fn input(&mut self, now: Tick, input: Input) -> Turn {
+    fn input(&mut self, now: Tick, input: Input) -> Result<Turn, Ended> {
         match input {
             Input::Call { what, job, reply } => {
                 self.calls += 1;
                 let call = CallId(self.calls);
                 self.waiting.insert(call, Waiting { reply, job });
                 self.cluster.step(now, Event::Call { call, what: *what }, &mut self.effects);
-                Turn::GoOn
+                Ok(Turn::GoOn)
+            }
+            Input::Keep { answer, gone, reply } => {
+                gone.iter().for_each(|key| self.journal.drop_answer(key));
+                self.journal.append_answer(&answer)?;
+                self.kept.push(reply);
+                Ok(Turn::GoOn)
             }
             Input::WatchNode { .. } | Input::WatchApp { .. } | Input::Query(_) => {
                 self.later.push(input);
-                Turn::GoOn
+                Ok(Turn::GoOn)
             }
-            Input::Stop => Turn::End,
+            Input::Stop => Ok(Turn::End),
         }
     }
 
     /// Saves what must be saved, then lets the rest out, in order.
-    async fn settle(&mut self) -> Result<(), Ended> {
+    fn settle(&mut self) -> Result<(), Ended> {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
             let (events, touched) = self.merge_jobs(&effects);
-            self.save(&effects, touched).await?;
+            self.save(&effects, touched)?;
             self.carry_out(effects);
             self.dispatch.send();
             self.shared.events.push(events);
         }
+        if !self.journal.is_empty() {
+            self.journal.commit()?;
+        }
+        for reply in std::mem::take(&mut self.kept) {
+            // The answer is kept, whether or not somebody still waits for it.
+            let _ = reply.send(());
+        }
+        self.shared.published.recovered(self.cluster.recovery().is_none());
         for input in std::mem::take(&mut self.later) {
             self.answer_later(input);
         }
@@ -235,39 +247,53 @@ impl Owner {
         (all, touched)
     }
 
-    /// Writes the batch in a thread that may block. The runtime goes on, and so does the gathering of the next batch.
-    async fn save(&mut self, effects: &[Effect], mut touched: BTreeSet<AppId>) -> Result<(), Ended> {
-        let Some(mut journal) = self.journal.take() else { return Err(Ended::Writer) };
+    /// Writes the batch. Returns when it is on the disk.
+    fn save(&mut self, effects: &[Effect], mut touched: BTreeSet<AppId>) -> Result<(), Ended> {
+        let mut over = BTreeSet::new();
         for effect in effects {
             let Effect::Save(save) = effect else { continue };
-            if let Save::State { app, state } = save {
+            if let Save::State { app, state } = &**save {
                 match state.stage {
-                    SavedStage::Finishing(_) | SavedStage::Ended(_) => {
+                    SavedStage::Finishing(_) => {
                         touched.insert(app.clone());
+                    }
+                    SavedStage::Ended(_) => {
+                        touched.insert(app.clone());
+                        over.insert(app.clone());
                     }
                     SavedStage::Accepted | SavedStage::Running => {}
                 }
             }
-            journal.append(save)?;
+            self.journal.append(save)?;
         }
         touched.retain(|app| self.cluster.app(app).is_some());
         let documents: Vec<(AppId, Snapshot)> =
             touched.into_iter().filter_map(|app| Some((app.clone(), self.shared.jobs.snapshot(&app)?))).collect();
-        if journal.is_empty() && documents.is_empty() {
-            self.journal = Some(journal);
-            return Ok(());
-        }
-        let written = tokio::task::spawn_blocking(move || {
-            let apps: Vec<AppId> = documents.iter().map(|(app, _)| app.clone()).collect();
-            for (app, snapshot) in documents {
-                journal.append_document(&app, snapshot.encode(MAX_VALUE))?;
+        for (app, snapshot) in &documents {
+            self.journal.append_document(app, snapshot.encode(MAX_VALUE))?;
+            if over.contains(app) {
+                self.learn(app, snapshot)?;
             }
-            journal.commit().map(|()| (journal, apps))
-        });
-        let (journal, apps) = written.await.map_err(|_| Ended::Writer)??;
-        self.journal = Some(journal);
-        for app in apps.iter().filter(|app| self.cluster.app(app).is_none_or(|a| a.state.is_over())) {
+        }
+        if !self.journal.is_empty() {
+            self.journal.commit()?;
+        }
+        for (app, _) in documents.iter().filter(|(app, _)| self.cluster.app(app).is_none_or(|a| a.state.is_over())) {
             self.shared.jobs.forget(app);
+        }
+        Ok(())
+    }
+
+    /// What the tasks of a job that is over have needed goes to its family, with the batch that ends it.
+    fn learn(&mut self, app: &AppId, snapshot: &Snapshot) -> Result<(), Ended> {
+        let Some(known) = self.cluster.app(app) else { return Ok(()) };
+        let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
+        let lesson = self.shared.families.learn(&known.spec.user, app.name(), at, snapshot.rows());
+        if let Some(Lesson { family, gone }) = lesson {
+            if let Some((user, name)) = gone {
+                self.journal.drop_family(&user, &name);
+            }
+            self.journal.append_family(&saved(&family))?;
         }
         Ok(())
     }
@@ -275,8 +301,11 @@ impl Owner {
     fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Save(Save::AppGone(app)) => self.shared.jobs.forget(&app),
-                Effect::Save(_) => {}
+                Effect::Save(save) => {
+                    if let Save::AppGone(app) = *save {
+                        self.shared.jobs.forget(&app);
+                    }
+                }
                 Effect::Answer { call, answer } => {
                     if let Some(waiting) = self.waiting.remove(&call) {
                         // The caller may have given up; what was done stays done.
@@ -295,7 +324,9 @@ impl Owner {
     }
 
     fn log(&self, line: LogLine) {
-        let LogLine { level, reason, object, app, node, message } = line;
+        let (app, message) = (line.app().cloned(), line.message());
+        let LogLine { level, reason, object, node, .. } = line;
+        let object = object.to_string();
         match level {
             Level::Normal => info!(object, "{reason}: {message}"),
             Level::Warning => warn!(object, "{reason}: {message}"),
@@ -319,7 +350,7 @@ impl Owner {
             }
             Input::Query(Query::Refresh) => self.view_wanted = true,
             Input::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            Input::Call { .. } | Input::Stop => {} // never put off
+            Input::Call { .. } | Input::Keep { .. } | Input::Stop => {} // never put off
         }
     }
 
@@ -344,30 +375,19 @@ impl Owner {
     }
 
     /// What is due by the clock alone.
-    async fn chores(&mut self) -> Result<(), Ended> {
+    fn chores(&mut self) {
         let now = self.clock.now();
         let (published, cluster) = (&self.shared.published, &self.cluster);
         self.watchdog.feed(now, || View::of(cluster, now, published.batches(), None).line());
         if now >= self.next_snapshot {
             self.next_snapshot = now.plus(SNAPSHOT_EVERY);
-            self.snapshot().await?;
+            self.snapshot();
         }
-        Ok(())
     }
 
-    async fn snapshot(&mut self) -> Result<(), Ended> {
-        let Some(mut journal) = self.journal.take() else { return Err(Ended::Writer) };
-        let written = tokio::task::spawn_blocking(move || (journal.snapshot(), journal));
-        let (path, journal) = written.await.map_err(|_| Ended::Writer)?;
-        self.journal = Some(journal);
-        if let Err(error) = path {
+    fn snapshot(&mut self) {
+        if let Err(error) = self.journal.snapshot() {
             warn!(error = &error as &dyn std::error::Error, "no copy of the state was written, going on");
         }
-        Ok(())
-    }
-
-    /// Nothing is owed to anybody any more: all that was accepted is saved. Lines end when this does.
-    async fn end(mut self) -> Result<(), Ended> {
-        self.snapshot().await
     }
 }

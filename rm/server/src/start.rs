@@ -7,16 +7,19 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
+use crate::families::Families;
 use crate::http::limits::Doors;
-use crate::http::{Web, listen, router};
-use crate::input::{Handle, Published, QUEUE};
+use crate::http::once::Once;
+use crate::http::{Bounds, Web, listen, router};
+use crate::inbox;
+use crate::input::{Handle, Published};
 use crate::jobs::Jobs;
 use crate::notify;
 use crate::options::Options;
@@ -36,7 +39,7 @@ pub struct Running {
     /// Its life.
     pub epoch: Epoch,
     handle: Handle,
-    owner: JoinHandle<Result<(), Ended>>,
+    owner: oneshot::Receiver<Result<(), Ended>>,
     server: JoinHandle<()>,
     closing: CancellationToken,
 }
@@ -53,22 +56,23 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         tracing::warn!("{note}");
     }
     let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
+    let once = Once::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
     let shared = Shared {
         published: Arc::new(Published::new(view::empty(epoch))),
         events: Arc::new(EventLog::new(epoch)),
         jobs: Arc::new(Jobs::default()),
+        families: Arc::new(Families::restored(opened.families.clone())),
     };
-    let (inputs, queue) = mpsc::channel(QUEUE);
-    let handle = Handle::new(inputs, shared.published.clone());
+    let (lines, inbox) = inbox::lines();
+    let handle = Handle::new(lines, shared.published.clone(), clock);
     let closing = CancellationToken::new();
-    let http = reqwest::Client::builder()
-        .no_proxy()
-        .connect_timeout(Duration::from_secs(3))
-        .read_timeout(Duration::from_secs(10))
-        .build()
-        .context("a client for the logs of nodes")?;
-    let owner = tokio::spawn(Owner::new(opened, options.settings(clock), clock, queue, shared.clone()).run());
+    let to_nodes = || reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(3));
+    let http = to_nodes().read_timeout(Duration::from_secs(10)).build().context("a client for the logs of nodes")?;
+    let keepalive = Duration::from_secs(30);
+    let patient_http = to_nodes().tcp_keepalive(keepalive).build().context("a client for logs that are followed")?;
+    let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
+    let owner = on_its_thread(owner).context("a thread for the loop")?;
     let web = Web {
         handle: handle.clone(),
         shared,
@@ -76,11 +80,13 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         epoch,
         clock,
         http,
+        patient_http,
         closing: closing.clone(),
         streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
         changes: Arc::default(),
     };
-    let (routes, doors) = (router(web, address, options.limits), Doors::new(options.limits));
+    let (routes, doors) =
+        (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));
     let server = tokio::spawn(listen::serve(listener, routes, doors, options.header_time, closing.clone()));
     let running = Running { url, epoch, handle, owner, server, closing };
     // The first turn of the loop is over when a view of it is there.
@@ -88,6 +94,17 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), store = %options.store, "the resource manager answers");
     notify::ready();
     Ok(running)
+}
+
+/// Gives the loop a thread, which ends when the loop does. How it ended.
+fn on_its_thread(owner: Owner) -> std::io::Result<oneshot::Receiver<Result<(), Ended>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let (tell, ended) = oneshot::channel();
+    std::thread::Builder::new().name("owner".into()).spawn(move || {
+        // Nobody asks when the process ends anyway.
+        let _ = tell.send(runtime.block_on(owner.run()));
+    })?;
+    Ok(ended)
 }
 
 /// All nodes of a site come at once when this life begins.

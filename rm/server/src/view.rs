@@ -62,8 +62,7 @@ pub(crate) struct View {
 impl View {
     /// The cluster as it is; `before` is the view that was made before, in the same life.
     pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64, before: Option<&View>) -> Self {
-        let used = used_by_node(cluster);
-        let nodes: BTreeMap<_, _> = cluster.nodes().map(|n| (n.id.clone(), (node_view(cluster, n, &used), n.heard))).collect();
+        let nodes: BTreeMap<_, _> = cluster.nodes().map(|n| (n.id.clone(), (node_view(cluster, n), n.heard))).collect();
         let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
         let status = status(cluster, now, &nodes, &apps);
         let (epoch, containers, queues) = (cluster.epoch(), digest(cluster), crate::queues::view(cluster));
@@ -78,7 +77,7 @@ impl View {
         };
         let pick = |same: bool, then: u64| if same { then } else { self.batch };
         let nodes = self.nodes.len() == before.nodes.len()
-            && self.nodes.values().zip(before.nodes.values()).all(|((a, _), (b, _))| steady(a) == steady(b));
+            && self.nodes.values().zip(before.nodes.values()).all(|((a, _), (b, _))| is_same(a, b));
         Since {
             apps: pick(self.apps == before.apps, before.since.apps),
             nodes: pick(nodes, before.since.nodes),
@@ -100,11 +99,6 @@ impl View {
         (u64::from(self.epoch.0) << 32) | (batch & u64::from(u32::MAX))
     }
 
-    /// A node as it is seen at this moment.
-    pub(crate) fn node(&self, id: &NodeId, now: Tick) -> Option<NodeView> {
-        self.nodes.get(id).map(|node| seen_at(node, now))
-    }
-
     /// The figures at this moment.
     pub(crate) fn status(&self, now: Tick, oom_1h: u32) -> ClusterView {
         ClusterView { up_s: now.0 / 1000, oom_1h, ..self.status.clone() }
@@ -124,6 +118,15 @@ pub(crate) fn steady(node: &NodeView) -> NodeView {
     NodeView { used: Bytes::ZERO, host_used: Bytes::ZERO, silent_ms: 0, ..node.clone() }
 }
 
+/// Whether two views of a node differ in nothing but what changes by itself. Compares in place: there are ten thousand of them.
+fn is_same(a: &NodeView, b: &NodeView) -> bool {
+    let NodeView { id, state, reason, enforcer, offers, allocated, allocated_heap, .. } = a;
+    let NodeView { used: _, host_used: _, silent_ms: _, containers, url, version, traits, mark, .. } = a;
+    (id, state, reason, enforcer) == (&b.id, &b.state, &b.reason, &b.enforcer)
+        && (offers, allocated, allocated_heap, containers) == (&b.offers, &b.allocated, &b.allocated_heap, &b.containers)
+        && (url, version, traits, mark) == (&b.url, &b.version, &b.traits, &b.mark)
+}
+
 /// A short stand-in for all containers.
 fn digest(cluster: &Cluster) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -138,19 +141,15 @@ pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
     NodeView { silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX), ..view.clone() }
 }
 
-fn used_by_node(cluster: &Cluster) -> BTreeMap<&NodeId, (Bytes, u32)> {
-    let mut used: BTreeMap<&NodeId, (Bytes, u32)> = BTreeMap::new();
-    for container in cluster.containers().filter(|c| c.state.is_alive()) {
-        let slot = used.entry(&container.node).or_default();
-        slot.0 = slot.0.saturating_add(container.used.unwrap_or_default());
-        slot.1 += 1;
-    }
-    used
-}
-
-fn node_view(cluster: &Cluster, node: &node::Node, used: &BTreeMap<&NodeId, (Bytes, u32)>) -> NodeView {
+/// One node.
+pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
-    let (used, containers) = used.get(&node.id).copied().unwrap_or_default();
+    let alive = node.containers.iter().filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
+    let (mut used, mut containers) = (Bytes::ZERO, 0);
+    for container in alive {
+        used = used.saturating_add(container.used.unwrap_or_default());
+        containers += 1;
+    }
     NodeView {
         id: node.id.clone(),
         state: cluster.standing(node).to_owned(),

@@ -139,10 +139,7 @@ async fn a_query_that_waits_in_vain_is_answered_in_time() {
 async fn a_reader_that_has_it_is_told_so() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let mut node = FakeNode::join(&client, "n1", 512).await;
-    let master = FakeMaster::submit(&client, "job").await;
-    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
-    let container = node.until_orders(1).await[0].clone();
+    let (mut node, master, container) = one_granted(&client).await;
     for path in ["/v1/nodes/n1".to_owned(), format!("/v1/containers/{container}"), "/v1/apps/job.1".into(), "/v1/queues".into()] {
         let tag = header(&get(&client, &path, &[]).await, "etag").expect("a tag");
         node.report().await.expect("reports");

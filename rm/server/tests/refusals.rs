@@ -126,10 +126,7 @@ async fn the_same_key_is_the_same_application() {
 async fn a_log_is_passed_on_from_its_node_and_a_silent_node_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let mut node = FakeNode::join(&client, "n1", 512).await;
-    let master = FakeMaster::submit(&client, "job").await;
-    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
-    let container = node.until_orders(1).await[0].clone();
+    let (mut node, _master, container) = one_granted(&client).await;
     let refused = client.log(&container, "stdout", 100).await.expect_err("nobody listens");
     assert_eq!(refused.code(), Some(Code::HR0503), "{refused}");
     assert!(refused.to_string().contains("n1"), "{refused}");
@@ -138,12 +135,33 @@ async fn a_log_is_passed_on_from_its_node_and_a_silent_node_is_named() {
     node.url = format!("http://{}", listener.local_addr().expect("address"));
     node.register().await;
     let route = format!("/v1/containers/{container}/logs/stdout");
-    let answer = |axum::extract::RawQuery(query): axum::extract::RawQuery| async move {
-        format!("log with {}", query.unwrap_or_default())
+    let answer = |axum::extract::RawQuery(query): axum::extract::RawQuery, headers: axum::http::HeaderMap| async move {
+        let range = headers.get("range").map(|r| r.to_str().expect("text").to_owned());
+        let positions = [("headroom-log-start", "40"), ("headroom-log-end", "77")];
+        (positions, format!("log with {} {}", query.unwrap_or_default(), range.unwrap_or_default()))
     };
-    let agent = axum::Router::new().route(&route, axum::routing::get(answer));
+    let timeline = headroom_wire::v1::apps::ContainerTimeline {
+        container: container.clone(),
+        node: "n1".parse().expect("name"),
+        reason: None,
+        samples: Vec::new(),
+    };
+    let told = timeline.clone();
+    let agent = axum::Router::new()
+        .route(&route, axum::routing::get(answer))
+        .route(&format!("/v1/containers/{container}/timeline"), axum::routing::get(|| async move { axum::Json(told) }));
     let agent = tokio::spawn(async move { axum::serve(listener, agent).await });
-    assert_eq!(client.log(&container, "stdout", 100).await.expect("passes on"), "log with tail=100");
+    assert_eq!(client.log(&container, "stdout", 100).await.expect("passes on"), "log with tail=100 ");
+    assert_eq!(client.log_end(&container, "stdout", 5).await.expect("passes on"), ("log with tail=5 ".to_owned(), 77));
+    assert_eq!(client.log_after(&container, "stdout", 9).await.expect("passes on"), b"log with  bytes=9-");
+    let mut log = client.follow_log(&container, "stdout", 7).await.expect("passes on");
+    assert_eq!(log.position(), 40, "what is not kept is left out");
+    let mut text = Vec::new();
+    while let Some(bytes) = log.next().await {
+        text.extend_from_slice(&bytes.expect("bytes"));
+    }
+    assert_eq!((text.as_slice(), log.position()), (&b"log with follow=true bytes=7-"[..], 40 + text.len() as u64));
+    assert_eq!(client.timeline(&container).await.expect("passes on"), timeline);
     agent.abort();
 }
 

@@ -8,9 +8,12 @@ use std::collections::BTreeSet;
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_types::{AppId, ExitReason, StoreBackend};
+use headroom_types::{AppId, Bytes, ExitReason, StoreBackend};
+use headroom_wire::v1::am::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::Code;
+use headroom_wire::v1::families::{Kind, Need};
+use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow};
 use headroom_wire::v1::nodes::Phase;
 
 /// Each story is a test for each store.
@@ -27,8 +30,44 @@ macro_rules! on_every_store {
 
 on_every_store!(
     the_next_life_knows_everything_and_grants_nothing_twice,
+    what_jobs_needed_is_remembered_by_the_next_life,
     killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing,
 );
+
+async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let row = |n: u32| -> TaskRow {
+        let profile = serde_json::json!({"heap": 0, "overhead": 64 << 20, "cpus": 1000});
+        let attempt = serde_json::json!({
+            "attempt": format!("map/{n}@1"), "profile": profile, "slots": 1, "rung": 1, "container": "count.1.e1.c2", "node": "n1",
+            "started": 1000, "ended": 3000, "peak": 9 << 20, "reason": {"kind": "exit", "code": 0},
+        });
+        let row = serde_json::json!({"task": format!("map/{n}"), "state": "done", "profile": profile, "rung": 1, "attempts": [attempt]});
+        serde_json::from_value(row).expect("a row")
+    };
+    for run in 1..=2 {
+        let (running, client) = resource_manager_with(dir.path(), store).await;
+        let master = FakeMaster::submit(&client, "count").await;
+        let tasks = vec![row(0), row(1), row(2)];
+        master.finish(Some(JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new() })).await;
+        app_state(&client, master.app(), AppState::Finished).await;
+        let listed = client.families(Some("test")).await.expect("lists");
+        assert_eq!(listed.iter().map(|f| (f.name.as_str(), f.runs, f.tasks)).collect::<Vec<_>>(), [("count", run, 3 * run)]);
+        running.shutdown().await.expect("ends");
+    }
+    let (_running, client) = resource_manager_with(dir.path(), store).await;
+    let name = "count".parse().expect("a name");
+    let family = client.family(&name, Some("test")).await.expect("remembered");
+    let need =
+        Need { peak: Bytes::from_mib(9), first: Bytes::from_mib(64), last: Bytes::from_mib(64), kills: 0, runtime_ms: 2000 };
+    assert_eq!((family.runs, family.kinds), (2, vec![Kind { name: "map".into(), tasks: vec![need; 6] }]));
+    let next = FakeMaster::submit(&client, "count").await;
+    let body = RegisterMaster { attempt: next.attempt.clone(), master_url: None };
+    let known = client.register_master(next.app(), &body).await.expect("registers").known;
+    assert_eq!(known.map(|known| known.runs), Some(2), "told to the next master of the family");
+    let other = client.family(&name, Some("a/b & c")).await.expect_err("another user's");
+    assert_eq!(other.code(), Some(Code::HR0404));
+}
 
 async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");

@@ -78,6 +78,25 @@ async fn a_submissions_key_outlives_the_daemon() {
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 }
 
+/// So does the answer to any other call that has one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_a_key_outlives_the_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client) = resource_manager(dir.path()).await;
+    client.submit(&unmanaged("a")).await.expect("submits");
+    let (kill, lost) = ([("idempotency-key", "kill#1")], [("idempotency-key", "kill#2")]);
+    let first = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await.bytes().await.expect("an answer");
+    assert_eq!(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await.status(), 404);
+    running.shutdown().await.expect("ends");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let again = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await;
+    assert!(again.headers().contains_key("idempotency-replayed"));
+    assert_eq!(again.bytes().await.expect("an answer"), first);
+    assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await).await.code, Code::HR0404);
+    let other = problem(post(&client, "/v1/apps/a.9/kill", &kill, &json!({})).await).await;
+    assert_eq!(other.code, Code::HR0409, "the key belongs to another call");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_has_a_name() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -168,6 +187,34 @@ async fn an_application_is_changed_only_as_it_was_read() {
     assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("no such queue").code(), Some(Code::HR0404));
 }
 
+/// The same holds for those who come by YARN's addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn yarns_addresses_compare_the_same_tags() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    client.submit(&unmanaged("job")).await.expect("submits");
+    let at = |what: &str| format!("/ws/v1/cluster/apps/application_1700000000000_0001/{what}");
+    let read = send(&client, Method::GET, &at("state"), &[], &json!({})).await;
+    let tag = read.headers()["etag"].to_str().expect("text").to_owned();
+    let ours = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
+    assert!(ours.headers()["etag"].to_str().expect("text").starts_with(tag.trim_end_matches('"')), "one version, two faces");
+    let put = async |what: &str, body: Value| {
+        let answer = send(&client, Method::PUT, &at(what), &[("if-match", tag.as_str())], &body).await;
+        (answer.status().as_u16(), answer.text().await.expect("text"))
+    };
+    assert_eq!(put("priority", json!({"priority": 7})).await.0, 200);
+    for (what, body) in
+        [("priority", json!({"priority": 8})), ("queue", json!({"queue": "default"})), ("state", json!({"state": "KILLED"}))]
+    {
+        let (status, text) = put(what, body).await;
+        assert!(status == 403 && text.contains("has changed since it was read"), "{what}: {status} {text}");
+    }
+    let view = client.app(&id("job.1")).await.expect("known");
+    assert_eq!((view.priority, view.state), (7, headroom_wire::v1::apps::AppState::Accepted));
+    let killed = send(&client, Method::PUT, &at("state"), &[("if-match", "*")], &json!({"state": "KILLED"})).await;
+    assert!(killed.status().is_success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_can_be_tried_without_asking() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -189,10 +236,7 @@ async fn a_request_can_be_tried_without_asking() {
 async fn a_container_is_resized_by_version() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let mut node = FakeNode::join(&client, "n1", 512).await;
-    let master = FakeMaster::submit(&client, "job").await;
-    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
-    let container = node.until_orders(1).await[0].clone();
+    let (mut node, _master, container) = one_granted(&client).await;
     node.run_all().await;
     let body = |version, size| ResizeContainer { version, resource: mib(size), heap: None };
     client.resize(&container, How::DryRun, &body(Some(1), 128)).await.expect("would");

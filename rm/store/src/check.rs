@@ -179,6 +179,7 @@ fn kind(key: &str) -> &'static str {
         "mark" => "marks of nodes",
         "queues" => "trees of queues",
         "meta" => "numbers",
+        "family" => "families of jobs",
         _ if key.starts_with(DOCUMENTS) => "documents",
         _ => "of an unknown kind",
     }

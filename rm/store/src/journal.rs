@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use headroom_rm_core::Save;
-use headroom_types::AppId;
+use headroom_types::{AppId, Name};
 use serde::Serialize;
 
+use crate::answers::{self, SavedAnswer};
+use crate::families::{self, SavedFamily};
 use crate::queues::{Queue, Queues};
 use crate::record::{self, App, Ended, META, Mark, Meta, Node, State};
 use crate::{Change, MAX_VALUE, Store, StoreError};
@@ -81,6 +83,26 @@ impl<S: Store> Journal<S> {
     /// Takes in a document of an application: opaque bytes, at most [`MAX_VALUE`].
     pub fn append_document(&mut self, app: &AppId, document: Vec<u8>) -> Result<(), StoreError> {
         self.put_bytes(record::document_key(app), document)
+    }
+
+    /// Takes in an answer to a call with a key.
+    pub fn append_answer(&mut self, answer: &SavedAnswer) -> Result<(), StoreError> {
+        self.put(answers::record_key(&answer.key), answer)
+    }
+
+    /// The answer to the call with this key is not needed any more.
+    pub fn drop_answer(&mut self, key: &str) {
+        self.remove(answers::record_key(key));
+    }
+
+    /// Takes in what is known of a family now.
+    pub fn append_family(&mut self, family: &SavedFamily) -> Result<(), StoreError> {
+        self.put(families::record_key(&family.user, &family.name), family)
+    }
+
+    /// The family is not remembered any more.
+    pub fn drop_family(&mut self, user: &str, name: &Name) {
+        self.remove(families::record_key(user, name));
     }
 
     /// True when nothing waits to be written.

@@ -9,11 +9,13 @@
 #![forbid(unsafe_code)]
 
 pub mod anchor;
+pub mod answers;
 pub mod backup;
 pub mod check;
 pub mod disk;
 pub mod engine;
 pub mod error;
+pub mod families;
 pub mod frame;
 pub mod journal;
 pub mod lock;
@@ -28,8 +30,10 @@ pub mod sled;
 pub mod snapshot;
 pub mod suspect;
 
+pub use answers::SavedAnswer;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
+pub use families::{SavedFamily, SavedKind};
 pub use journal::Journal;
 pub use open::{Opened, open};
 

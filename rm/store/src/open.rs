@@ -7,9 +7,11 @@ use headroom_rm_core::Restored;
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
+use crate::answers::{SavedAnswer, answers};
 use crate::backup::refuse_unfinished;
 use crate::disk::{DiskStore, Documents};
 use crate::engine::{Engine, place, present};
+use crate::families::{SavedFamily, families};
 use crate::journal::Journal;
 use crate::lock;
 use crate::make::make;
@@ -26,6 +28,10 @@ pub struct Opened {
     pub journal: Journal<DiskStore>,
     /// What an earlier life saved.
     pub restored: Restored,
+    /// Answers that were given to calls with a key, oldest first.
+    pub answers: Vec<SavedAnswer>,
+    /// What tasks of earlier jobs have needed.
+    pub families: Vec<SavedFamily>,
     /// Reads documents.
     pub documents: Documents,
     /// What an operator should know.
@@ -48,6 +54,8 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     let found = scan(&engine).map_err(|e| corrupt(dir, &database, &e))?;
     let commit = found.seal.map_or(0, |s| s.commit);
     let (_, restored) = replay(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
+    let answers = answers(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
+    let families = families(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let meta = Meta { epoch: restored.epoch, last_app: restored.last_app };
     let store = DiskStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
@@ -55,7 +63,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     journal.begin(meta)?;
     journal.commit()?;
     journal.snapshot()?;
-    Ok(Opened { journal, restored, documents, notes })
+    Ok(Opened { journal, restored, answers, families, documents, notes })
 }
 
 /// The refusal, with what an operator can do about it.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, SavedStage, SavedState};
-use headroom_types::{AppId, Bytes, ContainerId, Epoch, ExitReason, NodeId, QueuePath, RequestId, Resource, UnixMillis};
+use headroom_types::{
+    AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, NodeId, QueuePath, RequestId, Resource, UnixMillis,
+};
 use serde::{Deserialize, Serialize};
 
 /// Key of the one [`Meta`] record.
@@ -94,6 +96,9 @@ pub struct ManagedMaster {
     /// Small files.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Files that the node fetches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fetch: Vec<FetchedFile>,
     /// Heap budget. Bytes.
     #[serde(default)]
     pub heap: Option<Bytes>,
@@ -329,13 +334,15 @@ impl App {
 
 impl ManagedMaster {
     fn of(resource: &Resource, launch: &Launch, max_attempts: u32) -> Self {
-        let Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch.clone();
+        let Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
+            launch.clone();
         ManagedMaster {
             resource: resource.clone(),
             max_attempts,
             command,
             env,
             files,
+            fetch,
             heap,
             heap_exit_codes,
             stop_grace_ms,
@@ -344,10 +351,10 @@ impl ManagedMaster {
         }
     }
     fn master(self) -> Master {
-        let ManagedMaster { resource, max_attempts, command, env, files, heap, .. } = self;
+        let ManagedMaster { resource, max_attempts, command, env, files, fetch, heap, .. } = self;
         let (heap_exit_codes, stop_grace_ms) = (self.heap_exit_codes, self.stop_grace_ms);
         let (max_processes, task_groups) = (self.max_processes, self.task_groups);
-        let launch = Launch { command, env, files, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
+        let launch = Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
         Master::Managed { resource, launch: Arc::new(launch), max_attempts }
     }
 }

@@ -8,6 +8,8 @@ use headroom_rm_core::{Finished, NodeMark, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
+use crate::answers::{ANSWERS, answers};
+use crate::families::{FAMILIES, families};
 use crate::queues::Queues;
 use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State};
 
@@ -61,11 +63,14 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
             Some(("done", _)) => finished.push(parse::<Ended>(key, value)?.finished()),
             Some(("node", _)) => nodes.push(parse::<Node>(key, value)?.id),
             Some(("mark", _)) => marks.push(parse::<Mark>(key, value)?.mark()),
-            Some(_) if key.starts_with(DOCUMENTS) => {}
+            Some(_) if [DOCUMENTS, ANSWERS, FAMILIES].iter().any(|other| key.starts_with(other)) => {}
             Some(_) | None => return Err(ReplayError::Kind(key.clone())),
         }
     }
     let meta = meta.ok_or(ReplayError::NoMeta)?;
+    // Damage is found here, wherever it is; who needs them reads them again.
+    answers(records)?;
+    families(records)?;
     finished.sort_by(|a, b| (a.ended, &a.container).cmp(&(b.ended, &b.container)));
     let restored = Restored {
         epoch: Epoch(meta.epoch.0.saturating_add(1)),

@@ -34,6 +34,7 @@ fn managed() -> NewApp {
         command: vec!["appmaster".into(), "--job".into()],
         env: BTreeMap::from([("A".into(), "b".into())]),
         files: BTreeMap::from([("job.toml".into(), "x".repeat(200_000))]),
+        fetch: vec![],
         heap: Some(Bytes::from_mib(64)),
         heap_exit_codes: vec![3],
         stop_grace_ms: Some(500),
@@ -112,8 +113,8 @@ fn an_application_comes_back_as_it_was(backend: StoreBackend) {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         journal.append(&Save::App { app: id("job.7"), spec: spec.clone(), submitted: UnixMillis(5) }).expect("appends");
         journal.append(&Save::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
-        journal.append(&Save::Container(finished("job.7.e1.c9", 30))).expect("appends");
-        journal.append(&Save::Container(finished("job.7.e1.c10", 20))).expect("appends");
+        journal.append(&Save::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
+        journal.append(&Save::Container(finished("job.7.e1.c10", 20).into())).expect("appends");
         journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
         journal.commit().expect("commits");
     }
@@ -197,7 +198,7 @@ fn what_has_gone_stays_gone_and_its_number_is_not_given_again(backend: StoreBack
         journal.append(&Save::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) }).expect("appends");
         journal.append(&Save::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
         journal.append_document(&id("job.7"), vec![b'1'; 100_000]).expect("appends");
-        journal.append(&Save::Container(finished("job.7.e1.c9", 30))).expect("appends");
+        journal.append(&Save::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
         journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
         journal.commit().expect("commits");
         journal.append(&Save::AppGone(id("job.7"))).expect("appends");

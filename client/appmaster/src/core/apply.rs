@@ -1,7 +1,7 @@
 //! The only place where lasting state changes: one record at a time, live and on replay alike.
 
-use headroom_types::{ContainerId, Name, RequestId, Tick};
-use headroom_wire::v1::job::AttemptRow;
+use headroom_types::{Bytes, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
+use headroom_wire::v1::job::{AttemptRow, Growth};
 
 use super::{Core, Phase};
 use crate::event::{Ending, Now, Outcome};
@@ -23,10 +23,15 @@ impl Core {
             Record::Gained { container, request, node } => self.apply_gained(now, container, request, node),
             Record::Gone { container, request, unused } => self.apply_gone(now, container, request, *unused),
             Record::Placed { task, row } => self.apply_placed(*task, row),
-            Record::Ended { task, row, account, innocent, next } => {
+            Record::Ended { task, row, account, innocent, next, need } => {
+                self.learn(*task, row, *account, *need, next);
                 self.apply_ended(now, *task, row, (*account, *innocent), next)
             }
+            Record::Committing { task, row, need } => self.apply_committing(*task, row, *need),
+            Record::Known { stages } => self.apply_known(stages),
+            Record::Inputs { stage, sizes } => self.apply_inputs(*stage, sizes),
             Record::Moved { task, size, why } => self.apply_moved(*task, size, why),
+            Record::Grown { task, attempt, profile, at } => self.apply_grown(*task, attempt, profile, *at),
             Record::GivenUp { task, cause, message } => {
                 self.causes.insert(*cause);
                 if let Some(t) = self.tasks.get_mut(*task) {
@@ -59,12 +64,15 @@ impl Core {
 
     fn apply_gained(&mut self, now: Now, container: &ContainerId, id: &RequestId, node: &headroom_types::NodeId) {
         let slots = self.purpose(id).map_or(1, |p| spec::slots_of(&self.job, p));
+        let bases = self.purpose(id).map(|p| self.base_of(p)).unwrap_or_default();
         let until = if self.phase == Phase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO) };
         let Some(request) = self.request_mut(id) else { return };
         if request.settled.contains(container) {
             return;
         }
-        let executor = Executor::granted(id.clone(), request.purpose, node.clone(), slots, until);
+        let (base, share) = bases;
+        let mut executor = Executor::granted(id.clone(), request.purpose, node.clone(), slots, until);
+        (executor.base, executor.share) = (base, share);
         self.fleet.executors.entry(container.clone()).or_insert(executor);
     }
 
@@ -81,13 +89,16 @@ impl Core {
     }
 
     fn apply_placed(&mut self, key: TaskKey, row: &AttemptRow) {
+        self.settle_size(key, row);
         self.change(key, Change::Placed { container: row.container.clone() });
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.attempts.push(row.clone());
         task.wide_since = None;
         task.note.clear();
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
-            executor.seats.insert(row.attempt.clone(), Seat { task: key, slots: row.slots, started: false });
+            let memory = row.profile.memory();
+            let seat = Seat { task: key, slots: row.slots, started: false, memory, extra: Bytes::ZERO, held: None };
+            executor.seats.insert(row.attempt.clone(), seat);
         }
     }
 
@@ -95,6 +106,7 @@ impl Core {
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             executor.seats.remove(&row.attempt);
         }
+        self.commits.remove(&key);
         self.ledger.ended(row, account, innocent);
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Some(open) = task.open_attempt_mut().filter(|open| open.attempt == row.attempt) {
@@ -105,7 +117,7 @@ impl Core {
             Account::Spike => task.spent.spikes += 1,
             Account::Plain => task.spent.plain += 1,
             Account::Transient => task.spent.transient += 1,
-            Account::Success | Account::Innocent => {}
+            Account::Success | Account::Innocent | Account::Taken => {}
         }
         let change = self.decided(now, key, row, next);
         self.change(key, change);
@@ -116,16 +128,19 @@ impl Core {
     fn decided(&mut self, now: Now, key: TaskKey, row: &AttemptRow, next: &Next) -> Change {
         let replaying = self.phase == Phase::Replaying;
         let Some(task) = self.tasks.get_mut(key) else { return Change::GivenUp };
-        match next {
+        let mut escalated = 0;
+        let change = match next {
             Next::Done => Change::Succeeded,
             Next::Again { size, wait_ms, elsewhere, why } => {
                 if ledger::changes_size(&task.size, next) && !task.escalated {
                     task.escalated = true;
                     self.ledger.escalated();
+                    escalated = 1;
                 }
                 task.avoid_after(*elsewhere, &row.container, &row.node);
                 task.size = size.clone();
                 task.note.clone_from(why);
+                task.why.clone_from(why);
                 let wait = std::time::Duration::from_millis(*wait_ms);
                 let ready = if replaying || wait.is_zero() { Tick(0) } else { now.tick.plus(wait) };
                 Change::Again { ready }
@@ -135,19 +150,63 @@ impl Core {
                 self.causes.insert(*cause);
                 Change::GivenUp
             }
+        };
+        if let Some(stage) = self.tasks.stage_mut(key.stage) {
+            stage.escalated += escalated;
         }
+        change
     }
 
-    fn apply_moved(&mut self, key: TaskKey, size: &Size, why: &str) {
+    fn apply_grown(&mut self, key: TaskKey, attempt: &TaskAttemptId, profile: &Profile, at: UnixMillis) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let Some(row) = task.open_attempt_mut().filter(|row| row.attempt == *attempt) else { return };
+        let (from, to) = (row.profile.memory(), profile.memory());
+        row.grown.push(Growth { at, from, to, held_us: None });
+        row.profile = profile.clone();
+        let container = row.container.clone();
+        task.size.profile = profile.clone();
+        if let Some(seat) = self.fleet.executors.get_mut(&container).and_then(|e| e.seats.get_mut(attempt)) {
+            seat.extra = seat.extra.saturating_add(to).saturating_sub(from);
+            (seat.memory, seat.held) = (to, None);
+            self.fleet.growing.insert(container);
+        }
+        if to > from {
+            self.ledger.grew();
+        }
+        self.view.touch(key);
+    }
+
+    /// With its first attempt the size of a task is lasting.
+    fn settle_size(&mut self, key: TaskKey, row: &AttemptRow) {
+        let own = |container| matches!(self.fleet.executors.get(container).map(|e| e.purpose), Some(Purpose::Own(_)));
+        let place = if own(&row.container) { Place::Own } else { Place::Shared };
+        let size = Size { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place };
+        let Some(task) = self.tasks.get_mut(key).filter(|task| !task.sized) else { return };
+        (task.sized, task.why) = (true, row.why.clone());
+        self.learning.begins(key);
+        self.resize(key, &size);
+    }
+
+    /// Another size for a task, which waits where that belongs.
+    pub(super) fn resize(&mut self, key: TaskKey, size: &Size) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Some(queue) = self.queues.get_mut(set) {
             queue.remove(key, &task.size);
         }
         task.size = size.clone();
-        task.note = why.to_owned();
-        task.wide_since = None;
         self.enqueue(key);
+    }
+
+    fn apply_moved(&mut self, key: TaskKey, size: &Size, why: &str) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.note = why.to_owned();
+        task.why = why.to_owned();
+        task.wide_since = None;
+        if !std::mem::replace(&mut task.sized, true) {
+            self.learning.begins(key);
+        }
+        self.resize(key, size);
         for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
             executor.reserved = None;
         }
@@ -167,6 +226,9 @@ impl Core {
                     queue.remove(key, &task.size);
                 }
                 let (was_final, failed) = (task.is_final(), after == State::Failed);
+                if was_final && task.sized {
+                    self.learning.is_over(key);
+                }
                 for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
                     executor.reserved = None;
                 }
@@ -186,6 +248,7 @@ impl Core {
     fn enqueue(&mut self, key: TaskKey) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get(key) else { return };
+        let open = !task.sized && matches!(task.state, State::Pending { .. });
         let own = match (&task.state, task.size.place) {
             (State::Pending { ready }, Place::Shared) => {
                 if let Some(queue) = self.queues.get_mut(set) {
@@ -196,7 +259,12 @@ impl Core {
             (State::Pending { .. } | State::Running { .. }, Place::Own) => true,
             (State::Running { .. }, Place::Shared) | (State::Blocked | State::Done | State::Failed, _) => false,
         };
-        if own {
+        if own && open {
+            self.learning.line_up(key);
+        } else {
+            self.learning.leave_line(key);
+        }
+        if own && !open {
             self.own.insert(key);
         } else {
             self.own.remove(&key);
@@ -222,6 +290,7 @@ impl Core {
             if let Some(s) = self.tasks.stage_mut(stage) {
                 s.begun = true;
             }
+            self.learning.unblocked(stage);
             let keys = self.tasks.keys_of(stage);
             keys.for_each(|key| self.change(key, Change::Unblocked));
         }

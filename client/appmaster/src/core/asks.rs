@@ -10,7 +10,7 @@ use crate::spec::{self, Greeting};
 impl Core {
     /// Every request that is worth a container, as an ask. Those of escalated tasks go first.
     pub fn asks(&self, greeting: &Greeting) -> Vec<Ask> {
-        self.fleet.wanted().iter().filter(|w| w.count > w.settled).filter_map(|w| self.ask(w, greeting)).collect()
+        self.fleet.open().iter().filter_map(|w| self.ask(w, greeting)).collect()
     }
 
     /// Requests that are worth nothing more.
@@ -24,7 +24,7 @@ impl Core {
     }
 
     pub(super) fn fleet_wishes(&self) -> (Vec<Wanted>, Vec<ContainerId>) {
-        (self.fleet.wanted(), self.fleet.releases())
+        (self.fleet.open(), self.fleet.releases())
     }
 
     fn ask(&self, wanted: &Wanted, greeting: &Greeting) -> Option<Ask> {
@@ -41,6 +41,12 @@ impl Core {
                 (spec::own_resource(self.set_of(key)?, self.stage_of(key)?, memory), priority, task.avoid.node.clone())
             }
         };
+        let set = self.set_of_purpose(wanted.purpose)?;
+        let files = match wanted.purpose {
+            Purpose::Own(key) if set.program.is_none() => self.stage_of(key)?.files.clone(),
+            // A program of the job's may be a file that another stage names.
+            Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
+        };
         Some(Ask {
             request: wanted.request.clone(),
             resource,
@@ -51,7 +57,8 @@ impl Core {
             nodes: Vec::new(),
             placement: Box::default(),
             deadline_ms: None,
-            launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose))),
+            waited_ms: 0,
+            launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose), files, set.program.as_ref())),
         })
     }
 }

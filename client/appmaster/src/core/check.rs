@@ -42,7 +42,8 @@ impl Core {
         let open = task.open_attempt();
         let running = matches!(task.state, State::Running { .. });
         assert_eq!(open.is_some(), running, "{id}: open attempt and state {:?}", task.state);
-        if let Some(row) = open {
+        assert!(running || !self.commits.contains_key(&key), "{id}: only what has not been decided is committed");
+        if let Some(row) = open.filter(|_| !self.commits.contains_key(&key)) {
             assert_eq!(seated.get(&row.attempt), Some(&key), "{id}: a running attempt has its seat");
         }
         let retry = &self.job.retry;
@@ -53,11 +54,11 @@ impl Core {
         let queued = self.queues.get(set).is_some_and(|q| q.contains(key));
         let pending = matches!(task.state, State::Pending { .. });
         assert_eq!(queued, pending && task.size.place == Place::Shared, "{id}: in its queue when it waits for slots");
-        assert_eq!(
-            self.own.contains(&key),
-            !task.is_final() && task.state != State::Blocked && task.size.place == Place::Own,
-            "{id}: own"
-        );
+        let own = !task.is_final() && task.state != State::Blocked && task.size.place == Place::Own;
+        let open = !task.sized && pending;
+        assert_eq!(self.own.contains(&key), own && !open, "{id}: own");
+        assert_eq!(self.learning.in_line(key), own && open, "{id}: in the line for a container of its own");
+        assert!(task.sized || task.attempts.is_empty(), "{id}: what has begun has a size that is written down");
     }
 
     fn check_figures(&self) {

@@ -1,14 +1,17 @@
 //! The end of an attempt as its executor told it: classified, decided, written down, acknowledged.
 
+use headroom_config::{Memory, Runtime};
 use headroom_types::exit::{Sample, TaskReport};
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
-use super::{Core, send};
+use super::{Core, learn, send};
 use crate::event::{Effect, Now};
 use crate::policy::blame::Fate;
 use crate::policy::classify::{Class, Facts, classify};
+use crate::policy::learn::After;
+use crate::policy::sizing::Need;
 use crate::policy::{Account, Case, Next, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
@@ -39,11 +42,16 @@ impl Core {
             profile: &row.profile,
             runtime,
         });
+        let class = self.class_of_loss(&row.container, report.reason, class);
         fill_row(&mut row, report);
         if let Class::Memory(failure) = class {
             row.dimension = Some(failure.dimension);
         }
-        self.end_attempt(now, key, row, class, Fate::Own, out);
+        let need = if class == Class::Success { needed(report, &row, runtime) } else { None };
+        if class == Class::Success && self.is_fenced(key) {
+            return self.commit(now, key, row, need, out);
+        }
+        self.end_attempt(now, key, row, End { class, fate: Fate::Own, need }, out);
     }
 
     /// Decides upon an attempt that has ended, and writes both down.
@@ -52,11 +60,16 @@ impl Core {
         now: Now,
         key: TaskKey,
         mut row: AttemptRow,
-        class: Class,
-        fate: Fate,
+        End { class, fate, need }: End,
         out: &mut Vec<Effect>,
     ) {
+        let known = match class {
+            Class::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
+            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => After::Unknown,
+        };
+        let breaker = self.breaker(key.stage);
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
+        let Some(size) = self.size_after(key) else { return };
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
         let name = task.id.to_string();
         let case = Case {
@@ -65,19 +78,64 @@ impl Core {
             reason,
             class,
             fate,
-            size: &task.size,
+            size: &size,
             set,
             runtime: stage.runtime,
             idempotent: stage.idempotent,
             retry: &self.job.retry,
             spent: task.spent,
             cap: self.cap(set),
+            known,
+            breaker: breaker.as_deref(),
         };
         let (account, next) = decide(&case);
         row.decision = decision(&next);
+        learn::judge(&mut row, account, need);
         let innocent = account == Account::Innocent && within(&row);
-        self.record(now, Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone() }, out);
+        let ended = Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone(), need };
+        self.record(now, ended, out);
         self.tell_ended(now, key, &row, account, &next);
+        if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
+            self.tell_badly_sized(now, key, &why);
+        }
+    }
+}
+
+/// An end as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// What it means.
+    pub(super) class: Class,
+    /// The attempt's part in it.
+    pub(super) fate: Fate,
+    /// What the task needed; only where it ended well.
+    pub(super) need: Option<Need>,
+}
+
+impl End {
+    /// An end that tells nothing of what was needed.
+    pub(super) fn of(class: Class, fate: Fate) -> End {
+        End { class, fate, need: None }
+    }
+}
+
+/// What a task that ended well needed. Page cache is no need: where the samples say how much of the largest use was cache, it is left
+/// out.
+fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Need> {
+    let peak = row.peak?;
+    let most = report.timeline.iter().max_by_key(|sample| sample.current);
+    let tmpfs = report.evidence.own.stat.shmem.unwrap_or_default();
+    let cache = most.and_then(|sample| sample.file).unwrap_or_default().saturating_sub(tmpfs);
+    let anon = report.timeline.iter().filter_map(|sample| sample.anon).max().unwrap_or_default();
+    let demand = peak.saturating_sub(cache).max(anon).min(peak);
+    match runtime.memory() {
+        Memory::One => Some(Need { heap: None, rest: demand }),
+        Memory::HeapAndOverhead => {
+            let told = report.evidence.heap?;
+            let seen = report.timeline.iter().filter_map(|sample| sample.heap).max().unwrap_or_default();
+            let heap = told.used.max(seen).min(row.profile.heap);
+            Some(Need { heap: Some(heap), rest: demand.saturating_sub(told.committed.min(row.profile.heap)) })
+        }
     }
 }
 
@@ -94,11 +152,9 @@ fn decision(next: &Next) -> String {
     }
 }
 
-/// Every n-th point, and the last one: a master keeps the rows of all attempts for as long as it lives.
+/// Few enough points: a master keeps the rows of all attempts for as long as it lives.
 pub(super) fn thinned(timeline: &[Sample]) -> Vec<Sample> {
-    let step = timeline.len().div_ceil(MOST_POINTS).max(1);
-    let last = timeline.len().saturating_sub(1);
-    timeline.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last).map(|(_, s)| *s).collect()
+    Sample::thinned(timeline, MOST_POINTS)
 }
 
 fn fill_row(row: &mut AttemptRow, report: &TaskReport) {

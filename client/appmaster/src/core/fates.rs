@@ -4,6 +4,7 @@ use headroom_types::{Bytes, Charge, ContainerId, ExitReason, ExitReport, TaskAtt
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
 use super::Core;
+use super::ends::End;
 use crate::event::{Effect, Now};
 use crate::executors::{Executor, Seat};
 use crate::policy::Cause;
@@ -35,7 +36,8 @@ impl Core {
             let Some(mut row) = self.open_row(seat.task, attempt) else { continue };
             (row.ended, row.reason, row.used) = (Some(now.unix.max(row.started)), Some(reason), None);
             row.log_tail = why.to_owned();
-            self.end_attempt(now, seat.task, row, Class::Transient, Fate::Own, out);
+            let class = self.class_of_loss(&row.container, reason, Class::Transient);
+            self.end_attempt(now, seat.task, row, End::of(class, Fate::Own), out);
         }
     }
 
@@ -86,7 +88,7 @@ impl Core {
             }
             let failure = self.failure_of(seat.task, &row, report);
             row.dimension = guilty.then_some(failure.dimension);
-            self.end_attempt(now, seat.task, row, Class::Memory(failure), fate, out);
+            self.end_attempt(now, seat.task, row, End::of(Class::Memory(failure), fate), out);
         }
     }
 
@@ -102,7 +104,7 @@ impl Core {
 
     /// What the limit of an executor leaves for tasks.
     fn room_of(&self, executor: &Executor) -> Bytes {
-        let memory = self.container_memory(executor.purpose);
+        let memory = self.memory_of(executor);
         let reserve = self.set_of_purpose(executor.purpose).map_or(Bytes::ZERO, |s| s.reserve);
         memory.saturating_sub(reserve)
     }
@@ -127,7 +129,7 @@ impl Core {
                 failure.off_heap = peak.saturating_sub(row.profile.heap);
                 failure
             }
-            Class::Success | Class::Plain | Class::Transient | Class::Bystander => {
+            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => {
                 MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, spike: false }
             }
         }

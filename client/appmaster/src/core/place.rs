@@ -1,14 +1,15 @@
 //! Which waiting task goes into which free slots, and how a wide one gets its room.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{ContainerId, Tick};
+use headroom_types::{ContainerId, RequestId, Tick};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
 use crate::event::{Effect, Now};
-use crate::executors::Purpose;
+use crate::executors::{Purpose, Request};
 use crate::policy::{Place, Size};
 use crate::record::Record;
 use crate::spec::{self, Attempt};
@@ -55,6 +56,16 @@ impl Core {
         let mut turn = None;
         while let Some(next) = self.queues.get(set).filter(|_| !rooms.is_empty()).and_then(|q| q.next_after(turn)) {
             turn = Some(next);
+            if self.is_open(next.key) {
+                if !self.may_begin(next.key) {
+                    turn = Some(Queue::behind_stage(next));
+                    continue;
+                }
+                self.size_now(next.key);
+                if self.tasks.get(next.key).is_some_and(|t| t.size.place == Place::Own) {
+                    continue;
+                }
+            }
             let Some((slots, rung)) = self.tasks.get(next.key).map(|t| (t.size.slots, t.size.rung)) else { continue };
             if let Some(container) = self.best_room(next.key, &rooms).map(|r| r.container.clone()) {
                 for room in &mut rooms {
@@ -153,6 +164,7 @@ impl Core {
 
     /// Writes the attempt down and tells the executor.
     pub(super) fn place(&mut self, now: Now, key: TaskKey, container: &ContainerId, out: &mut Vec<Effect>) {
+        let shadow = self.shadow(key);
         let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else { return };
         let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, State::Pending { .. })) else { return };
         let row = AttemptRow {
@@ -173,6 +185,9 @@ impl Core {
             decision: String::new(),
             timeline: Vec::new(),
             log_tail: String::new(),
+            grown: Vec::new(),
+            why: if task.why.is_empty() { "the size of its stage".to_owned() } else { task.why.clone() },
+            shadow,
         };
         self.record(now, Record::Placed { task: key, row: Box::new(row) }, out);
         out.extend(self.start_message(key));
@@ -183,7 +198,9 @@ impl Core {
         let (stage, task) = (self.stage_of(key)?, self.tasks.get(key)?);
         let open = task.open_attempt()?;
         let previous = task.previous_reason().map(|r| r.name()).unwrap_or_default();
-        let attempt = Attempt { id: &open.attempt, size: &task.size, previous };
+        let output = self.attempt_dir(stage, &open.attempt);
+        let attempt =
+            Attempt { id: &open.attempt, size: &task.size, previous, output: output.as_deref().and_then(|p| p.to_str()) };
         let start = spec::task_start(&self.job, stage, attempt, self.setup.base_dir.as_deref());
         Some(send(&open.container, ToExecutor::Start(Box::new(start))))
     }
@@ -198,6 +215,8 @@ impl Core {
     /// Asks for a container for each task that needs one of its own, and starts those whose container is ready.
     pub(super) fn own_containers(&mut self, now: Now, out: &mut Vec<Effect>) {
         let keys: Vec<TaskKey> = self.own.iter().copied().collect();
+        let ready: BTreeMap<RequestId, ContainerId> =
+            self.fleet.ready_own().into_iter().map(|(id, container)| (id.clone(), container.clone())).collect();
         for key in keys {
             let Some(task) = self.tasks.get(key) else { continue };
             let Some(id) = spec::own_request(&task.id, task.size.rung) else { continue };
@@ -209,9 +228,8 @@ impl Core {
                     request.hold_until = Tick(0);
                 }
             }
-            let ready = self.fleet.of_request(&id).find(|(_, e)| e.takes_work() && e.free() > 0).map(|(c, _)| c.clone());
-            if let Some(container) = ready.filter(|_| pending && self.is_ready(key, now)) {
-                self.place(now, key, &container, out);
+            if let Some(container) = ready.get(&id).filter(|_| pending && self.is_ready(key, now)) {
+                self.place(now, key, container, out);
             }
         }
         self.leave_unneeded_own(out);
@@ -219,11 +237,12 @@ impl Core {
 
     /// When the next task may start whose own container is there already.
     pub(super) fn next_own_start(&self) -> Option<Tick> {
+        let there = self.fleet.ready_own();
         let start = |key: &TaskKey| {
             let task = self.tasks.get(*key)?;
             let State::Pending { ready } = task.state else { return None };
             let id = spec::own_request(&task.id, task.size.rung)?;
-            self.fleet.of_request(&id).any(|(_, e)| e.takes_work() && e.free() > 0).then_some(ready)
+            there.contains_key(&id).then_some(ready)
         };
         self.own.iter().filter_map(start).min()
     }
@@ -237,18 +256,28 @@ impl Core {
 
     /// Own containers whose task is done, was given up, or has moved to another rung.
     fn leave_unneeded_own(&mut self, out: &mut Vec<Effect>) {
-        let needed = |purpose: Purpose, id: &headroom_types::RequestId| match purpose {
+        let needed = |purpose: Purpose, id: &RequestId| match purpose {
             Purpose::Set(_) => true,
             Purpose::Own(key) => {
                 let task = self.tasks.get(key).filter(|_| self.own.contains(&key));
                 task.is_some_and(|t| spec::own_request(&t.id, t.size.rung).as_ref() == Some(id))
             }
         };
-        let over: Vec<headroom_types::RequestId> =
-            self.fleet.requests.iter().filter(|(id, r)| !needed(r.purpose, id)).map(|(id, _)| id.clone()).collect();
+        // Most requests of a long job are over for good: nothing lives of them, and nothing is wanted.
+        let live: BTreeSet<&RequestId> = self.fleet.executors.values().map(|e| &e.request).collect();
+        let open = |id: &RequestId, r: &Request| r.wanted > 0 || r.hold_until > Tick(0) || live.contains(id);
+        let over: Vec<RequestId> = self
+            .fleet
+            .requests
+            .iter()
+            .filter(|(id, r)| open(id, r) && !needed(r.purpose, id))
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in over {
             if let Some(request) = self.fleet.requests.get_mut(&id) {
                 request.wanted = 0;
+                // Nobody waits for it, so nothing is due when the wait would be over.
+                request.hold_until = Tick(0);
             }
             let leave: Vec<ContainerId> = self.fleet.of_request(&id).filter(|(_, e)| e.stays()).map(|(c, _)| c.clone()).collect();
             leave.iter().for_each(|container| self.leave(container, out));

@@ -36,7 +36,12 @@ impl Core {
                 }
             }
         }
+        self.fleet.strays.retain(|stray| containers.iter().any(|g| g.container == *stray));
         for granted in containers {
+            if let Some(known) = self.fleet.executors.get_mut(&granted.container) {
+                known.resource = Some(granted.resource.clone());
+                self.fleet.growing.insert(granted.container.clone());
+            }
             self.on_granted(now, granted, out);
         }
         out.push(Effect::Sync);
@@ -47,6 +52,7 @@ impl Core {
         for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, Line::Silent { .. })) {
             executor.line = Line::Silent { until: now.tick.plus(REATTACH) };
         }
+        self.commit_again(out);
         if !self.started {
             self.record(now, Record::JobStarted { at: now.unix }, out);
             self.tell_job_started(now);
@@ -63,13 +69,16 @@ impl Core {
     pub(super) fn on_update(&mut self, now: Now, cursor: u64, what: UpdateKind, out: &mut Vec<Effect>) {
         match what {
             UpdateKind::Alive => return,
-            // sizes it did not ask for, warnings it cannot heed yet: the end that may follow is told by itself
-            UpdateKind::Running { .. }
-            | UpdateKind::Resized { .. }
-            | UpdateKind::ResizeFailed { .. }
-            | UpdateKind::PreemptSoon { .. }
-            | UpdateKind::NodeDraining { .. }
-            | UpdateKind::Expired { .. } => {}
+            UpdateKind::Running { .. } | UpdateKind::Expired { .. } => {}
+            UpdateKind::Resized { container, resource, version: _ } => self.on_container_size(&container, resource),
+            UpdateKind::ResizeFailed { container, resource, version: _, why } => {
+                if let Some(executor) = self.fleet.executors.get_mut(&container) {
+                    executor.resource = Some(resource);
+                }
+                self.on_resize_refused(now, &container, &why, out);
+            }
+            UpdateKind::PreemptSoon { container, at, why } => self.on_preempt_soon(now, &container, at, &why),
+            UpdateKind::NodeDraining { node, until } => self.on_node_draining(now, &node, until),
             UpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
             UpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
         }
@@ -77,13 +86,21 @@ impl Core {
     }
 
     fn on_granted(&mut self, now: Now, granted: Granted, out: &mut Vec<Effect>) {
-        let Granted { container, request, node, resource: _ } = granted;
+        let Granted { container, request, node, resource } = granted;
         let Some(entry) = self.request_mut(&request) else { return };
         entry.refused_since = None;
-        if entry.settled.contains(&container) || self.fleet.executors.contains_key(&container) {
+        if entry.settled.contains(&container) {
+            self.fleet.strays.insert(container);
+            out.push(Effect::Sync);
+            return;
+        }
+        if self.fleet.executors.contains_key(&container) {
             return;
         }
         self.record(now, Record::Gained { container: container.clone(), request, node }, out);
+        if let Some(gained) = self.fleet.executors.get_mut(&container) {
+            gained.resource = Some(resource);
+        }
         if let Some(hello) = self.early.remove(&container) {
             self.on_hello(now, hello, out);
         }
@@ -91,6 +108,7 @@ impl Core {
 
     fn on_exited(&mut self, now: Now, cursor: u64, request: &RequestId, report: Box<ExitReport>, out: &mut Vec<Effect>) {
         let container = report.container.clone();
+        self.fleet.strays.remove(&container);
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
             // What the executor said last may still be on its way on the other line.
             let waits = executor.line == Line::Up && !executor.seats.is_empty() && executor.ended.is_none();
@@ -119,8 +137,25 @@ impl Core {
         let plain = self.largest.as_ref().is_some_and(|l| memory > l.memory);
         if plain || now.tick.since(since) >= REFUSAL_LASTS {
             let purpose = request.purpose;
-            self.give_up_request(now, purpose, Cause::NeverFits, sentence, out);
+            if !self.shrink_request(now, id, purpose, out) {
+                self.give_up_request(now, purpose, Cause::NeverFits, sentence, out);
+            }
         }
+    }
+
+    /// A container for one task may have been asked for larger than anything there is: then it is asked for as large as there is.
+    fn shrink_request(&mut self, now: Now, id: &RequestId, purpose: Purpose, out: &mut Vec<Effect>) -> bool {
+        let Purpose::Own(key) = purpose else { return false };
+        if !self.shrink_to_cap(now, key, out) {
+            return false;
+        }
+        let memory = self.tasks.get(key).map(|task| task.size.memory());
+        if let (Some(request), Some(memory)) = (self.fleet.requests.get_mut(id), memory) {
+            request.memory = memory;
+            request.refused_since = None;
+        }
+        out.push(Effect::Sync);
+        true
     }
 
     /// Gives up every waiting task that depends on a request that cannot be served.

@@ -114,7 +114,7 @@ impl Core {
 
     /// A size that was decided before the largest node was known, as after a restart, can be beyond every node although the task
     /// has never had the largest one. Then it gets that.
-    fn shrink_to_cap(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) -> bool {
+    pub(super) fn shrink_to_cap(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) -> bool {
         let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else { return false };
         let (cap, last) = (self.cap(set).task, task.attempts.last());
         let Some(last) = last.filter(|last| last.profile.memory() < cap && cap < task.size.memory()) else { return false };
@@ -169,7 +169,10 @@ impl Core {
     /// Slots that shared tasks take or wait for now.
     fn slots_needed(&self, set: usize) -> u64 {
         let waiting = self.queues.get(set).map_or(0, crate::taskset::Queue::slots);
-        let running: u64 = self.fleet.staying(set).map(|(_, e)| u64::from(e.used())).sum();
+        let of_set = self.fleet.executors.values().filter(|e| e.purpose == Purpose::Set(set) && e.stays());
+        // What may be left to run where it is until it is done needs no other place.
+        let moves = |e: &&Executor| e.warning.is_none_or(|warning| warning.until.is_some());
+        let running: u64 = of_set.filter(moves).map(|e| u64::from(e.used())).sum();
         waiting.saturating_add(running)
     }
 

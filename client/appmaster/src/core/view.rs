@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{Dimension, ExitReason};
+use headroom_types::{Bytes, Dimension, ExitReason, TaskAttemptId};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, TaskRow};
 
@@ -98,7 +98,7 @@ impl Core {
                 let message = format!("{attempt} {} on {}", fate(row, &reason), row.node);
                 self.view.tell(now, EventLevel::Warning, "OomKilled", attempt, message);
             }
-            Account::Plain | Account::Transient | Account::Innocent => {
+            Account::Plain | Account::Transient | Account::Innocent | Account::Taken => {
                 let message = format!("{attempt} on {}: {}", row.node, reason.sentence());
                 self.view.tell(now, EventLevel::Warning, "AttemptLost", attempt, message);
             }
@@ -127,9 +127,31 @@ impl Core {
         self.view.tell(now, EventLevel::Warning, "Escalated", task, message);
     }
 
+    pub(super) fn tell_warning(&mut self, now: Now, reason: &str, object: String, message: String) {
+        self.view.tell(now, EventLevel::Warning, reason, object, message);
+    }
+
+    pub(super) fn tell_grown(&mut self, now: Now, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
+        let attempt = attempt.to_string();
+        let message = format!("{attempt} {} where it runs", arrow(from, to));
+        self.view.tell(now, EventLevel::Normal, "Grown", attempt, message);
+    }
+
+    pub(super) fn tell_not_grown(&mut self, now: Now, attempt: &TaskAttemptId, has: Bytes, why: &str) {
+        let attempt = attempt.to_string();
+        let message = format!("{attempt} gets no more than {has} where it runs: {why}");
+        self.view.tell(now, EventLevel::Warning, "GrowthRefused", attempt, message);
+    }
+
     pub(super) fn tell_moved(&mut self, now: Now, key: TaskKey, why: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
         self.view.tell(now, EventLevel::Normal, "TaskMoved", task.clone(), format!("{task}: {why}"));
+    }
+
+    pub(super) fn tell_badly_sized(&mut self, now: Now, key: TaskKey, why: &str) {
+        let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else { return };
+        let message = format!("{why}: the stage is badly sized, and nothing of it is given more from now on");
+        self.view.tell(now, EventLevel::Warning, "BadlySized", stage, message);
     }
 
     pub(super) fn tell_given_up(&mut self, now: Now, key: TaskKey, cause: Cause, message: &str) {
@@ -197,7 +219,8 @@ impl Core {
 /// How much of a patch an attempt takes.
 fn weight(row: &AttemptRow) -> usize {
     let evidence = if row.evidence.is_some() { 25 } else { 0 };
-    5 + evidence + 5 * row.diagnosis.len() + row.timeline.len() + row.log_tail.len() / 100
+    let shadow = if row.shadow.is_some() { 3 } else { 0 };
+    6 + evidence + shadow + 5 * row.diagnosis.len() + row.timeline.len() + row.log_tail.len() / 100
 }
 
 /// What ran out, in words: ` (off-heap)`.

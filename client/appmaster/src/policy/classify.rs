@@ -1,6 +1,6 @@
 //! What an end means for the policy: the closed reason of a report, and which quantity must grow.
 
-use headroom_config::Runtime;
+use headroom_config::{Memory, Runtime};
 use headroom_types::exit::Sample;
 use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
 
@@ -13,6 +13,8 @@ pub enum Class {
     Plain,
     /// Not the task's fault.
     Transient,
+    /// The platform took its place for somebody else, or emptied its node.
+    Taken,
     /// It stayed within its own size and was killed for its executor's limit.
     Bystander,
     /// The task's own memory failure, as far as its report can tell.
@@ -69,9 +71,9 @@ fn failure(facts: &Facts<'_>) -> MemoryFailure {
 
 /// A program without a managed heap has one quantity, whatever the reporter called it.
 fn dimension(facts: &Facts<'_>) -> Dimension {
-    match facts.runtime {
-        Runtime::Native => Dimension::Native,
-        Runtime::Jvm => match (facts.dimension, facts.reason) {
+    match facts.runtime.memory() {
+        Memory::One => Dimension::Native,
+        Memory::HeapAndOverhead => match (facts.dimension, facts.reason) {
             (Some(Dimension::Heap), _) | (None, ExitReason::HeapOom) => Dimension::Heap,
             (Some(Dimension::Overhead), _) => Dimension::Overhead,
             (Some(Dimension::Native) | None, _) if heap_is_full(facts) => Dimension::Heap,
@@ -129,7 +131,7 @@ mod tests {
     fn failed(class: Class) -> MemoryFailure {
         match class {
             Class::Memory(failure) => failure,
-            other @ (Class::Success | Class::Plain | Class::Transient | Class::Bystander) => panic!("{other:?}"),
+            other @ (Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander) => panic!("{other:?}"),
         }
     }
 
@@ -178,6 +180,7 @@ mod tests {
             file: Some(Bytes::from_mib(file)),
             heap: None,
             limit: None,
+            mark: None,
         };
         let spike = |reason, e: &Evidence, s| failed(class(reason, None, Runtime::Native, e, &[s])).spike;
         assert!(spike(ExitReason::TaskOom, &e, sample(99, 65, 32)));

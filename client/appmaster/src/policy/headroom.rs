@@ -1,12 +1,14 @@
 //! Mode `headroom`: only the task that needs it, only in the dimension that ran out.
 //!
 //! First the cheap step: twice the slots of an executor that is there already. Then a container of its own, half as large again,
-//! then twice, then four times. One jump to the cap instead of a last small step; killed there, the need is genuine.
+//! then twice, then four times. One jump to the cap instead of a last small step; killed there, the need is genuine. Where something
+//! is known of the task's kind, that takes the place of the factors: first what holds all that was seen of it, then the cap.
 
-use headroom_config::Runtime;
+use headroom_config::Memory;
 use headroom_types::{Bytes, Dimension, Profile};
 
 use super::classify::MemoryFailure;
+use super::learn::After;
 use super::{Case, Growth, Place, Size, ladder};
 
 pub(super) fn grow(case: &Case<'_>, failure: MemoryFailure) -> Growth {
@@ -24,14 +26,36 @@ pub(super) fn grow(case: &Case<'_>, failure: MemoryFailure) -> Growth {
     if cheap && let Some(grown) = cheap_step(case, failure) {
         return grown;
     }
-    let wanted = if last_chance { cap } else { wanted(case, failure, failures) };
+    let wanted = match case.known {
+        After::Beyond => cap,
+        After::Rung(_) | After::Unknown if last_chance => cap,
+        After::Rung(_) | After::Unknown => wanted(case, failure, failures),
+    };
     let profile = fill(&size.profile, failure.dimension, wanted.min(cap));
-    own(case, profile)
+    learned(own(case, profile), case.known)
+}
+
+/// Says what a size rests on, where it rests on something.
+fn learned(growth: Growth, known: After) -> Growth {
+    match (growth, known) {
+        (Growth::To(size, why), After::Rung(_)) => Growth::To(size, format!("{why}, which holds all that was seen of its kind")),
+        (Growth::To(size, why), After::Beyond) => {
+            Growth::To(size, format!("{why}: it needs more than all that was seen of its kind"))
+        }
+        (growth @ (Growth::To(..) | Growth::Top(_)), After::Rung(_) | After::Beyond | After::Unknown) => growth,
+    }
 }
 
 /// Heap and overhead together that the next attempt should have, rounded, not capped.
 fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
     let profile = &case.size.profile;
+    if let After::Rung(rung) = case.known {
+        return match failure.dimension {
+            Dimension::Native => rung.max(more(profile.memory())),
+            Dimension::Heap => rung.max(more(profile.heap)).saturating_add(profile.overhead),
+            Dimension::Overhead => rung.max(more(profile.overhead)).saturating_add(profile.heap),
+        };
+    }
     match failure.dimension {
         Dimension::Native => {
             let (num, den) = match failures {
@@ -50,6 +74,11 @@ fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
     }
 }
 
+/// The least that follows a size that was not enough, whatever is known.
+fn more(had: Bytes) -> Bytes {
+    ladder::rounded(had.mul_ratio(11, 10))
+}
+
 /// `profile` with the dimension that ran out grown so that both make `memory`.
 fn fill(profile: &Profile, dimension: Dimension, memory: Bytes) -> Profile {
     match dimension {
@@ -62,12 +91,17 @@ fn fill(profile: &Profile, dimension: Dimension, memory: Bytes) -> Profile {
 fn cheap_step(case: &Case<'_>, failure: MemoryFailure) -> Option<Growth> {
     let (size, set) = (case.size, case.set);
     let wanted = wanted(case, failure, 1);
-    let (slots, memory) = match case.runtime {
-        Runtime::Native => {
+    let (slots, memory) = match case.runtime.memory() {
+        // Twice the share is no step towards what is known to be needed; as many slots as hold it are.
+        Memory::One if case.known != After::Unknown => {
+            let slots = set.slots_for(wanted).max(size.slots);
+            (slots, wanted.max(set.share().mul_ratio(u64::from(slots), 1)))
+        }
+        Memory::One => {
             let slots = size.slots.checked_mul(2)?;
             (slots, wanted.min(set.share().mul_ratio(u64::from(slots), 1)))
         }
-        Runtime::Jvm => (set.slots_for(wanted).max(size.slots), wanted),
+        Memory::HeapAndOverhead => (set.slots_for(wanted).max(size.slots), wanted),
     };
     if slots > set.slots || memory > case.cap.task || memory <= size.memory() {
         return None;
@@ -75,7 +109,7 @@ fn cheap_step(case: &Case<'_>, failure: MemoryFailure) -> Option<Growth> {
     let profile = fill(&size.profile, failure.dimension, memory);
     let rung = size.rung + 1;
     let why = format!("rung {rung}: {profile}, {slots} slots of a shared executor");
-    Some(Growth::To(Size { profile, slots, rung, place: Place::Shared }, why))
+    Some(learned(Growth::To(Size { profile, slots, rung, place: Place::Shared }, why), case.known))
 }
 
 /// A container of its own.

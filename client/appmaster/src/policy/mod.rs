@@ -7,10 +7,15 @@
 
 pub mod blame;
 pub mod classify;
+mod databricks;
 mod fixed;
+pub mod grow;
 mod headroom;
 pub mod ladder;
+pub mod learn;
 mod pinterest;
+pub mod sizing;
+pub mod tovar;
 mod uber;
 
 use std::time::Duration;
@@ -22,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use blame::Fate;
 use classify::Class;
+use learn::After;
 
 /// Where an attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +88,8 @@ pub enum Account {
     Transient,
     /// Lost to another task's memory failure.
     Innocent,
+    /// None: the platform took its place for somebody else, or emptied its node.
+    Taken,
 }
 
 /// The facts about an end.
@@ -111,6 +119,10 @@ pub struct Case<'a> {
     pub spent: Spent,
     /// The largest size a task can be given.
     pub cap: Cap,
+    /// What is known of its kind, for a memory failure in a job that learns.
+    pub known: After,
+    /// Its stage is marked badly sized: nothing of it is given more. For people, why.
+    pub breaker: Option<&'a str>,
 }
 
 /// The largest size a task can be given, and what sets it.
@@ -207,6 +219,10 @@ pub fn decide(case: &Case<'_>) -> (Account, Next) {
         Account::Plain => plain(case),
         Account::Transient => transient(case),
         Account::Innocent => innocent(case),
+        Account::Taken => {
+            let why = format!("its place was taken ({}): same size on another node, not charged", case.reason);
+            again(case.size.clone(), Elsewhere::Node, why)
+        }
         Account::Spike => again(case.size.clone(), Elsewhere::No, "same size once more: page cache filled the limit"),
         Account::Memory => memory(case),
     };
@@ -218,16 +234,17 @@ fn account(case: &Case<'_>) -> Account {
         Class::Success => Account::Success,
         Class::Plain => Account::Plain,
         Class::Transient => Account::Transient,
+        Class::Taken => Account::Taken,
         Class::Bystander => Account::Innocent,
         Class::Memory(failure) => match case.fate {
             Fate::Innocent => match case.mode {
                 // Spark counts the loss of an executor by memory against every task on it.
                 Mode::Fixed => Account::Memory,
-                Mode::Headroom | Mode::Pinterest | Mode::Uber => Account::Innocent,
+                Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar => Account::Innocent,
             },
             Fate::Own | Fate::Blamed | Fate::Unknown { charged: Charged::Yes } => match case.mode {
                 Mode::Headroom if failure.spike && case.spent.spikes == 0 => Account::Spike,
-                Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Fixed => Account::Memory,
+                Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => Account::Memory,
             },
             Fate::Unknown { charged: Charged::No } => Account::Innocent,
         },
@@ -275,7 +292,7 @@ fn plain(case: &Case<'_>) -> Next {
 fn tries(case: &Case<'_>) -> u32 {
     match case.mode {
         Mode::Fixed => case.spent.plain + case.spent.memory + 1,
-        Mode::Headroom | Mode::Pinterest | Mode::Uber => case.spent.plain + 1,
+        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar => case.spent.plain + 1,
     }
 }
 
@@ -299,22 +316,28 @@ fn innocent(case: &Case<'_>) -> Next {
             Growth::To(size, why) => again(size, Elsewhere::No, why),
             Growth::Top(_) => again(case.size.clone(), Elsewhere::No, "lost with its executor: same size"),
         },
-        (Mode::Headroom | Mode::Pinterest | Mode::Fixed, Fate::Own | Fate::Blamed | Fate::Innocent) => {
-            again(case.size.clone(), Elsewhere::No, "another task's memory failure: same size, not charged")
-        }
+        (
+            Mode::Headroom | Mode::Pinterest | Mode::Databricks | Mode::Tovar | Mode::Fixed,
+            Fate::Own | Fate::Blamed | Fate::Innocent,
+        ) => again(case.size.clone(), Elsewhere::No, "another task's memory failure: same size, not charged"),
     }
 }
 
 fn memory(case: &Case<'_>) -> Next {
     let Class::Memory(failure) = case.class else { return Next::Done };
+    let spent = case.spent.memory + 1 >= case.retry.memory_attempts;
     let growth = match case.mode {
+        // Spark's rule has a budget of its own.
         Mode::Fixed => fixed::grow(case),
-        Mode::Headroom if case.spent.memory + 1 >= case.retry.memory_attempts => exhausted(case),
-        Mode::Pinterest if case.spent.memory + 1 >= case.retry.memory_attempts => exhausted(case),
-        Mode::Uber if case.spent.memory + 1 >= case.retry.memory_attempts => exhausted(case),
+        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if spent => exhausted(case),
+        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.breaker.is_some() => {
+            Growth::Top(case.breaker.unwrap_or_default().to_owned())
+        }
         Mode::Headroom => headroom::grow(case, failure),
         Mode::Pinterest => pinterest::grow(case),
         Mode::Uber => uber::isolate(case),
+        Mode::Databricks => databricks::grow(case),
+        Mode::Tovar => tovar::grow(case),
     };
     match growth {
         Growth::To(size, why) => again(size, Elsewhere::No, why),
@@ -334,8 +357,11 @@ fn genuine(case: &Case<'_>, dimension: Dimension, why: &str) -> String {
         Dimension::Native => format!("more than {}", case.size.memory()),
     };
     let remedy = match case.mode {
-        Mode::Headroom if case.cap.by_job => "raise retry.cap, or split its input",
-        Mode::Headroom => "split its input, or use a larger node",
+        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.breaker.is_some() => {
+            "give its stage a larger profile, or raise retry.breaker"
+        }
+        Mode::Headroom | Mode::Databricks | Mode::Tovar if case.cap.by_job => "raise retry.cap, or split its input",
+        Mode::Headroom | Mode::Databricks | Mode::Tovar => "split its input, or use a larger node",
         Mode::Pinterest | Mode::Uber | Mode::Fixed => "give its stage a larger profile, or use mode headroom",
     };
     format!("{} was killed at {} and needs {what}; {why}. {remedy}", case.task, case.size.memory())

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 fn set() -> ExecutorSpec {
     let profile = Profile { heap: Bytes::from_mib(288), overhead: Bytes::ZERO, cpus: Cpus::from_cores(4) };
-    ExecutorSpec { name: "main".parse().expect("name"), profile, count: 2, slots: 4, reserve: Bytes::from_mib(32) }
+    ExecutorSpec { name: "main".parse().expect("name"), profile, count: 2, slots: 4, reserve: Bytes::from_mib(32), program: None }
 }
 
 fn size(heap: u64, overhead: u64, slots: u32, place: Place) -> Size {
@@ -25,6 +25,8 @@ struct Given {
     mode: Mode,
     runtime: Runtime,
     cap_mib: u64,
+    known: After,
+    breaker: Option<&'static str>,
 }
 
 impl Given {
@@ -39,6 +41,8 @@ impl Given {
             mode,
             runtime: Runtime::Native,
             cap_mib: 4096,
+            known: After::Unknown,
+            breaker: None,
         }
     }
     fn jvm(dimension: Dimension, heap: u64, overhead: u64, off_heap: u64) -> Self {
@@ -64,6 +68,8 @@ impl Given {
             retry: &self.retry,
             spent: self.spent,
             cap: Cap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
+            known: self.known,
+            breaker: self.breaker,
         })
     }
     fn killed(&self) -> Next {
@@ -96,6 +102,37 @@ fn headroom_without_slots_to_spare_asks_for_a_container_at_once() {
     let mut given = Given::shared(Mode::Headroom);
     given.size = size(192, 0, 3, Place::Shared);
     assert_eq!(given.next(), Some((384, 1, Place::Own)));
+}
+
+#[test]
+fn headroom_goes_by_what_is_known_of_the_kind() {
+    let known = |known: After| Given { known, ..Given::shared(Mode::Headroom) };
+    let rung = |mib| After::Rung(Bytes::from_mib(mib));
+    assert_eq!(known(rung(96)).next(), Some((128, 2, Place::Shared)), "whole slots, where there are enough");
+    assert_eq!(known(rung(180)).next(), Some((192, 3, Place::Shared)), "not twice the share, which would not do");
+    assert_eq!(known(rung(500)).next(), Some((500, 1, Place::Own)), "straight to a container that holds it");
+    assert_eq!(known(rung(66)).after(0, 64, Place::Own).next(), Some((72, 1, Place::Own)), "never less than a tenth more");
+    assert_eq!(known(After::Beyond).after(1, 500, Place::Own).next(), Some((4096, 1, Place::Own)), "one jump");
+    assert_eq!(known(rung(9000)).next(), Some((4096, 1, Place::Own)), "never above the cap");
+}
+
+#[test]
+fn what_is_known_of_one_quantity_leaves_the_other_alone() {
+    for (dimension, wanted) in [(Dimension::Heap, (300, 32)), (Dimension::Overhead, (64, 300))] {
+        let given = Given { known: After::Rung(Bytes::from_mib(300)), ..Given::jvm(dimension, 64, 32, 40) };
+        let Next::Again { size, .. } = given.killed() else { panic!("again") };
+        assert_eq!((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib()), wanted);
+    }
+}
+
+#[test]
+fn nothing_of_a_badly_sized_stage_is_given_more() {
+    let given = Given { breaker: Some("11 of 20 tasks of stage map were killed"), ..Given::shared(Mode::Headroom) };
+    let Next::GiveUp { cause, message } = given.killed() else { panic!("given up") };
+    assert_eq!(cause, Cause::Memory);
+    assert!(message.contains("11 of 20") && message.contains("retry.breaker"), "{message}");
+    let fixed = Given { breaker: given.breaker, ..Given::shared(Mode::Fixed) };
+    assert_eq!(fixed.next(), Some((64, 1, Place::Shared)), "it gives no more anyway");
 }
 
 #[test]
@@ -138,6 +175,32 @@ fn uber_isolates_everyone_who_was_there_without_charging_them() {
 }
 
 #[test]
+fn databricks_doubles_up_to_the_largest_there_is() {
+    let d = || Given::shared(Mode::Databricks);
+    assert_eq!(d().next(), Some((128, 1, Place::Own)));
+    assert_eq!(d().after(1, 128, Place::Own).next(), Some((256, 1, Place::Own)));
+    assert_eq!(d().after(2, 3000, Place::Own).next(), Some((4096, 1, Place::Own)), "the last class is the cap");
+    assert_eq!(d().after(3, 4096, Place::Own).next(), None);
+    assert_eq!(d().after(5, 128, Place::Own).next(), None, "six attempts are all");
+}
+
+#[test]
+fn tovar_gives_the_largest_there_is_at_once() {
+    let t = || Given::shared(Mode::Tovar);
+    assert_eq!(t().next(), Some((4096, 1, Place::Own)));
+    assert_eq!(t().after(1, 4096, Place::Own).next(), None);
+}
+
+#[test]
+fn classes_and_largest_sizes_grow_heap_and_overhead_alike() {
+    for mode in [Mode::Databricks, Mode::Tovar] {
+        let given = Given { mode, ..Given::jvm(Dimension::Overhead, 96, 32, 40) };
+        let Next::Again { size, .. } = given.killed() else { panic!("again") };
+        assert_eq!(size.profile.heap.get(), 3 * size.profile.overhead.get(), "{mode:?}");
+    }
+}
+
+#[test]
 fn fixed_repeats_the_size_and_counts_every_failure() {
     let mut given = Given::shared(Mode::Fixed);
     assert_eq!(given.next(), Some((64, 1, Place::Shared)));
@@ -171,7 +234,7 @@ proptest! {
     /// Liveness: every ladder ends within the budget.
     #[test]
     fn every_ladder_rises_and_ends(
-        heap in 1u64..512, overhead in 0u64..512, cap in 64u64..8192, mode in 0usize..4, heaps in any::<bool>(), jvm in any::<bool>(),
+        heap in 1u64..512, overhead in 0u64..512, cap in 64u64..8192, mode in 0usize..6, heaps in any::<bool>(), jvm in any::<bool>(),
     ) {
         let mut given = Given::shared(Mode::ALL[mode]);
         given.cap_mib = cap;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headroom_client::ClientError;
 use headroom_client::retry::Backoff;
-use headroom_types::{AttemptId, Epoch, RequestId};
+use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::am::{Ask, AskVerdict, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, UpdateKind};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::JobPatch;
@@ -113,6 +113,11 @@ impl Dialog {
         self.next = self.next.min(soon);
     }
 
+    /// Another size for a container; the answer is told by an event only when it is a refusal.
+    pub(super) fn resize(&self, container: ContainerId, resource: Resource) {
+        self.link.resize(container, resource);
+    }
+
     fn answered(&mut self) {
         self.waiting = false;
         self.backoff.reset();
@@ -214,6 +219,10 @@ impl Shell {
                     self.step(Event::Update { cursor: update.cursor, what });
                 }
             }
+            RmEvent::NotResized(container, why) => {
+                tracing::debug!(%container, why, "the container keeps its size for now");
+                self.step(Event::ResizeRefused { container, why });
+            }
             RmEvent::Stale(epoch) => {
                 if self.dialog.stage == Stage::Known(epoch) && !self.dialog.waiting {
                     self.dialog.register();
@@ -227,7 +236,7 @@ impl Shell {
     }
 
     fn on_registered(&mut self, registered: Registered) {
-        let Registered { epoch, largest, containers, cursor } = registered;
+        let Registered { epoch, largest, containers, cursor, known } = registered;
         tracing::info!(%epoch, %largest, containers = containers.len(), "registered with the resource manager");
         let d = &mut self.dialog;
         d.answered();
@@ -236,6 +245,9 @@ impl Shell {
         d.owed.values_mut().for_each(|cursor| *cursor = 0); // another life counts its updates anew
         d.next = Instant::now();
         d.link.listen(From { epoch, cursor });
+        if let Some(family) = known {
+            self.step(Event::Known(family));
+        }
         self.step(Event::Registered { epoch, largest, containers, cursor });
     }
 
@@ -291,7 +303,16 @@ impl Shell {
                 self.step(Event::Stop);
                 self.dialog.stage = Stage::Over;
             }
-            Some(Code::HR0400 | Code::HR0411 | Code::HR0413 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503) => {
+            Some(
+                Code::HR0400
+                | Code::HR0411
+                | Code::HR0413
+                | Code::HR0416
+                | Code::HR0422
+                | Code::HR0429
+                | Code::HR0500
+                | Code::HR0503,
+            ) => {
                 tracing::warn!(%error, "the resource manager did not take a sync, trying again");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
@@ -321,7 +342,16 @@ impl Shell {
                 tracing::error!(%error, "the end of the job could not be told");
                 self.dialog.stage = Stage::Over;
             }
-            Some(Code::HR0400 | Code::HR0411 | Code::HR0413 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503)
+            Some(
+                Code::HR0400
+                | Code::HR0411
+                | Code::HR0413
+                | Code::HR0416
+                | Code::HR0422
+                | Code::HR0429
+                | Code::HR0500
+                | Code::HR0503,
+            )
             | None => self.dialog.again_later(),
         }
     }

@@ -253,6 +253,7 @@ async fn register(State(cluster): State<Cluster>, Json(body): Json<RegisterMaste
             largest: Resource::new(Bytes::from_gib(4), Cpus::from_cores(8)),
             containers: i.live.values().map(|(g, _)| g.clone()).collect(),
             cursor: 0,
+            known: None,
         }
     });
     Json(registered).into_response()
@@ -421,7 +422,7 @@ fn hear(cluster: &Cluster, executor: &Arc<Executor>, message: ToExecutor) {
             let (cluster, container) = (cluster.clone(), executor.container.clone());
             tokio::spawn(async move { cluster.container_ends(&container, ExitReason::Exit { code: 0 }) });
         }
-        ToExecutor::Alive => {}
+        ToExecutor::Resize { .. } | ToExecutor::LetGo { .. } | ToExecutor::Refused { .. } | ToExecutor::Alive => {}
     }
 }
 

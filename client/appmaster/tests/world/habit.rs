@@ -1,5 +1,6 @@
 //! How a task of the played cluster behaves, and how the kernel or its runtime would end it.
 
+use headroom_types::exit::TaskReport;
 use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::task::TaskStart;
 
@@ -14,14 +15,19 @@ pub struct Habit {
     pub runs_ms: u64,
     /// How its first attempts end whatever their size.
     pub ends: Vec<ExitReason>,
+    /// What is odd about what its executor tells.
+    pub tells: fn(&mut TaskReport),
 }
 
 impl Habit {
     pub fn native(mib: u64, runs_ms: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new() }
+        Habit { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new(), tells: |_| {} }
     }
     pub fn jvm(heap: u64, off_heap: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(off_heap), heap: Bytes::from_mib(heap), runs_ms: 1000, ends: Vec::new() }
+        Habit { off_heap: Bytes::from_mib(off_heap), heap: Bytes::from_mib(heap), runs_ms: 1000, ends: Vec::new(), tells: |_| {} }
+    }
+    pub fn telling(self, tells: fn(&mut TaskReport)) -> Self {
+        Habit { tells, ..self }
     }
     pub fn ending(ends: &[ExitReason]) -> Self {
         Habit { ends: ends.to_vec(), ..Habit::native(1, 1000) }

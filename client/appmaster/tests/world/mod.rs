@@ -5,13 +5,18 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its own part of the world
 
+mod files;
 mod habit;
+mod life;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-use headroom_appmaster::event::{Effect, Event, Hello, Now, Outcome};
+use headroom_appmaster::event::{Effect, Event, Hello, LimitSet, Now, Outcome};
+use headroom_appmaster::output::Commit;
 use headroom_appmaster::record::Record;
 use headroom_appmaster::spec::Greeting;
+use headroom_appmaster::taskset::TaskKey;
 use headroom_appmaster::{Core, Setup};
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapFacts, TaskGroupFacts, TaskReport};
@@ -19,10 +24,11 @@ use headroom_types::{
     Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, TaskAttemptId, TaskId,
     Tick, UnixMillis,
 };
-use headroom_wire::v1::am::{Granted, UpdateKind};
+use headroom_wire::v1::am::{Granted, LaunchSpec, UpdateKind};
 use headroom_wire::v1::job::{JobEvent, JobPatch, Mode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
+pub use files::Files;
 pub use habit::Habit;
 use habit::{total, verdict};
 
@@ -33,8 +39,16 @@ pub enum Fault {
     MasterDiesAfter(usize),
     /// At this time the n-th live container ends for this reason.
     ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
+    /// At this time the n-th live container is told that it will be taken, and so long after that it is.
+    Preempted { at_ms: u64, nth: usize, warning_ms: u64 },
+    /// At this time the first node begins to be emptied; nothing new goes there.
+    Drained { at_ms: u64 },
     /// At this time the resource manager begins another life.
     ManagerRestarts { at_ms: u64 },
+    /// From this time on and for so long nobody hears of the n-th live container, nor it of anybody; its tasks go on.
+    Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
+    /// The master dies right after this many outputs came into their places, before it hears of the last of them.
+    MasterDiesAfterCommit(usize),
     /// Every message about an end comes twice.
     Twice,
     /// Containers end as soon as they are granted.
@@ -48,6 +62,7 @@ struct Box_ {
     unacked: BTreeMap<TaskAttemptId, TaskReport>,
     connected: bool,
     leaving: bool,
+    cut: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +72,12 @@ enum Thing {
     TaskEnds(ContainerId, TaskAttemptId),
     ContainerEnds(ContainerId, ExitReason),
     Nth(usize, ExitReason),
+    Cut(usize, u64),
+    Healed(ContainerId),
+    Commit(TaskKey, TaskAttemptId, Commit),
+    Warned(usize, u64),
+    Resized(ContainerId, Resource),
+    Drained,
     Registered(Epoch),
     Exited(u64),
     Deliver(Event),
@@ -71,6 +92,9 @@ pub struct Scenario {
     faults: Vec<Fault>,
     shared_fate: bool,
     quick: bool,
+    files: Files,
+    mirrored: bool,
+    inputs: BTreeMap<PathBuf, Bytes>,
     run: bool,
 }
 
@@ -96,6 +120,9 @@ impl Scenario {
             faults: Vec::new(),
             shared_fate: false,
             quick: false,
+            files: Files::default(),
+            mirrored: false,
+            inputs: BTreeMap::new(),
             run: false,
         }
     }
@@ -124,9 +151,24 @@ impl Scenario {
         self.shared_fate = true;
         self
     }
+    /// A file system that takes so long for a rename, with something in these places.
+    pub fn files(mut self, rename_ms: u64, places: &[&str]) -> Self {
+        self.files = Files::new(rename_ms, places);
+        self
+    }
     /// Invariants are checked at the end only.
     pub fn quick(mut self) -> Self {
         self.quick = true;
+        self
+    }
+    /// After every step, a master that reads the journal is compared with the one that wrote it.
+    pub fn mirrored(mut self) -> Self {
+        self.mirrored = true;
+        self
+    }
+    /// A file in the tasks' directory.
+    pub fn file(mut self, name: &str, mib: u64) -> Self {
+        self.inputs.insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
         self
     }
     pub fn run(mut self) -> World {
@@ -165,7 +207,24 @@ pub struct World {
     nothing_starts: bool,
     shared_fate: bool,
     quick: bool,
+    mirrored: bool,
+    inputs: BTreeMap<PathBuf, Bytes>,
     master_up: bool,
+    /// How often a container was given another size.
+    pub resizes: u32,
+    /// Outputs.
+    pub files: Files,
+    /// How the containers of each request are started.
+    pub launches: BTreeMap<RequestId, LaunchSpec>,
+    /// This node is given nothing new.
+    closed: Option<usize>,
+}
+
+/// Where tasks run, if it were a real cluster.
+const BASE: &str = "/job";
+
+fn setup() -> Setup {
+    Setup { base_dir: Some(BASE.to_owned()), ..Setup::default() }
 }
 
 fn greeting() -> Greeting {
@@ -175,7 +234,7 @@ fn greeting() -> Greeting {
 impl World {
     fn new(s: &Scenario) -> Self {
         let mut world = World {
-            core: Core::new(s.job.clone(), Setup::default()),
+            core: Core::new(s.job.clone(), setup()),
             job: s.job.clone(),
             records: Vec::new(),
             outcome: None,
@@ -200,15 +259,25 @@ impl World {
             nothing_starts: false,
             shared_fate: s.shared_fate,
             quick: s.quick,
+            mirrored: s.mirrored,
+            inputs: s.inputs.clone(),
             master_up: true,
+            resizes: 0,
+            files: s.files.clone(),
+            launches: BTreeMap::new(),
+            closed: None,
         };
         for fault in &s.faults {
             match fault {
                 Fault::MasterDiesAfter(n) => world.die_after = Some(*n),
                 Fault::ContainerEnds { at_ms, nth, reason } => world.later(*at_ms, Thing::Nth(*nth, *reason)),
+                Fault::Preempted { at_ms, nth, warning_ms } => world.later(*at_ms, Thing::Warned(*nth, *warning_ms)),
+                Fault::Drained { at_ms } => world.later(*at_ms, Thing::Drained),
                 Fault::ManagerRestarts { at_ms } => {
                     world.later(*at_ms, Thing::Registered(Epoch(2)));
                 }
+                Fault::Partitioned { at_ms, nth, for_ms } => world.later(*at_ms, Thing::Cut(*nth, *for_ms)),
+                Fault::MasterDiesAfterCommit(n) => world.files.die_after = Some(*n),
                 Fault::Twice => world.twice = true,
                 Fault::NothingStarts => world.nothing_starts = true,
             }
@@ -261,11 +330,7 @@ impl World {
             Thing::Timer => self.step(Event::Timer),
             Thing::Deliver(event) => self.step(event),
             Thing::Registered(epoch) => self.register(epoch),
-            Thing::Granted(granted) => {
-                self.cursor += 1;
-                let cursor = self.cursor;
-                self.step(Event::Update { cursor, what: UpdateKind::Allocated(granted) });
-            }
+            Thing::Granted(granted) => self.update(UpdateKind::Allocated(granted)),
             Thing::Hello(container) => self.hello(&container),
             Thing::TaskEnds(container, attempt) => self.task_ends(&container, &attempt),
             Thing::ContainerEnds(container, reason) => self.container_ends(&container, reason, Vec::new()),
@@ -273,6 +338,31 @@ impl World {
                 if let Some(container) = self.boxes.keys().nth(nth).cloned() {
                     self.container_ends(&container, reason, Vec::new());
                 }
+            }
+            Thing::Cut(nth, for_ms) => {
+                let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
+                let b = self.boxes.get_mut(&container).expect("there");
+                (b.cut, b.connected) = (true, false);
+                self.later(for_ms, Thing::Healed(container.clone()));
+                self.step(Event::LineDown { container });
+            }
+            Thing::Healed(container) => {
+                if let Some(b) = self.boxes.get_mut(&container) {
+                    b.cut = false;
+                    self.hello(&container);
+                }
+            }
+            Thing::Commit(task, attempt, commit) => self.put_in_place(task, attempt, &commit),
+            Thing::Resized(container, resource) => self.update(UpdateKind::Resized { container, resource, version: 2 }),
+            Thing::Warned(nth, warning_ms) => {
+                let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
+                self.later(warning_ms, Thing::ContainerEnds(container.clone(), ExitReason::Preempted));
+                let at = UnixMillis(self.now().unix.0 + warning_ms);
+                self.update(UpdateKind::PreemptSoon { container, at, why: "queue b is owed its share".into() });
+            }
+            Thing::Drained => {
+                self.closed = Some(0);
+                self.update(UpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
             }
             Thing::Exited(cursor) => {
                 let number = cursor;
@@ -285,6 +375,12 @@ impl World {
                 }
             }
         }
+    }
+
+    fn update(&mut self, what: UpdateKind) {
+        self.cursor += 1;
+        let cursor = self.cursor;
+        self.step(Event::Update { cursor, what });
     }
 
     fn register(&mut self, epoch: Epoch) {
@@ -326,13 +422,39 @@ impl World {
                     }
                 }
                 Effect::Send { container, message } => self.executor_hears(&container, *message),
+                Effect::Commit { task, attempt, commit } => {
+                    self.later(self.files.rename_ms, Thing::Commit(task, attempt, commit));
+                }
                 Effect::Sync => {}
+                Effect::Measure { stage } => {
+                    let sizes = self.core.input_files(stage).into_iter().map(|file| self.inputs.get(&file?).copied()).collect();
+                    self.later(2, Thing::Deliver(Event::Inputs { stage, sizes }));
+                }
+                Effect::Resize { container, resource } => self.resize(container, resource),
                 Effect::Finish(outcome) => self.outcome = Some(outcome),
             }
+        }
+        if self.mirrored {
+            self.compare_with_journal();
         }
         let patch = self.core.take_patch();
         self.take(patch);
         self.sync();
+    }
+
+    /// Whoever takes over would give the same sizes, and has seen the same.
+    fn compare_with_journal(&mut self) {
+        let mut other = Core::replay(self.job.clone(), setup(), &self.records);
+        let largest = self.nodes.iter().max().copied().unwrap_or_default();
+        let event = Event::Registered {
+            epoch: Epoch(self.epoch),
+            largest: Resource::new(largest, Cpus::from_cores(64)),
+            containers: Vec::new(),
+            cursor: 0,
+        };
+        other.step(self.now(), event, &mut Vec::new());
+        assert_eq!(other.first_sizes(), self.core.first_sizes(), "sizes after {} records", self.records.len());
+        assert_eq!(other.totals(), self.core.totals(), "figures after {} records", self.records.len());
     }
 
     fn take(&mut self, patch: JobPatch) {
@@ -343,14 +465,23 @@ impl World {
     fn master_dies(&mut self) {
         self.die_after = None;
         self.master_up = false;
-        self.core = Core::replay(self.job.clone(), Setup::default(), &self.records);
+        self.core = Core::replay(self.job.clone(), setup(), &self.records);
         self.core.assert_invariants();
         if let Some(outcome) = self.core.outcome() {
             self.outcome = Some(outcome.clone());
             return;
         }
-        self.things
-            .retain(|_, thing| !matches!(thing, Thing::Deliver(_) | Thing::Granted(_) | Thing::Hello(_) | Thing::Exited(_)));
+        self.things.retain(|_, thing| {
+            !matches!(
+                thing,
+                Thing::Commit(..)
+                    | Thing::Deliver(_)
+                    | Thing::Granted(_)
+                    | Thing::Hello(_)
+                    | Thing::Exited(_)
+                    | Thing::Resized(..)
+            )
+        });
         self.later(200, Thing::Registered(Epoch(self.epoch)));
         let boxes: Vec<ContainerId> = self.boxes.keys().cloned().collect();
         for (n, container) in boxes.into_iter().enumerate() {
@@ -365,12 +496,13 @@ impl World {
         self.acked = self.acked.max(ack);
         self.exits.retain(|_, (_, _, told)| told.is_none_or(|cursor| cursor > ack));
         for container in self.core.releases() {
-            if self.boxes.get(&container).is_some_and(|b| !b.leaving) {
+            if self.boxes.get(&container).is_some_and(|b| !b.leaving && !b.cut) {
                 self.boxes.get_mut(&container).expect("there").leaving = true;
                 self.later(10, Thing::ContainerEnds(container, ExitReason::Stopped));
             }
         }
         for ask in self.core.asks(&greeting()) {
+            self.launches.insert(ask.request.clone(), (*ask.launch).clone());
             loop {
                 let granted = self.granted.get(&ask.request).copied().unwrap_or(0);
                 if granted >= ask.count
@@ -379,187 +511,6 @@ impl World {
                     break;
                 }
             }
-        }
-    }
-
-    fn grant(&mut self, request: &RequestId, resource: &Resource, slots: u32) -> bool {
-        let used = |node: usize| -> Bytes {
-            let on = self.boxes.values().filter(|b| b.granted.node.as_str() == format!("n{node}"));
-            on.fold(Bytes::ZERO, |sum, b| sum.saturating_add(b.granted.resource.memory))
-        };
-        let free = |node: usize| self.nodes[node].saturating_sub(used(node));
-        let Some(node) = (0..self.nodes.len()).filter(|n| free(*n) >= resource.memory).max_by_key(|n| free(*n)) else {
-            return false;
-        };
-        self.containers += 1;
-        let container = format!("job.1.e{}.c{}", self.epoch, self.containers).parse::<ContainerId>().expect("id");
-        let granted = Granted {
-            container: container.clone(),
-            request: request.clone(),
-            node: format!("n{node}").parse().expect("node"),
-            resource: resource.clone(),
-        };
-        *self.granted.entry(request.clone()).or_default() += 1;
-        let boxed = Box_ {
-            granted: granted.clone(),
-            slots,
-            running: BTreeMap::new(),
-            unacked: BTreeMap::new(),
-            connected: false,
-            leaving: false,
-        };
-        self.boxes.insert(container.clone(), boxed);
-        self.later(5, Thing::Granted(granted));
-        if self.nothing_starts {
-            self.later(20, Thing::ContainerEnds(container, ExitReason::LaunchFailed));
-        } else {
-            self.later(20, Thing::Hello(container));
-        }
-        true
-    }
-
-    fn hello(&mut self, container: &ContainerId) {
-        if !self.master_up {
-            self.later(100, Thing::Hello(container.clone()));
-            return;
-        }
-        let Some(b) = self.boxes.get_mut(container) else { return };
-        b.connected = true;
-        let hello = Hello {
-            container: container.clone(),
-            slots: b.slots,
-            running: b.running.keys().cloned().collect(),
-            unacked: b.unacked.values().cloned().collect(),
-        };
-        self.step(Event::Hello(hello));
-    }
-
-    fn executor_hears(&mut self, container: &ContainerId, message: ToExecutor) {
-        let Some(b) = self.boxes.get_mut(container) else { return };
-        if !b.connected {
-            return;
-        }
-        match message {
-            ToExecutor::Start(start) => {
-                if b.running.contains_key(&start.attempt) || b.unacked.contains_key(&start.attempt) {
-                    return;
-                }
-                let attempt = start.attempt.clone();
-                let used: u32 = b.running.values().map(|s| s.slots).sum();
-                assert!(used + start.slots <= b.slots, "{container} is given more than its {} slots", b.slots);
-                b.running.insert(attempt.clone(), *start);
-                self.start(container, attempt);
-            }
-            ToExecutor::Stop { attempt } => {
-                b.running.remove(&attempt);
-            }
-            ToExecutor::Ack { attempt } => {
-                b.unacked.remove(&attempt);
-            }
-            ToExecutor::Shutdown => {
-                if !b.leaving {
-                    b.leaving = true;
-                    self.later(10, Thing::ContainerEnds(container.clone(), ExitReason::Exit { code: 0 }));
-                }
-            }
-            ToExecutor::Alive => {}
-        }
-    }
-
-    fn habit(&self, id: &TaskId) -> Habit {
-        self.habits.get(id).unwrap_or(&self.usual).clone()
-    }
-
-    fn start(&mut self, container: &ContainerId, attempt: TaskAttemptId) {
-        let habit = self.habit(&attempt.task);
-        let start = self.boxes[container].running[&attempt].clone();
-        self.later(1, Thing::Deliver(Event::Started { container: container.clone(), attempt: attempt.clone() }));
-        let usage = TaskUsage { attempt: attempt.clone(), current: total(&habit), peak: total(&habit), heap: None };
-        self.later(2, Thing::Deliver(Event::Usage { container: container.clone(), tasks: vec![usage] }));
-        let whole = self.room(container) < total(&habit) && self.shared_fate;
-        let killed = verdict(&habit, &start).is_some() && !self.shared_fate || whole;
-        let after = if killed { habit.runs_ms / 2 } else { habit.runs_ms };
-        self.later(after, Thing::TaskEnds(container.clone(), attempt));
-    }
-
-    fn room(&self, container: &ContainerId) -> Bytes {
-        self.boxes[container].granted.resource.memory.saturating_sub(Bytes::from_mib(32))
-    }
-
-    fn task_ends(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
-        let Some(b) = self.boxes.get(container) else { return };
-        let Some(start) = b.running.get(attempt).cloned() else { return };
-        let habit = self.habit(&attempt.task);
-        if self.shared_fate && total(&habit) > self.room(container) {
-            let tasks = Vec::new();
-            self.container_ends(container, ExitReason::OverheadOom, tasks);
-            return;
-        }
-        let nth = usize::try_from(attempt.attempt - 1).expect("small");
-        let forced = habit.ends.get(nth).copied();
-        let verdict = if self.shared_fate { None } else { verdict(&habit, &start) };
-        let (reason, dimension) = match forced {
-            Some(reason) => (reason, None),
-            None => verdict.unwrap_or((ExitReason::Exit { code: 0 }, None)),
-        };
-        let mut evidence = Evidence::empty(EnforcerKind::Cgroup2);
-        evidence.own.limit = start.limit;
-        evidence.own.peak = Some(start.limit.map_or(total(&habit), |l| l.min(total(&habit))));
-        evidence.heap_budget = start.heap;
-        evidence.heap = start.heap.map(|budget| HeapFacts {
-            used: habit.heap.min(budget),
-            committed: habit.heap.min(budget),
-            max: budget,
-            ..HeapFacts::default()
-        });
-        let report = TaskReport {
-            attempt: attempt.clone(),
-            container: container.clone(),
-            reason,
-            dimension,
-            evidence,
-            diagnosis: Vec::new(),
-            started: Some(self.now().unix),
-            ended: self.now().unix,
-            timeline: Vec::new(),
-            log_tail: String::new(),
-        };
-        let b = self.boxes.get_mut(container).expect("there");
-        b.running.remove(attempt);
-        b.unacked.insert(attempt.clone(), report.clone());
-        if b.connected && self.master_up {
-            let event = Event::Ended { container: container.clone(), report: Box::new(report) };
-            if self.twice {
-                self.later(3, Thing::Deliver(event.clone()));
-                self.later(700, Thing::Deliver(event.clone()));
-            }
-            self.step(event);
-        }
-    }
-
-    fn container_ends(&mut self, container: &ContainerId, reason: ExitReason, tasks: Vec<TaskGroupFacts>) {
-        let Some(b) = self.boxes.remove(container) else { return };
-        let report = ExitReport {
-            container: container.clone(),
-            node: b.granted.node.clone(),
-            reason,
-            evidence: Evidence::empty(EnforcerKind::Cgroup2),
-            diagnosis: Vec::new(),
-            started: None,
-            ended: self.now().unix,
-            timeline: Vec::new(),
-            log_tail: String::new(),
-            tasks,
-        };
-        self.ends += 1;
-        let number = self.ends;
-        self.exits.insert(number, (b.granted.request.clone(), report, None));
-        self.later(30, Thing::Exited(number));
-        if self.twice {
-            self.later(900, Thing::Exited(number));
-        }
-        if b.connected {
-            self.later(1, Thing::Deliver(Event::LineDown { container: container.clone() }));
         }
     }
 

@@ -30,11 +30,13 @@ pub(crate) struct Setup {
     pub(crate) poll: bool,
     pub(crate) rm: Option<String>,
     pub(crate) args: Vec<OsString>,
+    /// Another executor, with all its arguments.
+    pub(crate) program: Option<(PathBuf, Vec<OsString>)>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { memory: Bytes::from_mib(384), slots: 4, poll: false, rm: None, args: Vec::new() }
+        Setup { memory: Bytes::from_mib(384), slots: 4, poll: false, rm: None, args: Vec::new(), program: None }
     }
 }
 
@@ -51,6 +53,11 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(name: &str) -> World {
         World::with(name, &Setup::default())
+    }
+    /// True where files lie in memory, so that their pages can neither be given back nor read again.
+    pub(crate) fn files_are_memory(&self) -> bool {
+        let kind = std::process::Command::new("stat").args(["-f", "-c", "%T"]).arg(self.dir.path()).output().expect("stat runs");
+        kind.stdout.starts_with(b"tmpfs")
     }
 
     pub(crate) fn with(name: &str, setup: &Setup) -> World {
@@ -78,13 +85,17 @@ impl World {
         let log = File::create(self.dir.path().join("stderr")).expect("a log");
         let procs_files = self.group.as_ref().map(Group::procs_files).unwrap_or_default();
         let env = self.environment(setup);
+        let (program, args) = match &setup.program {
+            Some((program, args)) => (program.as_path(), args),
+            None => (Path::new(env!("CARGO_BIN_EXE_executor")), &setup.args),
+        };
         let command = Command {
-            args: &setup.args,
+            args,
             env: &env,
             stderr: Some(&log),
             procs_files: &procs_files,
             new_session: true,
-            ..Command::new(Path::new(env!("CARGO_BIN_EXE_executor")), &work)
+            ..Command::new(program, &work)
         };
         self.executor = Some(spawn(&command).expect("the executor starts"));
     }
@@ -225,6 +236,8 @@ impl Master {
             other @ (FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }
             | FromExecutor::Ended { .. }
+            | FromExecutor::Pressure { .. }
+            | FromExecutor::Resized { .. }
             | FromExecutor::Alive) => panic!("first line: {other:?}"),
         }
     }
@@ -299,6 +312,8 @@ impl Master {
             | FromExecutor::Hello { .. }
             | FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }
+            | FromExecutor::Pressure { .. }
+            | FromExecutor::Resized { .. }
             | FromExecutor::Alive => None,
         })
     }
@@ -316,6 +331,8 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
         heap: None,
         heap_exit_codes: Vec::new(),
         timeout_ms: None,
+        hold_ms: None,
+        output: None,
     }
 }
 

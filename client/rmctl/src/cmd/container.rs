@@ -3,15 +3,21 @@
 use std::time::Duration;
 
 use headroom_client::How;
-use headroom_wire::v1::apps::{ContainerView, ResizeContainer};
+use headroom_types::{Charge, ContainerId};
+use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
 use crate::args::{ContainerVerb, Resize};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::{figures::short, json::Found};
+use crate::render::timeline::{self, End};
+use crate::render::{Paint, figures::short, json::Found};
 
 /// How long the node may take to confirm.
 const CONFIRM: Duration = Duration::from_secs(30);
+/// Widest chart. Columns.
+const CHART: usize = 72;
+/// Left of the chart.
+const MARGIN: usize = 10;
 /// Longest wait of one look.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -19,7 +25,33 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, Failure> {
     match what {
         ContainerVerb::Resize(args) => resize(context, args).await,
+        ContainerVerb::Timeline { container } => timeline(context, &container).await,
     }
+}
+
+async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Failure> {
+    let found = context.client()?.timeline(container).await?;
+    let machine = Found { items: std::slice::from_ref(&found), list: false }.text(context.format, |t| t.container.to_string());
+    let width = context.term.width.saturating_sub(MARGIN).min(CHART);
+    context.term.print(&machine.unwrap_or_else(|| drawn(&found, width, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+/// The chart with what it is about above it.
+fn drawn(found: &ContainerTimeline, width: usize, paint: Paint) -> String {
+    let killed = found.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
+    let end = if killed { End::Killed } else { End::Other };
+    let state = found.reason.map_or_else(|| "lives".to_owned(), |reason| format!("ended: {reason}"));
+    let peak = found.samples.iter().map(|s| s.current).max();
+    let most = peak.map_or_else(String::new, |peak| format!(", {} at most", short(peak)));
+    let mut lines = vec![format!("{} on {}  {state}{most}", found.container, found.node)];
+    let chart = timeline::chart(&found.samples, end, width, paint);
+    if chart.is_empty() {
+        lines.push("it was not looked at twice yet: four times a second is usual".to_owned());
+    }
+    lines.extend(chart);
+    lines.extend(timeline::shape(&found.samples));
+    lines.join("\n") + "\n"
 }
 
 async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
@@ -67,6 +99,18 @@ mod tests {
     use super::*;
     use crate::render::fixture;
     use headroom_wire::v1::apps::WantedSize;
+
+    #[test]
+    fn a_timeline_is_drawn_with_what_it_is_about() {
+        let samples = fixture::killed().timeline;
+        let container = fixture::containers().remove(1).id;
+        let mut found = ContainerTimeline { container, node: "n1".parse().expect("name"), reason: None, samples };
+        let text = drawn(&found, 40, Paint::PLAIN);
+        assert!(text.starts_with("wordcount.7.e1.c2 on n1  lives, "), "{text}");
+        assert!(text.contains('█') && text.contains('└'), "{text}");
+        found.samples.truncate(1);
+        assert!(drawn(&found, 40, Paint::PLAIN).contains("not looked at twice"), "one point is no line");
+    }
 
     #[test]
     fn a_size_on_its_way_is_said() {

@@ -7,7 +7,11 @@ mod demo;
 #[cfg(feature = "dev")]
 pub(crate) mod dev;
 mod diagnose;
+#[cfg(feature = "dev")]
+mod doctor;
 mod events;
+mod follow;
+mod job;
 mod kill;
 mod logs;
 mod node;
@@ -39,9 +43,12 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Events { job, watch, warnings, tail } => events::run(context, events::Wanted { job, watch, warnings, tail }).await,
         Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,
+        Verb::Job { what } => job::run(context, what).await,
         Verb::Queue { what } => queue::run(context, what).await,
         Verb::App { what } => app::run(context, what).await,
         Verb::Container { what } => container::run(context, what).await,
+        #[cfg(feature = "dev")]
+        Verb::Doctor(args) => doctor::run(context, args).await,
         Verb::Version => version::run(context).await,
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(context, args).await,

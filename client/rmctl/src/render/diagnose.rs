@@ -1,8 +1,8 @@
 //! One attempt that ended: verdict, what happened, evidence, what was done, what would cure it.
 
-use headroom_types::{Certainty, Charge, Diagnosis, Dimension, ExitReason};
+use headroom_types::{Bytes, Charge, Diagnosis, Dimension, ExitReason};
 use headroom_wire::v1::apps::{AppView, ContainerView};
-use headroom_wire::v1::job::{AttemptRow, JobView, TaskRow, TaskState};
+use headroom_wire::v1::job::{AttemptRow, JobView, ShadowOutcome, TaskRow, TaskState};
 
 use super::figures::{fine_span, short, short_or_dash, span, time_of_day};
 use super::table::{Table, wrap};
@@ -19,12 +19,18 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     let mut page = Page { text: String::new(), width };
     page.block("VERDICT", &verdict(a, paint));
     page.wrapped("WHAT", &what(a));
+    if let Some(size) = size(a) {
+        page.wrapped("SIZE", &size);
+    }
     match &a.evidence {
         Some(e) => page.lines("EVIDENCE", &evidence::lines(e, &a.timeline)),
         None if a.reason.is_some() => page.wrapped("EVIDENCE", "none was kept"),
         None => page.wrapped("EVIDENCE", &so_far(a)),
     }
     let end = if charge(a) == Some(Charge::Memory) { End::Killed } else { End::Other };
+    if let Some(shape) = timeline::shape(&a.timeline) {
+        page.wrapped("SHAPE", &shape);
+    }
     for line in timeline::chart(&a.timeline, end, CHART.min(width.saturating_sub(LABEL + 20)), paint) {
         page.text.push_str(&format!("{}{line}\n", " ".repeat(LABEL - 3)));
     }
@@ -33,6 +39,9 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     }
     if matches!(charge(a), Some(Charge::Memory | Charge::Plain)) || !a.diagnosis.is_empty() {
         page.lines("FIX", &fixes(&a.diagnosis, charge(a)));
+    }
+    if let Some(enough) = enough(task, a) {
+        page.wrapped("ENOUGH", &enough);
     }
     if let Some(tail) = tail(&a.log_tail) {
         page.lines("STDERR", &tail);
@@ -104,7 +113,7 @@ fn verdict(a: &AttemptRow, paint: Paint) -> String {
         return paint.live("▶ running");
     };
     let text = format!("{reason}: {}", reason.sentence());
-    let sure = a.diagnosis.first().map(|d| format!("  ({})", certainty(d.certainty))).unwrap_or_default();
+    let sure = a.diagnosis.first().map(|d| format!("  ({}, {})", d.name, d.certainty)).unwrap_or_default();
     match reason.charge() {
         Charge::Success => paint.good(&format!("✓ {text}")),
         Charge::Memory => format!("{}{sure}", paint.bad(&format!("✗ {text}"))),
@@ -126,6 +135,21 @@ fn what(a: &AttemptRow) -> String {
     }
 }
 
+/// Why its size is what it is, and what a learner that only watches would have given.
+fn size(a: &AttemptRow) -> Option<String> {
+    let shadow = a.shadow.as_ref().map(|s| {
+        let outcome = match s.outcome {
+            None => "",
+            Some(ShadowOutcome::Fits) => ", which would have been enough",
+            Some(ShadowOutcome::Killed) => ", at which it would have been killed",
+            Some(ShadowOutcome::Perhaps) => ", which might have been enough",
+        };
+        format!("a learned size would have been {}{outcome} ({})", s.profile, s.why)
+    });
+    let parts: Vec<String> = [Some(a.why.clone()).filter(|why| !why.is_empty()), shadow].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("rung {}: {}", a.rung, parts.join("; ")))
+}
+
 fn so_far(a: &AttemptRow) -> String {
     let used = a.used.map(|u| format!("uses {u}")).unwrap_or_else(|| "its use is not known yet".to_owned());
     let peak = a.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
@@ -145,14 +169,6 @@ fn dimension(d: Dimension) -> &'static str {
         Dimension::Heap => "the heap",
         Dimension::Overhead => "the overhead",
         Dimension::Native => "memory (one quantity)",
-    }
-}
-
-fn certainty(c: Certainty) -> &'static str {
-    match c {
-        Certainty::Certain => "certain",
-        Certainty::Likely => "likely",
-        Certainty::Possible => "possible",
     }
 }
 
@@ -179,9 +195,25 @@ fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
     }
     let one = |d: &Diagnosis| {
         let cost = if d.trade_off.is_empty() { String::new() } else { format!(" (costs: {})", d.trade_off) };
-        format!("{}: {} → {}{cost}", certainty(d.certainty), d.cause, d.fix)
+        let fits = d.would_fit.map(|b| format!("; with that alone it would have fitted in {b} so far")).unwrap_or_default();
+        format!("{} · {}: {} → {}{fits}{cost}", d.name, d.certainty, d.cause, d.fix)
     };
     diagnosis.iter().map(one).collect()
+}
+
+/// What a later attempt shows this one to have needed.
+fn enough(task: &TaskRow, a: &AttemptRow) -> Option<String> {
+    if charge(a) != Some(Charge::Memory) {
+        return None;
+    }
+    let later = task.attempts.iter().filter(|n| n.attempt.attempt > a.attempt.attempt);
+    let done = later.filter(|n| charge(n) == Some(Charge::Success)).find_map(|n| Some((n, n.peak?)))?;
+    let (next, peak) = done;
+    let step = if peak >= Bytes::from_gib(1) { Bytes::from_mib(64) } else { Bytes::from_mib(4) };
+    let fits = peak.mul_ratio(51, 50).round_up(step);
+    let given = next.profile.memory();
+    let not = if fits < given { format!(", not {given}") } else { String::new() };
+    Some(format!("{fits} would do{not}: attempt {} came to {peak}", next.attempt.attempt))
 }
 
 fn tail(log: &str) -> Option<Vec<String>> {

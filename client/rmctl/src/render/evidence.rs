@@ -1,9 +1,11 @@
 //! Evidence in sentences: what the counters say, and what could not be read.
 
+use std::time::Duration;
+
 use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel, Sample};
 use headroom_types::{Bytes, StopCause};
 
-use super::figures::percent;
+use super::figures::{fine_span, percent};
 
 /// One line for each kind of evidence there is.
 pub(crate) fn lines(e: &Evidence, timeline: &[Sample]) -> Vec<String> {
@@ -12,8 +14,9 @@ pub(crate) fn lines(e: &Evidence, timeline: &[Sample]) -> Vec<String> {
     if !outer.is_empty() {
         lines.push(format!("outer levels: {}", outer.join(" · ")));
     }
-    lines.extend(kinds(e, timeline));
+    lines.extend(if e.inside.is_some() { parts(e) } else { kinds(e, timeline) });
     lines.extend(heap(e));
+    lines.extend(collecting(e));
     if let Some(marker) = &e.heap_marker {
         lines.push(format!("the runtime said: {}", marker.trim()));
     }
@@ -73,6 +76,25 @@ fn kinds(e: &Evidence, timeline: &[Sample]) -> Option<String> {
     }
 }
 
+/// The parts that add up to what was charged when its largest process was last looked into.
+fn parts(e: &Evidence) -> Option<String> {
+    let shares = e.shares();
+    let whole = shares.iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes));
+    let worth = shares.iter().filter(|share| share.bytes >= whole.mul_ratio(1, 100));
+    let told: Vec<String> =
+        worth.map(|share| format!("{} {} ({})", share.what, percent(share.bytes, whole), share.bytes)).collect();
+    (!told.is_empty()).then(|| format!("at its fullest: {}", told.join(", ")))
+}
+
+fn collecting(e: &Evidence) -> Option<String> {
+    let gc = e.heap?.gc?;
+    let which = gc.collector.map(|c| format!("{c}: ")).unwrap_or_default();
+    let recent = gc.recent_percent.map(|p| format!(", {p} % of its last seconds")).unwrap_or_default();
+    let large = gc.humongous.map(|n| format!(", {n} regions of large objects")).unwrap_or_default();
+    let time = fine_span(Duration::from_millis(gc.spent_ms));
+    Some(format!("collecting: {which}{} times ({} of them whole), {time} in all{recent}{large}", gc.collections, gc.full))
+}
+
 fn shares(when: &str, whole: Bytes, parts: &[(&str, Option<Bytes>)]) -> Option<String> {
     let some = parts.iter().filter_map(|(name, b)| b.filter(|b| !b.is_zero()).map(|b| (name, b)));
     let parts: Vec<String> = some.map(|(name, b)| format!("{name} {} ({b})", percent(b, whole))).collect();
@@ -124,6 +146,17 @@ mod tests {
         let text = lines(&e, &fixture::killed().timeline).join("\n");
         assert!(text.contains("at the largest sample 4.4 GiB: anon"), "{text}");
         assert!(!text.contains("280 KiB"), "{text}");
+    }
+
+    #[test]
+    fn parts_and_collections_are_told_where_they_are_known() {
+        use headroom_types::exit::{Collector, GcFacts, ProcessFacts};
+        let mut e = fixture::evidence();
+        let gc = GcFacts { collector: Some(Collector::G1), collections: 56, full: 8, spent_ms: 2100, ..GcFacts::default() };
+        e.heap = e.heap.map(|h| headroom_types::exit::HeapFacts { gc: Some(GcFacts { recent_percent: Some(91), ..gc }), ..h });
+        let other = Bytes::from_gib(4);
+        e.inside = Some(ProcessFacts { other, stacks: Bytes::from_mib(100), stack_count: 41, ..ProcessFacts::default() });
+        insta::assert_snapshot!(lines(&e, &[]).join("\n"));
     }
 
     #[test]

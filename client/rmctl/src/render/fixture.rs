@@ -1,8 +1,6 @@
 //! Fixed states for tests of screens.
 
-use std::collections::BTreeMap;
-
-use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, Victim};
+use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Victim};
 use headroom_types::{
     Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, Profile, Resource, UnixMillis,
 };
@@ -23,7 +21,7 @@ fn profile(heap: u64, overhead: u64) -> Profile {
     Profile { heap: gib(heap), overhead: gib(overhead), cpus: Cpus::from_cores(1) }
 }
 fn room(memory: u64, cpus: u32) -> Resource {
-    Resource { memory: gib(memory), cpus: Cpus::from_cores(cpus), extra: BTreeMap::new() }
+    Resource { memory: gib(memory), cpus: Cpus::from_cores(cpus), extra: Default::default() }
 }
 
 /// A job in the middle of its life.
@@ -38,8 +36,10 @@ pub(crate) fn app() -> AppView {
         innocent_reruns: 0,
         transient: 1,
         escalated: 1,
+        grown: 0,
         rerun_byte_ms: u128::from(gib(34).get()) * 60_000,
         allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
+        shadow: None,
     };
     AppView {
         id: "wordcount.7".parse().expect("id"),
@@ -85,6 +85,9 @@ fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>
         decision: String::new(),
         timeline: Vec::new(),
         log_tail: String::new(),
+        grown: Vec::new(),
+        why: String::new(),
+        shadow: None,
     }
 }
 
@@ -123,18 +126,15 @@ pub(crate) fn killed() -> AttemptRow {
     a.decision = "overhead × 2: 8.8 GiB in a container of its own".into();
     a.log_tail = "reading part 7\n120000 records\nspilling to direct buffers\n".into();
     a.diagnosis = vec![
-        Diagnosis {
-            cause: "direct buffers outside the heap: 1.7 GiB where the overhead allows 0.4".into(),
-            fix: "profiles.map.overhead = \"2GiB\"".into(),
-            trade_off: "1.6 GiB more for each running task".into(),
-            certainty: Certainty::Certain,
-        },
-        Diagnosis {
-            cause: "many fetches at once".into(),
-            fix: "-XX:MaxDirectMemorySize=1g".into(),
-            trade_off: "slower fetches".into(),
-            certainty: Certainty::Possible,
-        },
+        Diagnosis::new(
+            SubCause::DirectBuffers,
+            Certainty::Certain,
+            "direct buffers outside the heap: 1.7 GiB where the overhead allows 0.4",
+            "profiles.map.overhead = \"2GiB\"",
+        )
+        .at_the_price_of("1.6 GiB more for each running task"),
+        Diagnosis::new(SubCause::BesideHeap, Certainty::Possible, "many fetches at once", "-XX:MaxDirectMemorySize=1g")
+            .at_the_price_of("slower fetches"),
     ];
     let point = |i: u64| Sample {
         at_ms: i * 1000,
@@ -143,6 +143,7 @@ pub(crate) fn killed() -> AttemptRow {
         file: Some(gib(1)),
         heap: Some(gib(2 + i)),
         limit: Some(gib(44)),
+        mark: None,
     };
     a.timeline = (0..=24).map(point).collect();
     a.evidence = Some(evidence());
@@ -159,7 +160,7 @@ pub(crate) fn evidence() -> Evidence {
         kernel: Some(gib(1)),
         ..MemoryStat::default()
     };
-    let heap = HeapFacts { used: gib(27), committed: gib(28), max: gib(40), old_used: None, metaspace: None, threads: Some(41) };
+    let heap = HeapFacts { used: gib(27), committed: gib(28), max: gib(40), threads: Some(41), ..HeapFacts::default() };
     Evidence {
         exit_code: None,
         signal: Some(9),

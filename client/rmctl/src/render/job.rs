@@ -2,7 +2,7 @@
 
 use headroom_types::{Charge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::{JobTotals, TaskRow, TaskState};
+use headroom_wire::v1::job::{JobTotals, ShadowTotals, TaskRow, TaskState};
 
 use super::figures::{byte_time, short, short_or_dash, span};
 use super::table::{Table, cut};
@@ -52,8 +52,9 @@ fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
 /// The figures of a job in two lines.
 pub(crate) fn figures(t: &JobTotals) -> String {
     let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
+    let shadow = t.shadow.as_ref().map(shadow).unwrap_or_default();
     format!(
-        "tasks   {} of {} done, {} running, {waiting} waiting, {} failed · mode {}\nmemory  {}, {} escalated, {}, {} lost otherwise · {} re-run of {}\n",
+        "tasks   {} of {} done, {} running, {waiting} waiting, {} failed · mode {}\nmemory  {}, {} escalated, {}, {} lost otherwise · {} re-run of {}\n{shadow}",
         t.done,
         t.tasks,
         t.running,
@@ -65,6 +66,18 @@ pub(crate) fn figures(t: &JobTotals) -> String {
         t.transient,
         byte_time(t.rerun_byte_ms),
         byte_time(t.allocated_byte_ms),
+    )
+}
+
+/// What learned sizes would have come to.
+fn shadow(s: &ShadowTotals) -> String {
+    let perhaps = if s.perhaps == 0 { String::new() } else { format!(", {} perhaps not", s.perhaps) };
+    format!(
+        "shadow  learned sizes would have given {} where {} were given; {} would have fitted, {} been killed{perhaps}\n",
+        byte_time(s.learned_byte_ms),
+        byte_time(s.given_byte_ms),
+        s.fit,
+        s.killed,
     )
 }
 
@@ -104,6 +117,7 @@ fn note(t: &TaskRow, wide: bool) -> String {
     let said = match (&t.note, free) {
         (note, _) if !note.is_empty() => note.clone(),
         (_, Some(reason)) if t.state == TaskState::Running => format!("again after {reason}"),
+        (_, _) if wide => t.attempts.last().map(|a| a.why.clone()).unwrap_or_default(),
         (_, _) => String::new(),
     };
     let said = if wide { said } else { cut(&said, 70) };
@@ -155,6 +169,19 @@ mod tests {
         job.totals.failed = 1;
         job.tasks.push(fixture::task_given_up());
         insta::assert_snapshot!(screen(&app, fixture::NOW, false, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_job_whose_sizes_are_only_watched() {
+        let mut app = fixture::app();
+        let job = app.job.as_mut().expect("job");
+        job.totals.shadow =
+            Some(ShadowTotals { fit: 3, killed: 1, perhaps: 2, given_byte_ms: 400 << 50, learned_byte_ms: 100 << 50 });
+        let text = figures(&job.totals);
+        let line = text.lines().nth(2).expect("a third line");
+        assert!(line.starts_with("shadow") && line.ends_with("3 would have fitted, 1 been killed, 2 perhaps not"), "{line}");
+        job.totals.shadow = None;
+        assert_eq!(figures(&job.totals).lines().count(), 2);
     }
 
     #[test]

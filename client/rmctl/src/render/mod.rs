@@ -5,8 +5,11 @@ pub(crate) mod bars;
 #[cfg(feature = "dev")]
 pub(crate) mod demo;
 pub(crate) mod diagnose;
+#[cfg(feature = "dev")]
+pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod evidence;
+pub(crate) mod families;
 pub(crate) mod figures;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -17,6 +20,9 @@ pub(crate) mod logs;
 pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod queues;
+pub(crate) mod record;
+#[cfg(feature = "dev")]
+pub(crate) mod replay;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod table;

@@ -40,6 +40,8 @@ fn ladder(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
         ),
         Mode::Pinterest => format!("a task killed for memory takes two slots, then an executor of 2, 3, 4 times the size, {cap}"),
         Mode::Uber => "a task killed for memory gets a whole executor; killed alone on one is final".to_owned(),
+        Mode::Databricks => format!("a task killed for memory gets twice the size, {cap}; {} tries", job.retry.memory_attempts),
+        Mode::Tovar => format!("a task killed for memory gets the largest size there is, {cap}"),
         Mode::Fixed => format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts),
     }
 }

@@ -1,9 +1,10 @@
-//! Memory from birth to death as a chart of block characters, with the limit as a broken line and a mark where it was killed.
+//! Memory from birth to death as a chart of block characters, with the limit as a broken line, the heap darker than what is
+//! beside it, and a row of marks: changes of the limit, a starved heap, the end.
 
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use headroom_types::exit::Sample;
+use headroom_types::exit::{Mark, Sample};
 
 use super::Paint;
 use super::figures::{fine_span, short};
@@ -12,6 +13,8 @@ use super::figures::{fine_span, short};
 const HEIGHT: usize = 6;
 /// The broken line of the limit.
 const LIMIT: char = '╌';
+/// A full cell of what is beside the heap, where the heap is known.
+const BESIDE: char = '▒';
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// How the life that is drawn ended.
@@ -27,7 +30,9 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug, Default)]
 struct Column {
     used: Bytes,
+    heap: Option<Bytes>,
     limit: Option<Bytes>,
+    mark: Option<Mark>,
 }
 
 /// The chart, `width` columns wide without its axis. Empty without at least two points.
@@ -46,11 +51,81 @@ pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) ->
     let died_at = columns.last().and_then(|c| c.limit).unwrap_or(top);
     let mark = (end == End::Killed).then(|| eighths(died_at, scale) / 8);
     let mut lines: Vec<String> = (0..HEIGHT).rev().map(|row| line(&columns, row, scale, mark, paint)).collect();
-    lines.push(format!("{:>6} └{}", "", "─".repeat(columns.len())));
+    lines.push(format!("{:>6} └{}", "", axis(&columns)));
     let span = fine_span(Duration::from_millis(last.at_ms - first.at_ms));
     let gap = columns.len().saturating_sub(1 + span.chars().count());
     lines.push(format!("{:>6}  0{}{span}", "", " ".repeat(gap)));
+    lines.extend(legend(samples).map(|text| format!("{:>6}  {text}", "")));
     lines
+}
+
+/// What a life looked like, in a sentence: did it leak, or jump? `None` where there is too little of it to say.
+pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    let length = last.at_ms.saturating_sub(first.at_ms);
+    let top = samples.iter().map(|s| s.current).max()?;
+    if samples.len() < 8 || length < 1000 || top.is_zero() {
+        return None;
+    }
+    // Where it stood after a part of its life; the end is its largest, for a killed process gives its memory back.
+    let at = |part: u64| samples.iter().filter(|s| s.at_ms - first.at_ms <= length * part / 10).map(|s| s.current).max();
+    let (half, late) = (at(5)?, at(9)?);
+    let of_top = |part: Bytes, percent: u64| part >= top.mul_ratio(percent, 100);
+    let grown = top.saturating_sub(first.current);
+    let tenth = fine_span(Duration::from_millis(length / 10));
+    Some(match () {
+        () if of_top(top.saturating_sub(late), 40) => {
+            format!("jumped by {} in its last {tenth}: one large step, not a leak", top.saturating_sub(late))
+        }
+        () if !of_top(grown, 30) || of_top(half, 90) => {
+            "flat in its second half: near its limit all the time, not a leak".to_owned()
+        }
+        () if of_top(half.saturating_sub(first.current), 20) && of_top(top.saturating_sub(half), 20) => {
+            format!("grew all its life, by {} a second: data that only grows, or a leak", per_second(grown, length))
+        }
+        () => "rose and fell: its largest moment counts".to_owned(),
+    })
+}
+
+fn per_second(grown: Bytes, ms: u64) -> Bytes {
+    let rate = grown.mul_ratio(1000, ms.max(1));
+    // Nobody wants to read a rate to the byte.
+    if rate >= Bytes::from_mib(1) { rate.round_up(Bytes::from_kib(128)) } else { rate.round_up(Bytes::from_kib(1)) }
+}
+
+/// The floor of the chart, with marks where something happened.
+fn axis(columns: &[Column]) -> String {
+    columns.iter().map(|c| c.mark.map_or('─', sign)).collect()
+}
+
+fn sign(mark: Mark) -> char {
+    match mark {
+        Mark::HeapStarved => '!',
+        Mark::LimitLowered => '▼',
+        Mark::LimitRaised => '▲',
+        Mark::Ended => '■',
+        Mark::Stopped => '◆',
+        Mark::Killed => '✗',
+    }
+}
+
+/// What the signs mean, each once, with its first time; and the two shades where there are two.
+fn legend(samples: &[Sample]) -> Option<String> {
+    let mut words = Vec::new();
+    if samples.iter().any(|s| s.heap.is_some()) {
+        words.push(format!("█ heap {BESIDE} beside it"));
+    }
+    let begun = samples.first().map_or(0, |s| s.at_ms);
+    for mark in [Mark::HeapStarved, Mark::LimitLowered, Mark::LimitRaised, Mark::Ended, Mark::Stopped, Mark::Killed] {
+        let Some(at) = samples.iter().find(|s| s.mark == Some(mark)) else { continue };
+        let to = match mark {
+            Mark::LimitLowered | Mark::LimitRaised => at.limit.map(|l| format!(" to {}", short(l))).unwrap_or_default(),
+            Mark::HeapStarved | Mark::Ended | Mark::Stopped | Mark::Killed => String::new(),
+        };
+        let when = fine_span(Duration::from_millis(at.at_ms.saturating_sub(begun)));
+        words.push(format!("{} {mark}{to} at {when}", sign(mark)));
+    }
+    (!words.is_empty()).then(|| words.join(" · "))
 }
 
 /// Each column takes the samples of its stretch of time; a stretch without one takes those before it.
@@ -63,12 +138,15 @@ fn columns(samples: &[Sample], width: usize) -> Vec<Column> {
         let at = sample.at_ms.saturating_sub(first).saturating_mul(cells - 1) / length;
         let Some(cell) = usize::try_from(at).ok().and_then(|at| columns.get_mut(at)) else { continue };
         let column = cell.get_or_insert_default();
-        column.used = column.used.max(sample.current);
+        if sample.current >= column.used {
+            (column.used, column.heap) = (sample.current, sample.heap.or(column.heap));
+        }
         column.limit = sample.limit.or(column.limit);
+        column.mark = column.mark.max(sample.mark);
     }
     let mut before = Column::default();
     let fill = |column: Option<Column>| {
-        before = column.unwrap_or(before);
+        before = column.unwrap_or(Column { mark: None, ..before });
         before
     };
     columns.into_iter().map(fill).collect()
@@ -92,6 +170,7 @@ fn cell(column: &Column, row: usize, scale: Bytes) -> char {
     let limit_here = column.limit.is_some_and(|l| eighths(l, scale) / 8 == row);
     match EIGHTHS.get(filled) {
         Some(' ') if limit_here => LIMIT,
+        Some('█') if column.heap.is_some_and(|heap| eighths(heap, scale) < row * 8 + 4) => BESIDE,
         Some(c) => *c,
         None => ' ',
     }
@@ -124,9 +203,52 @@ mod tests {
             file: None,
             heap: None,
             limit: Some(Bytes::from_mib(limit)),
+            mark: None,
         };
         let samples: Vec<Sample> = (0..20).map(|i| sample(i * 250, 10 + i * 5, if i < 10 { 64 } else { 128 })).collect();
         insta::assert_snapshot!(chart(&samples, End::Other, 40, Paint::PLAIN).join("\n"));
+    }
+
+    #[test]
+    fn marks_stand_where_they_happened() {
+        let sample = |i: u64| Sample {
+            at_ms: i * 250,
+            current: Bytes::from_mib(10 + i * 6),
+            anon: None,
+            file: None,
+            heap: Some(Bytes::from_mib(8 + i * 2)),
+            limit: Some(Bytes::from_mib(if i < 10 { 64 } else { 128 })),
+            mark: match i {
+                6 => Some(Mark::HeapStarved),
+                10 => Some(Mark::LimitRaised),
+                19 => Some(Mark::Killed),
+                _ => None,
+            },
+        };
+        let samples: Vec<Sample> = (0..20).map(sample).collect();
+        insta::assert_snapshot!(chart(&samples, End::Killed, 40, Paint::PLAIN).join("\n"));
+    }
+
+    #[test]
+    fn a_leak_and_a_jump_are_told_apart() {
+        let life = |of: fn(u64) -> u64| -> Vec<Sample> {
+            let point = |i| Sample {
+                at_ms: i * 250,
+                current: Bytes::from_mib(of(i)),
+                anon: None,
+                file: None,
+                heap: None,
+                limit: None,
+                mark: None,
+            };
+            (0..40).map(point).collect()
+        };
+        let said = |of| shape(&life(of)).unwrap_or_default();
+        assert!(said(|i| 10 + i * 4).contains("by 16 MiB a second"), "{}", said(|i| 10 + i * 4));
+        assert!(said(|i| if i < 38 { 20 } else { 200 }).starts_with("jumped by 180 MiB"));
+        assert!(said(|i| if i < 3 { 20 } else { 60 }).starts_with("flat"));
+        assert!(said(|i| if i == 30 { 90 } else { 20 }).starts_with("rose"), "{}", said(|i| if i == 30 { 90 } else { 20 }));
+        assert_eq!(shape(&[]), None);
     }
 
     #[test]
@@ -140,7 +262,8 @@ mod tests {
     fn rows_are_never_wider_than_asked() {
         for width in [8, 9, 40, 120] {
             let lines = chart(&fixture::killed().timeline, End::Other, width, Paint::PLAIN);
-            assert!(lines.iter().all(|l| l.chars().count() <= width + 8), "{width}: {lines:?}");
+            let chart = lines.iter().take_while(|l| !l.contains("beside"));
+            assert!(chart.clone().all(|l| l.chars().count() <= width + 8), "{width}: {lines:?}");
         }
     }
 }

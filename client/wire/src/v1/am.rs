@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{AttemptId, Bytes, ContainerId, Epoch, ExitReport, Name, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{
+    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, UnixMillis,
+};
 use serde::{Deserialize, Serialize};
 
 /// What to run in a container. Travels with the ask; grant and launch are one trip to the node.
@@ -22,6 +24,9 @@ pub struct LaunchSpec {
     /// Small files written into the working directory before the start. Name, which cannot leave the directory, and text.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Larger files and archives that the node fetches into the working directory before the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fetch: Vec<FetchedFile>,
     /// Heap budget of the runtime in it; `None` where no runtime is declared. Bytes.
     #[serde(default)]
     pub heap: Option<Bytes>,
@@ -63,6 +68,9 @@ pub struct Registered {
     pub containers: Vec<Granted>,
     /// Where the stream of updates stands.
     pub cursor: u64,
+    /// What earlier jobs of its user and name have needed; `None` when there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Box<super::families::Family>>,
 }
 
 /// A container that was granted.
@@ -108,8 +116,16 @@ pub struct Ask {
     /// How long it may wait, counted from when it was first taken in; what is missing then will not come. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// How long the master has wanted it already. Heeded where the request is new to the resource manager, which after a restart of
+    /// its own counts the deadline on from there. Milliseconds.
+    #[serde(default, skip_serializing_if = "none_yet")]
+    pub waited_ms: u64,
     /// What to run in each. Boxed: it is much larger than the rest.
     pub launch: Box<LaunchSpec>,
+}
+
+fn none_yet(ms: &u64) -> bool {
+    *ms == 0
 }
 
 /// Where containers of a request may go, and where they would rather go. Empty means anywhere.

@@ -1,5 +1,6 @@
 //! Applications: submit, list, look at, kill.
 
+use headroom_types::exit::Sample;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
@@ -297,6 +298,20 @@ pub struct ContainerView {
 
 fn one() -> u32 {
     1
+}
+
+/// `GET /v1/containers/{id}/timeline`, at the resource manager and at the node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ContainerTimeline {
+    /// Its id.
+    pub container: ContainerId,
+    /// Where it is or was.
+    pub node: NodeId,
+    /// How it ended; `None` while it lives.
+    pub reason: Option<ExitReason>,
+    /// Memory from its birth on, oldest first; thinned out as it gets long.
+    pub samples: Vec<Sample>,
 }
 
 /// A size that a container should have, and that its node has not confirmed.

@@ -1,5 +1,9 @@
 //! The parse step: what serde cannot refuse by itself is refused here, with the field's name and the fix.
 
+use std::collections::BTreeSet;
+
+use headroom_types::FetchedFile;
+
 use super::am::{Ask, LaunchSpec};
 use super::apps::{Master, SubmitApp};
 use super::error::{Code, Problem};
@@ -8,6 +12,8 @@ use super::error::{Code, Problem};
 pub const MAX_COUNT: u32 = 100_000;
 /// Most bytes of small files with one launch.
 pub const MAX_FILES: usize = 256 << 10;
+/// Most files and archives that are fetched for one launch.
+pub const MAX_FETCHED: usize = 64;
 /// Most arguments and environment variables with one launch.
 pub const MAX_WORDS: usize = 1024;
 
@@ -29,7 +35,6 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
     if let Some(key) = launch.env.keys().find(|k| k.is_empty() || k.contains('=')) {
         return Err(bad(format!("launch.env: {key:?} is not a variable's name")));
     }
-    let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('/') && !name.contains('\0') && name.len() <= 128;
     if let Some(name) = launch.files.keys().find(|n| !plain(n)) {
         return Err(
             bad(format!("launch.files: {name:?} is not a plain file name")).hint("a file goes into the working directory itself")
@@ -38,7 +43,48 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
     if launch.files.values().map(String::len).sum::<usize>() > MAX_FILES {
         return Err(Problem::new(Code::HR0413, format!("launch.files hold more than {MAX_FILES} bytes")));
     }
+    if launch.fetch.len() > MAX_FETCHED {
+        return Err(Problem::new(Code::HR0413, format!("launch.fetch names more than {MAX_FETCHED} files")));
+    }
+    let mut names: BTreeSet<&str> = launch.files.keys().map(String::as_str).collect();
+    for file in &launch.fetch {
+        check_fetched(file).map_err(|(what, fix)| bad(format!("launch.fetch: {what}")).hint(fix))?;
+        if !names.insert(&file.name) {
+            return Err(bad(format!("launch.fetch: {:?} is named twice", file.name)).hint("give each file its own name"));
+        }
+    }
     Ok(())
+}
+
+/// Checks a file to be fetched; what is wrong with it, and what to write instead.
+pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
+    let FetchedFile { name, from, sha256, .. } = file;
+    if !plain(name) {
+        return Err((format!("{name:?} is not a plain file name"), "a file goes into the working directory itself"));
+    }
+    if from.len() > 2048 || from.chars().any(|c| c.is_control() || c == ' ') {
+        return Err((
+            format!("{name}: where it comes from is not one word of at most 2048 characters"),
+            "write an address or a path",
+        ));
+    }
+    let address = ["http://", "https://"].iter().any(|scheme| from.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+    match (address, sha256) {
+        (true, Some(_)) => Ok(()),
+        (true, None) => Err((
+            format!("{name}: an address without sha256, so that nothing says which bytes are meant"),
+            "add the SHA-256 of the file, as `sha256sum` prints it",
+        )),
+        (false, _) if from.starts_with('/') => Ok(()),
+        (false, _) => Err((
+            format!("{name}: {from:?} is neither an address nor an absolute path"),
+            "write http://…, https://… or a path from / that the node can read",
+        )),
+    }
+}
+
+fn plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains('/') && !name.contains('\0') && name.len() <= 128
 }
 
 /// Checks a container request.
@@ -78,6 +124,7 @@ pub fn check_submit(app: &SubmitApp) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_types::FileKind;
 
     fn launch() -> LaunchSpec {
         LaunchSpec { command: vec!["/bin/true".into()], ..LaunchSpec::default() }
@@ -89,6 +136,31 @@ mod tests {
             let mut l = launch();
             l.files.insert(name.into(), String::new());
             assert_eq!(check_launch(&l).expect_err(name).code, Code::HR0400);
+        }
+    }
+
+    #[test]
+    fn a_fetched_file_says_where_it_is_and_what_it_is() {
+        let sum = "ab".repeat(32).parse().ok();
+        let problem = |name: &str, from: &str, sha256| {
+            let mut l = launch();
+            l.fetch = vec![FetchedFile { name: name.into(), from: from.into(), sha256, kind: FileKind::File, most: None }];
+            l.files.insert("taken".into(), String::new());
+            check_launch(&l).err().map(|p| p.detail)
+        };
+        assert_eq!(problem("a.jar", "https://repo.example/a.jar", sum), None);
+        assert_eq!(problem("a.jar", "/srv/a.jar", None), None);
+        for (name, from, sha256, word) in [
+            ("../a", "/srv/a", None, "plain file name"),
+            ("taken", "/srv/a", None, "twice"),
+            ("a", "http://h/a", None, "without sha256"),
+            ("a", "http://", sum, "neither"),
+            ("a", "srv/a", None, "neither"),
+            ("a", "file:///srv/a", None, "neither"),
+            ("a", "/srv/a\nb", None, "one word"),
+        ] {
+            let told = problem(name, from, sha256).unwrap_or_default();
+            assert!(told.contains(word), "{name} {from}: {told}");
         }
     }
 

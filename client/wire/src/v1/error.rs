@@ -20,6 +20,8 @@ pub enum Code {
     HR0411,
     /// Too large: body, count or name.
     HR0413,
+    /// The range that is asked for begins behind the end of what there is.
+    HR0416,
     /// Can never fit on any node or in the queue.
     HR0422,
     /// Too many of them at once: try again later.
@@ -39,6 +41,7 @@ impl Code {
             Code::HR0409 => 409,
             Code::HR0410 | Code::HR0411 => 410,
             Code::HR0413 => 413,
+            Code::HR0416 => 416,
             Code::HR0422 => 422,
             Code::HR0429 => 429,
             Code::HR0500 => 500,
@@ -54,6 +57,7 @@ impl Code {
             Code::HR0410 => "Stale epoch",
             Code::HR0411 => "Cursor too old",
             Code::HR0413 => "Too large",
+            Code::HR0416 => "Nothing there yet",
             Code::HR0422 => "Can never be scheduled",
             Code::HR0429 => "Too many at once",
             Code::HR0500 => "Internal fault",
@@ -63,7 +67,7 @@ impl Code {
     /// Whether the same call may succeed later.
     pub fn retryable(self) -> bool {
         match self {
-            Code::HR0429 | Code::HR0500 | Code::HR0503 => true,
+            Code::HR0416 | Code::HR0429 | Code::HR0500 | Code::HR0503 => true,
             Code::HR0400 | Code::HR0404 | Code::HR0409 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0422 => false,
         }
     }

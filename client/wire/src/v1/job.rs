@@ -20,6 +20,10 @@ pub enum Mode {
     Pinterest,
     /// Everything that was on the lost executor gets a whole one; alone on one and killed is final.
     Uber,
+    /// Twice the size, and twice again, up to the largest there is.
+    Databricks,
+    /// The first size with the least expected waste; killed there, the largest there is.
+    Tovar,
     /// The same size again, a fixed number of times.
     Fixed,
 }
@@ -31,11 +35,13 @@ impl Mode {
             Mode::Headroom => "headroom",
             Mode::Pinterest => "pinterest",
             Mode::Uber => "uber",
+            Mode::Databricks => "databricks",
+            Mode::Tovar => "tovar",
             Mode::Fixed => "fixed",
         }
     }
-    /// All of them.
-    pub const ALL: [Mode; 4] = [Mode::Headroom, Mode::Pinterest, Mode::Uber, Mode::Fixed];
+    /// All of them, as they are shown.
+    pub const ALL: [Mode; 6] = [Mode::Headroom, Mode::Pinterest, Mode::Uber, Mode::Databricks, Mode::Tovar, Mode::Fixed];
 }
 impl std::str::FromStr for Mode {
     type Err = String;
@@ -43,7 +49,7 @@ impl std::str::FromStr for Mode {
         Mode::ALL
             .into_iter()
             .find(|m| m.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is not a mode; use headroom, pinterest, uber or fixed"))
+            .ok_or_else(|| format!("{text:?} is not a mode; use headroom, pinterest, uber, databricks, tovar or fixed"))
     }
 }
 
@@ -112,10 +118,32 @@ pub struct JobTotals {
     pub transient: u32,
     /// Tasks that were given another size.
     pub escalated: u32,
+    /// Times that a running attempt was given more, instead of being killed.
+    #[serde(default)]
+    pub grown: u32,
     /// Memory × time of attempts that had to be run again. Byte-milliseconds.
     pub rerun_byte_ms: u128,
     /// Memory × time of all attempts. Byte-milliseconds.
     pub allocated_byte_ms: u128,
+    /// What learned sizes would have come to; only where the job asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowTotals>,
+}
+
+/// What learned first sizes would have come to, over the first attempts that tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ShadowTotals {
+    /// Attempts that ended well and would have done so at the learned size.
+    pub fit: u32,
+    /// Attempts, however they ended, that would have been killed at it.
+    pub killed: u32,
+    /// Attempts that were killed for memory, and might not have been at the learned size, which was larger.
+    pub perhaps: u32,
+    /// Memory × time of those that ended well, at the size they had. Byte-milliseconds.
+    pub given_byte_ms: u128,
+    /// And at the learned size; one that would have been killed is counted at both, as if it had run to its end first. Byte-milliseconds.
+    pub learned_byte_ms: u128,
 }
 
 /// Where a task is.
@@ -196,4 +224,54 @@ pub struct AttemptRow {
     /// The end of its standard error.
     #[serde(default)]
     pub log_tail: String,
+    /// How it was given more while it ran; `profile` is the last size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grown: Vec<Growth>,
+    /// Why its size is what it is, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// What it would have been given by a learner that only watches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadow>,
+}
+
+/// What a learner that only watches would have given to an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Shadow {
+    /// The size.
+    pub profile: Profile,
+    /// Why, for people.
+    pub why: String,
+    /// What would have come of it; `None` while it runs, or where its end does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ShadowOutcome>,
+}
+
+/// What would have come of another size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ShadowOutcome {
+    /// It holds what was needed.
+    Fits,
+    /// It does not.
+    Killed,
+    /// It is larger than the size that was not enough; whether it is enough is not known.
+    Perhaps,
+}
+
+/// One time that a running attempt was given more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Growth {
+    /// When.
+    pub at: UnixMillis,
+    /// Heap and overhead before. Bytes.
+    pub from: Bytes,
+    /// And after. Bytes.
+    pub to: Bytes,
+    /// From the sign of pressure to the new limit in the kernel; `None` until its executor has said so. Microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_us: Option<u64>,
 }

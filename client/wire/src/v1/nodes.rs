@@ -198,6 +198,9 @@ pub struct RunOrder {
     pub version: u32,
     /// What to run.
     pub launch: LaunchSpec,
+    /// Who submitted the application; the node decides whom that makes it run as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// When it was granted.
     pub granted: UnixMillis,
 }

@@ -3,15 +3,21 @@
 //! One TCP connection from executor to master, one JSON object a line each way, at most [`MAX_LINE`] bytes a line. The executor
 //! speaks first. A result is repeated on every new connection until the master has acknowledged it, so nothing is lost when
 //! either side is restarted; a start that the executor already knows is ignored.
+//!
+//! Both sides are described for people in `docs/executor-protocol.md`. Within a version kinds and fields are only added: a reader
+//! passes over kinds and fields that it does not know.
 
 use std::collections::BTreeMap;
 
 use headroom_types::exit::TaskReport;
 use headroom_types::{Bytes, ContainerId, TaskAttemptId, UnixMillis};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
 pub const VERSION: u32 = 1;
+/// The oldest version that is still spoken.
+pub const OLDEST: u32 = 1;
 /// Longest line either side accepts. Bytes.
 pub const MAX_LINE: usize = 1 << 20;
 
@@ -53,6 +59,26 @@ pub enum FromExecutor {
         /// The executor's verdict.
         report: Box<TaskReport>,
     },
+    /// A task that may grow is near its limit and held there. Said at once, and on every new connection for as long as it is held.
+    Pressure {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+        /// The limit it has. Bytes.
+        limit: Bytes,
+        /// Charged to it. Bytes.
+        current: Bytes,
+    },
+    /// The answer to a new limit.
+    Resized {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+        /// The limit it has now. Bytes.
+        limit: Bytes,
+        /// From the sign of pressure to the new limit in the kernel; `None` when it was not held. Microseconds.
+        held_us: Option<u64>,
+        /// Why it does not have the limit that was wanted, for people.
+        error: Option<String>,
+    },
     /// The line lives.
     Alive,
 }
@@ -81,6 +107,18 @@ pub enum ToExecutor {
         /// Which attempt.
         attempt: TaskAttemptId,
     },
+    /// Give this another limit while it runs. A level, so that it may come twice.
+    Resize {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+        /// The whole limit. Bytes.
+        limit: Bytes,
+    },
+    /// There is no more for this: do not hold it any longer.
+    LetGo {
+        /// Which attempt.
+        attempt: TaskAttemptId,
+    },
     /// The result has been taken in: forget it.
     Ack {
         /// Which attempt.
@@ -88,8 +126,94 @@ pub enum ToExecutor {
     },
     /// End as soon as no task runs.
     Shutdown,
+    /// The last line before the master closes a connection whose executor knows the secret and is not understood all the same.
+    Refused {
+        /// What was wrong, for people.
+        why: String,
+        /// The oldest version that the master speaks.
+        oldest: u32,
+        /// The newest one. An executor that speaks none of them has no use in trying again.
+        newest: u32,
+    },
     /// The line lives.
     Alive,
+}
+
+impl FromExecutor {
+    /// Every kind of this version.
+    pub const KINDS: [&'static str; 7] = ["hello", "started", "usage", "ended", "pressure", "resized", "alive"];
+
+    /// Reads one line.
+    pub fn read(line: &str) -> Result<Self, LineError> {
+        read(line, &Self::KINDS)
+    }
+}
+
+impl ToExecutor {
+    /// Every kind of this version.
+    pub const KINDS: [&'static str; 8] = ["start", "stop", "resize", "let_go", "ack", "shutdown", "refused", "alive"];
+
+    /// Reads one line.
+    pub fn read(line: &str) -> Result<Self, LineError> {
+        read(line, &Self::KINDS)
+    }
+}
+
+/// Why a line is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// A kind that this version does not know: to be passed over.
+    #[error("the kind `{0}` is not known here")]
+    Unknown(String),
+    /// A kind that is known, and is not written as it should be.
+    #[error("a line of the kind `{kind}` is not right: {what}")]
+    Wrong {
+        /// Which kind.
+        kind: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Nothing of this protocol.
+    #[error("the line is not a JSON object with a `kind`: {0}")]
+    NoMessage(String),
+}
+
+/// The line as a message; only one that is not right is looked at twice.
+fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError> {
+    #[derive(Deserialize)]
+    struct Kind {
+        kind: String,
+    }
+    serde_json::from_str(line).map_err(|wrong| match serde_json::from_str::<Kind>(line) {
+        Ok(Kind { kind }) if kinds.contains(&kind.as_str()) => LineError::Wrong { kind, what: wrong.to_string() },
+        Ok(Kind { kind }) => LineError::Unknown(kind),
+        Err(e) => LineError::NoMessage(e.to_string()),
+    })
+}
+
+/// The part of a hello that stays as it is in every version: who speaks, and in which one.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub struct Salute {
+    /// Always `hello`.
+    kind: String,
+    /// The version of everything that follows.
+    pub version: u32,
+    /// The secret from `HEADROOM_APP_TOKEN`.
+    pub token: String,
+}
+
+impl Salute {
+    /// Reads the first line of a connection; `None` when it is no hello of any version.
+    pub fn read(line: &str) -> Option<Salute> {
+        serde_json::from_str(line).ok().filter(|salute: &Salute| salute.kind == "hello")
+    }
+}
+
+impl std::fmt::Debug for Salute {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Salute").field("version", &self.version).finish_non_exhaustive()
+    }
 }
 
 /// One task to run.
@@ -113,4 +237,50 @@ pub struct TaskStart {
     pub heap_exit_codes: Vec<i32>,
     /// Longest it may run. Milliseconds.
     pub timeout_ms: Option<u64>,
+    /// It may be given more while it runs: near its limit it is held, and the master is asked. Longest time to be held. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_ms: Option<u64>,
+    /// A directory of this attempt alone: made, with those above it, before its program starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that serde expects, from its words about one that it does not know.
+    fn expected<T: DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+        let words = serde_json::from_str::<T>(r#"{"kind":"?"}"#).expect_err("no such kind").to_string();
+        words.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_lists_of_kinds_are_whole() {
+        assert_eq!(expected::<FromExecutor>(), FromExecutor::KINDS);
+        assert_eq!(expected::<ToExecutor>(), ToExecutor::KINDS);
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_from_what_is_wrong() {
+        let stop = ToExecutor::Stop { attempt: "map/7@2".parse().expect("id") };
+        assert_eq!(ToExecutor::read(r#"{"kind":"stop","attempt":"map/7@2","later":[1]}"#), Ok(stop));
+        assert_eq!(ToExecutor::read(r#"{"kind":"stopp"}"#), Err(LineError::Unknown("stopp".into())));
+        for (line, says) in [(r#"{"kind":"stop"}"#, "attempt"), (r#"{"kind":"stop","attempt":"map"}"#, "map/7@2")] {
+            let error = ToExecutor::read(line).expect_err(line);
+            assert!(matches!(&error, LineError::Wrong { kind, .. } if kind == "stop"), "{error}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        for line in ["", "[]", "{}", r#"{"kind":7}"#, "GET / HTTP/1.1"] {
+            assert!(matches!(FromExecutor::read(line), Err(LineError::NoMessage(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_hello_of_a_later_version_still_says_who_speaks() {
+        let salute = Salute::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#).expect("a hello");
+        assert_eq!((salute.version, salute.token.as_str()), (9, "s"));
+        assert!(!format!("{salute:?}").contains("\"s\""));
+        assert_eq!(Salute::read(r#"{"kind":"started","version":9,"token":"s"}"#), None);
+    }
 }

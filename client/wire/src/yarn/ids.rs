@@ -14,7 +14,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use headroom_types::{AppId, AttemptId, ContainerId, Epoch};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Stands where YARN has the start of the resource manager. Milliseconds since 1970, a moment in November 2023.
 pub const CLUSTER: u64 = 1_700_000_000_000;
@@ -155,22 +154,7 @@ fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseYarnId {
     ParseYarnId { text: text.chars().take(80).collect(), what, example }
 }
 
-/// Text in JSON too.
-macro_rules! textual {
-    ($($id:ty),*) => {$(
-        impl Serialize for $id {
-            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.collect_str(self)
-            }
-        }
-        impl<'de> Deserialize<'de> for $id {
-            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    )*};
-}
-textual!(YarnApp, YarnAttempt, YarnContainer);
+headroom_types::textual!(YarnApp, YarnAttempt, YarnContainer);
 
 #[cfg(test)]
 mod tests {

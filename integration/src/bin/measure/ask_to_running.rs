@@ -101,6 +101,7 @@ impl Master {
             nodes: Vec::new(),
             placement: Box::default(),
             deadline_ms: None,
+            waited_ms: 0,
             launch: Box::new(LaunchSpec { command: vec!["/bin/sleep".into(), "60".into()], ..LaunchSpec::default() }),
         })
     }

@@ -4,8 +4,15 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
+mod again;
+mod agent_cost;
 mod ask_to_running;
+mod diagnosis;
+mod growth;
 mod kill_to_retry;
+mod launch;
+mod modes;
 mod progress;
 mod quantiles;
 mod rm_core;
@@ -14,6 +21,8 @@ mod rm_restart;
 mod sim;
 mod store;
 mod submissions;
+mod tasks;
+mod verdicts;
 
 use std::process::ExitCode;
 
@@ -21,6 +30,10 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+/// The allocator of the daemon, whose core is measured in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measure one thing and print figures.
 #[derive(Parser)]
@@ -33,15 +46,24 @@ struct Cli {
     /// rm-http, rm-restart: how many nodes are played
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
-    /// rm-restart: how often the resource manager is killed; ask-to-running: how many containers
+    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; ask-to-running, launch, agent-cost: how many containers
+    /// verdicts: how often each case is played, rare ones less often; diagnosis: how often each program runs; growth: how many tasks
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
+    #[command(flatten)]
+    verdicts: verdicts::Args,
+    /// tasks: how many
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    n: u32,
     /// sim: how many runs
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
     /// sim: the first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// adopt: what the rounds are drawn from; another one each time when left out
+    #[arg(long)]
+    seed: Option<u64>,
     /// How to print
     #[arg(short = 'o', default_value = "table")]
     format: Format,
@@ -61,6 +83,22 @@ enum Measurement {
     RmRestart,
     /// Commits of the store with either database, beside the bare sync of the same disk
     Store,
+    /// From an order to a running program and from a kill to a report, and containers carried in a second, beside the kernel's own pace
+    Launch,
+    /// Memory and processor time of an agent that looks at its containers
+    AgentCost,
+    /// Kills of the node agent at every step of a container's life
+    Adopt,
+    /// Every way to die of memory, on the real node stack, and whether the verdict is right
+    Verdicts,
+    /// Programs that run out of one kind of memory each, and whether the diagnosis names it
+    Diagnosis,
+    /// More memory for tasks that run: kills with it and without, and how long a task waits
+    Growth,
+    /// Skewed stages under every mode: kills, lost tasks, memory, time
+    Modes,
+    /// Tasks that do nothing, a second, beside what others start
+    Tasks,
     /// Simulated clusters, and in how many of them something did not hold
     Sim,
 }
@@ -79,6 +117,14 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let cli = Cli::parse();
+    let diagnosed = || match cli.verdicts.guest {
+        true => diagnosis::in_a_guest(cli.rounds.unwrap_or(1), &cli.verdicts.only),
+        false => diagnosis::measure(cli.rounds.unwrap_or(1), &cli.verdicts.only),
+    };
+    if let (Measurement::Diagnosis, Format::Table) = (cli.name, cli.format) {
+        tell(&diagnosis::table(&diagnosed()?));
+        return Ok(ExitCode::SUCCESS);
+    }
     let figures = match cli.name {
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
@@ -86,6 +132,15 @@ fn main() -> Result<ExitCode> {
         Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
         Measurement::Store => figures(&store::measure()?)?,
+        Measurement::Launch => figures(&launch::measure(cli.rounds.unwrap_or(300))?)?,
+        Measurement::AgentCost => figures(&agent_cost::measure(u64::from(cli.rounds.unwrap_or(200)))?)?,
+        Measurement::Adopt => figures(&adopt::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
+        Measurement::Verdicts => return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format),
+        Measurement::Diagnosis => figures(&diagnosed()?)?,
+        Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
+        Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
+        Measurement::Modes => figures(&modes::measure()?)?,
+        Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
     };
     print(&figures, cli.format);
@@ -96,6 +151,11 @@ fn main() -> Result<ExitCode> {
 fn figures<T: Serialize>(measured: &T) -> Result<Map<String, Value>> {
     let Value::Object(figures) = serde_json::to_value(measured)? else { bail!("a measurement gave no object") };
     Ok(figures)
+}
+
+#[allow(clippy::print_stdout)] // the table is what was asked for
+fn tell(text: &str) {
+    print!("{text}");
 }
 
 #[allow(clippy::print_stdout)] // the figures are what this program is for

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod act;
+
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -34,6 +36,18 @@ enum Workload {
         #[arg(long)]
         mib: usize,
     },
+    /// Do these steps: `take:8 ready gate hog:64`; see `act.rs` for all of them.
+    Act {
+        /// One word each.
+        steps: Vec<String>,
+    },
+    /// Go into a cgroup, then do these steps.
+    Enter {
+        /// Its directory.
+        dir: PathBuf,
+        /// One word each.
+        steps: Vec<String>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -41,6 +55,9 @@ struct Run {
     /// Gets a line `start TASK ATTEMPT PID` and, at the end, `end TASK ATTEMPT PID`.
     #[arg(long)]
     log: PathBuf,
+    /// Begin only when this file exists.
+    #[arg(long)]
+    after: Option<PathBuf>,
     /// Memory to take and keep. MiB.
     #[arg(long, default_value_t = 0)]
     mib: usize,
@@ -61,19 +78,26 @@ fn main() -> Result<ExitCode> {
     match Workload::parse() {
         Workload::Run(run) => work(&run),
         Workload::Stamp { socket, mib } => stamp(&socket, mib, born),
+        Workload::Act { steps } => act::act(&steps).map(ExitCode::from),
+        Workload::Enter { dir, steps } => act::enter(&dir, &steps).map(ExitCode::from),
     }
 }
 
 fn work(run: &Run) -> Result<ExitCode> {
     note(&run.log, "start")?;
+    wait_for(run.after.as_deref());
     let kept = take(run.mib, Duration::from_millis(run.over_ms));
-    let deadline = Instant::now() + PATIENCE;
-    while run.until.as_ref().is_some_and(|gate| !gate.exists()) && Instant::now() < deadline {
-        clock::pause(GLANCE);
-    }
+    wait_for(run.until.as_deref());
     drop(std::hint::black_box(kept));
     note(&run.log, "end")?;
     Ok(ExitCode::from(run.exit))
+}
+
+fn wait_for(gate: Option<&Path>) {
+    let deadline = Instant::now() + PATIENCE;
+    while gate.is_some_and(|gate| !gate.exists()) && Instant::now() < deadline {
+        clock::pause(GLANCE);
+    }
 }
 
 fn variable(name: &str) -> String {

@@ -1,24 +1,27 @@
 //! The node's own HTTP interface: logs, what it has, whether it lives. Parses, asks the loop, answers; no logic.
 
+mod logs;
 mod shapes;
 mod yarn;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use headroom_types::exit::Sample;
 use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
+use headroom_wire::v1::apps::ContainerTimeline;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{Health, NodeTraits, Observed};
-use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot};
+use serde::Serialize;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::disk::Layout;
-use crate::logs;
+use crate::doctor::Finding;
 use crate::rm_link::Standing;
 use crate::run::Input;
 
@@ -61,6 +64,8 @@ pub(crate) struct Diagnosis {
     pub(crate) traits: NodeTraits,
     /// Why this one, and what the better ones lacked.
     pub(crate) notes: Vec<String>,
+    /// What the host offers and lacks, as it was when the agent started.
+    pub(crate) host: Vec<Finding>,
 }
 
 /// This node, as far as it does not change while the agent runs.
@@ -81,6 +86,7 @@ struct Shared {
     layout: Layout,
     inputs: mpsc::Sender<Input>,
     about: About,
+    followers: Arc<Semaphore>,
 }
 
 /// The interface.
@@ -90,9 +96,10 @@ pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>, about: About) 
         .route("/v1/doctor", get(doctor))
         .route("/v1/containers", get(containers))
         .route("/v1/containers/{id}", get(container))
-        .route("/v1/containers/{id}/logs/{file}", get(log))
+        .route("/v1/containers/{id}/timeline", get(timeline))
+        .route("/v1/containers/{id}/logs/{file}", get(logs::log))
         .merge(yarn::router())
-        .with_state(Shared { layout, inputs, about })
+        .with_state(Shared { layout, inputs, about, followers: logs::followers() })
 }
 
 struct Refused(Box<Problem>);
@@ -140,30 +147,20 @@ async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Resu
     detail.map(Json).ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))
 }
 
-#[derive(Debug, Deserialize)]
-struct Tail {
-    tail: Option<u64>,
-}
-
-async fn log(
-    State(shared): State<Shared>,
-    Path((id, file)): Path<(String, String)>,
-    Query(Tail { tail }): Query<Tail>,
-) -> Result<Response, Refused> {
+/// Of one that is known, or whose report is still here.
+async fn timeline(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<ContainerTimeline>, Refused> {
     let id = parse(&id)?;
-    let Some(path) = logs::path_of(&shared.layout.container(&id), &file) else {
-        return Err(refuse(Code::HR0400, format!("{file:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
-    };
-    let most = tail.unwrap_or(logs::SERVED).min(logs::MOST);
-    let read = tokio::task::spawn_blocking(move || logs::tail(&path, most)).await;
-    match read {
-        Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()),
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(refuse(Code::HR0404, format!("container {id} has no log {file} on this node")))
+    let detail = ask(&shared, |reply| Question::Container(id.clone(), reply)).await?;
+    let (reason, samples) = match detail {
+        Some(detail) => (detail.report.as_ref().map(|report| report.reason), detail.timeline),
+        None => {
+            let (layout, of) = (shared.layout.clone(), id.clone());
+            let report = tokio::task::spawn_blocking(move || layout.report(&of)).await.ok().flatten();
+            let report = report.ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))?;
+            (Some(report.reason), report.timeline)
         }
-        Ok(Err(error)) => Err(refuse(Code::HR0500, format!("the log {file} of {id} cannot be read: {error}"))),
-        Err(_) => Err(refuse(Code::HR0500, format!("the log {file} of {id} cannot be read"))),
-    }
+    };
+    Ok(Json(ContainerTimeline { container: id, node: shared.about.node.clone(), reason, samples }))
 }
 
 fn parse(id: &str) -> Result<ContainerId, Refused> {

@@ -204,7 +204,7 @@ async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Resu
     let found = find(&shared, parse(&id)?).await?;
     let dir = shared.layout.container(&found.id);
     let about = |name: &String| {
-        let facts = logs::path_of(&dir, name).and_then(|path| path.metadata().ok());
+        let facts = logs::place(name).and_then(|place| dir.join(place).symlink_metadata().ok());
         let changed = facts.as_ref().and_then(|facts| facts.modified().ok()).map(clock::unix_of).unwrap_or_default();
         shapes::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
     };
@@ -239,8 +239,9 @@ async fn log(
     };
     let found = find(&shared, parse(&id)?).await?;
     let none = || Fault(Kind::NotFound, format!("container {id} has no log {file} on this node"));
-    let path = logs::path_of(&shared.layout.container(&found.id), &file).ok_or_else(none)?;
-    let read = tokio::task::spawn_blocking(move || logs::part(&path, part.size)).await;
+    logs::place(&file).ok_or_else(none)?;
+    let (dir, name) = (shared.layout.container(&found.id), file.clone());
+    let read = tokio::task::spawn_blocking(move || logs::part(&dir, &name, part.size)).await;
     match read {
         Ok(Ok(bytes)) => Ok(([(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(none()),

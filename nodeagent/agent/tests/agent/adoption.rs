@@ -99,3 +99,28 @@ async fn a_stop_that_was_recorded_is_finished_by_the_next_agent() {
     node.start_again();
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Timeout);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_launcher_takes_nothing_with_it_and_another_one_follows() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let before = rm.run(1, 32, sh(COUNTED));
+    rm.running(&before).await;
+    let first = node.launcher().expect("a launcher");
+    let name =
+        std::fs::read_to_string(format!("/proc/{}/cmdline", node.text(&before, "shim.pid").split(' ').next().expect("a pid")));
+    assert!(name.expect("a command line").contains(&before.to_string()), "a list of processes tells whose shim it is");
+    // Orders on their way while it dies are launched once each, by it or by the next one.
+    let ids: Vec<_> = (2..10).map(|n| rm.run(n, 16, sh("echo launched >> launches; exit 5"))).collect();
+    kill(first, 9);
+    for id in &ids {
+        let report = rm.exit(id).await;
+        assert_eq!(report.reason, ExitReason::Exit { code: 5 }, "{report:#?}");
+        assert_eq!(node.text(id, "work/launches"), "launched\n", "launched once");
+    }
+    let after = rm.run(10, 16, sh("exit 6"));
+    assert_eq!(rm.exit(&after).await.reason, ExitReason::Exit { code: 6 });
+    assert_ne!(node.launcher().expect("another launcher"), first);
+    std::fs::write(node.file(&before, "work/go"), "").expect("writes");
+    assert_eq!(rm.exit(&before).await.reason, ExitReason::Exit { code: 4 }, "its shim did not need the launcher");
+}

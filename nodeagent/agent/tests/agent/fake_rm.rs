@@ -15,7 +15,7 @@ use headroom_types::{Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resour
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{
-    Desired, DesiredContainer, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, RunOrder, Want,
+    Desired, DesiredContainer, Health, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, RunOrder, Want,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -60,6 +60,8 @@ pub(crate) struct Book {
     pub(crate) decommissioned: bool,
     /// How often somebody wanted to register.
     pub(crate) asked: u32,
+    /// As last told.
+    pub(crate) health: Option<Health>,
     running: BTreeSet<ContainerId>,
 }
 
@@ -81,6 +83,10 @@ impl FakeRm {
 
     /// Wants a container to run.
     pub(crate) fn run(&self, n: u64, memory_mib: u64, launch: LaunchSpec) -> ContainerId {
+        self.run_as(n, memory_mib, launch, None)
+    }
+
+    fn run_as(&self, n: u64, memory_mib: u64, launch: LaunchSpec, user: Option<String>) -> ContainerId {
         let id: ContainerId = format!("test.1.e1.c{n}").parse().expect("id");
         let order = RunOrder {
             app: id.app.clone(),
@@ -89,10 +95,16 @@ impl FakeRm {
             resource: Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(1)),
             version: 1,
             launch,
+            user,
             granted: UnixMillis(1),
         };
         self.want(&id, Want::Run(Box::new(order)));
         id
+    }
+
+    /// Wants a program of that user to run.
+    pub(crate) fn run_by(&self, n: u64, user: Option<&str>, launch: LaunchSpec) -> ContainerId {
+        self.run_as(n, 64, launch, user.map(str::to_owned))
     }
 
     /// Wants a container to have another size.
@@ -230,6 +242,7 @@ async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>)
             return stale();
         }
         let received = if book.deaf { vec![] } else { body.exits.iter().map(|r| r.container.clone()).collect() };
+        book.health = Some(body.health);
         book.observe(body.containers, body.exits);
         received
     };

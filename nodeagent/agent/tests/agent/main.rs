@@ -7,11 +7,16 @@
 
 mod fake_rm;
 mod node;
+mod secured;
 
 mod adoption;
 mod alone;
 mod ends;
+mod files;
+mod health;
+mod isolation;
 mod life;
+mod logs;
 mod resize;
 mod start;
 mod yarn;

@@ -65,6 +65,7 @@ impl Node {
             .arg(self.dir.path())
             .arg("--bin-dir")
             .arg(bin_dir())
+            .args(self.isolation())
             .args(&self.extra)
             .env("HEADROOM_LOG", "info")
             .stdin(Stdio::null())
@@ -84,6 +85,15 @@ impl Node {
         self.url = record["url"].as_str().expect("url").to_owned();
     }
 
+    /// Tests are about what they are about: most run as whoever runs them, and see its `/tmp`.
+    fn isolation(&self) -> &[&'static str] {
+        if self.extra.iter().any(|arg| arg.starts_with("--run-as") || arg.starts_with("--config")) {
+            &[]
+        } else {
+            &["--run-as=agent", "--allow-root", "--shared-tmp"]
+        }
+    }
+
     /// Kills the agent, as a crash would.
     pub(crate) fn crash(&mut self) {
         self.signal(9);
@@ -98,6 +108,19 @@ impl Node {
         let mut child = self.child.take()?;
         kill(i32::try_from(child.id()).expect("pid"), signal);
         child.wait().expect("the agent ends").code()
+    }
+
+    /// The process that makes its shims: a child of it that says so.
+    pub(crate) fn launcher(&self) -> Option<i32> {
+        let agent = self.child.as_ref()?.id().to_string();
+        let is_it = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
+            line.windows(10).any(|w| w == b"--launcher") && parent.as_deref() == Some(&agent)
+        };
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
     }
 
     /// Its state directory.

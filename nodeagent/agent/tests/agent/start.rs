@@ -94,6 +94,8 @@ async fn an_embedded_agent_takes_its_containers_with_it() {
     let client = headroom_client::Client::new(&agent.url).expect("client");
     let doctor: serde_json::Value = client.get("/v1/doctor").await.expect("doctor");
     assert_eq!(doctor["enforcer"], agent.enforcer.as_str());
+    let pidfd = doctor["host"].as_array().and_then(|all| all.iter().find(|f| f["code"] == "pidfd")).map(|f| f["state"].clone());
+    assert_eq!(pidfd, Some("ok".into()), "{doctor}");
     let root = doctor["root"].as_str().map(|r| Path::new(r).to_owned());
     if let Some(root) = &root {
         let limit = ["memory.max", "memory.limit_in_bytes"]

@@ -27,6 +27,7 @@ impl Cluster {
         self.check_members();
         self.check_waiting();
         self.check_limits();
+        self.queue.check_seats(&self.ledger);
     }
 
     fn check_accounts(&self) {

@@ -4,12 +4,14 @@
 //! reason again is counted, not added.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use headroom_types::{AppId, RequestId, Tick, UnixMillis};
+use headroom_types::{AppId, RequestId, Resource, Tick, UnixMillis};
 
+use crate::app::App;
 use crate::cluster::Cluster;
 use crate::event::Verdict;
-use crate::queue::Waiter;
+use crate::sched::fit::Need;
 
 /// Most entries for one application.
 const MOST: usize = 20;
@@ -28,7 +30,27 @@ pub struct Undecided {
     /// Of which request.
     pub request: RequestId,
     /// The reason.
-    pub sentence: String,
+    pub sentence: Arc<str>,
+}
+
+/// What was said of sizes in one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    of: Vec<(Resource, Arc<str>)>,
+}
+
+/// How many sizes are remembered; more are put into words again instead.
+const SAID: usize = 8;
+
+impl Said {
+    fn of(&self, size: &Resource) -> Option<Arc<str>> {
+        self.of.iter().find(|(known, _)| known == size).map(|(_, sentence)| sentence.clone())
+    }
+    fn keep(&mut self, size: &Resource, sentence: &Arc<str>) {
+        if self.of.len() < SAID && !self.of.iter().any(|(known, _)| known == size) {
+            self.of.push((size.clone(), sentence.clone()));
+        }
+    }
 }
 
 /// The latest of them.
@@ -40,12 +62,16 @@ impl Ring {
     pub fn iter(&self) -> impl Iterator<Item = &Undecided> {
         self.0.iter()
     }
-    fn note(&mut self, at: UnixMillis, request: &RequestId, sentence: String) {
-        let last = self.0.iter_mut().rev().find(|entry| entry.request == *request);
-        if let Some(last) = last.filter(|last| last.sentence == sentence) {
-            last.at = at;
-            last.times = last.times.saturating_add(1);
-            return;
+    fn note(&mut self, at: UnixMillis, request: &RequestId, sentence: Arc<str>) {
+        for last in self.0.iter_mut().rev() {
+            if last.request == *request {
+                if last.sentence == sentence {
+                    last.at = at;
+                    last.times = last.times.saturating_add(1);
+                    return;
+                }
+                break;
+            }
         }
         if self.0.len() >= MOST {
             self.0.pop_front();
@@ -61,33 +87,68 @@ impl Cluster {
     }
 
     /// Notes why a request was not given anything.
-    pub(crate) fn note_undecided(&mut self, app: &AppId, request: &RequestId, sentence: String, now: Tick) {
+    pub(crate) fn note_undecided(&mut self, app: &AppId, request: &RequestId, sentence: Arc<str>, now: Tick) {
         let wall = self.wall(now);
         if let Some(app) = self.apps.get_mut(app) {
             app.undecided.note(wall, request, sentence);
         }
     }
 
-    /// What became of a request that was just taken in; noted when it waits.
-    pub(crate) fn decided(&mut self, app: &AppId, request: &RequestId, now: Tick) -> Verdict {
-        let verdict = self.verdict(app, request, now);
-        if let Verdict::Waits { sentence } = &verdict {
-            self.note_undecided(app, request, sentence.clone(), now);
+    /// What became of a request that was just taken in; noted when it waits. Those of one size of which nothing else can be said
+    /// share what was `said` of the first of them.
+    pub(crate) fn decided(&mut self, id: &AppId, request: &RequestId, said: &mut Said, now: Tick) -> Verdict {
+        let Some(app) = self.apps.get(id) else { return Verdict::Fits };
+        let size = self.size_that_tells(app, request);
+        let known = size.and_then(|size| said.of(size));
+        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from)) else { return Verdict::Fits };
+        if let Some(size) = size {
+            said.keep(size, &sentence);
         }
-        verdict
+        self.note_undecided(id, request, sentence.clone(), now);
+        Verdict::Waits { sentence }
+    }
+
+    /// The size of a request that waits, when within its application nothing else tells why.
+    fn size_that_tells<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
+        let need = Need::of(app, Some(request)).filter(|need| need.is_plain() && app.missing(request) > 0)?;
+        let own = self.reservations.of(&app.id, request).is_some() || self.claims.has(&app.id, request);
+        (!own).then_some(need.size)
     }
 
     /// Notes why those that wait do, some at a time.
-    pub(crate) fn note_waiting(&mut self, waiting: &[Waiter], now: Tick) {
-        let first = self.noted.checked_rem(waiting.len()).unwrap_or(0);
-        self.noted = first.saturating_add(AT_ONCE);
-        for waiter in waiting.iter().cycle().skip(first).take(waiting.len().min(AT_ONCE)) {
-            let (app, Some(request)) = (&waiter.app, &waiter.request) else { continue };
-            let sentence = self.apps.get(app).and_then(|record| self.sentence(record, request, now));
-            if let Some(sentence) = sentence {
-                self.note_undecided(app, request, sentence, now);
+    pub(crate) fn note_waiting(&mut self, now: Tick) {
+        let from = self.noted.take();
+        for (app, requests, last) in self.some_waiting(from.as_ref()) {
+            let mut said = Said::default();
+            for request in &requests {
+                self.decided(&app, request, &mut said, now);
+            }
+            self.noted = Some((app, last));
+        }
+    }
+
+    /// Some of those that wait, by application, from behind the place where the last such list ended; after the last application
+    /// comes the first one again. Each with the number of its requests that have had their turn.
+    fn some_waiting(&self, from: Option<&(AppId, usize)>) -> Vec<(AppId, Vec<RequestId>, usize)> {
+        let (first, done) = from.map_or((None, 0), |(app, done)| (Some(app), *done));
+        let before = self.apps.keys().take_while(|app| first.is_some_and(|first| *app < first));
+        let ends = first.into_iter().map(|app| (app, 0, done));
+        let behind = self.apps.keys_from(first).map(|app| (app, if Some(app) == first { done } else { 0 }, usize::MAX));
+        let mut left = AT_ONCE;
+        let mut some = Vec::new();
+        for (app, skip, end) in behind.chain(before.map(|app| (app, 0, usize::MAX))).chain(ends) {
+            if left == 0 {
+                break;
+            }
+            let waiting = self.queue.requests_of(app);
+            let take = waiting.len().min(end).saturating_sub(skip).min(left);
+            let turn: Vec<RequestId> = waiting.into_iter().skip(skip).take(take).cloned().collect();
+            left -= turn.len();
+            if !turn.is_empty() {
+                some.push((app.clone(), turn, skip + take));
             }
         }
+        some
     }
 }
 
@@ -105,9 +166,9 @@ mod tests {
         let first = ring.iter().next().expect("noted");
         assert_eq!((first.since, first.at, first.times), (UnixMillis(1), UnixMillis(3), 2));
         for n in 0..MOST as u64 {
-            ring.note(UnixMillis(n), &a, format!("{n} short"));
+            ring.note(UnixMillis(n), &a, format!("{n} short").into());
         }
         assert_eq!(ring.iter().count(), MOST);
-        assert_eq!(ring.iter().next().map(|entry| entry.sentence.as_str()), Some("0 short"));
+        assert_eq!(ring.iter().next().map(|entry| &*entry.sentence), Some("0 short"));
     }
 }

@@ -26,8 +26,10 @@ impl Bound {
             Some(Amount::Part(part)) => Some(part),
             Some(Amount::Exactly(_)) | None => None,
         };
-        let followed = base.extra.iter().filter_map(|(name, n)| Some((name.clone(), of_number(*n, follow?))));
-        let mut extra: BTreeMap<Name, u64> = followed.collect();
+        let mut extra = BTreeMap::new();
+        for (name, n) in &base.extra {
+            extra.extend(follow.map(|part| (name.clone(), of_number(*n, part))));
+        }
         for (name, amount) in &share.extra {
             let n = match amount {
                 Amount::Part(part) => of_number(base.extra.get(name).copied().unwrap_or(0), *part),
@@ -73,7 +75,9 @@ impl Bound {
     /// As a quantity of everything: what is not named comes from `base`.
     pub fn over(&self, base: &Resource) -> Resource {
         let mut extra = base.extra.clone();
-        extra.extend(self.extra.iter().map(|(name, n)| (name.clone(), *n)));
+        for (name, n) in &self.extra {
+            extra.insert(name.clone(), *n);
+        }
         Resource { memory: self.memory.unwrap_or(base.memory), cpus: self.cpus.unwrap_or(base.cpus), extra }
     }
     /// The first resource that `size` on top of `used` would pass: its name, what is used of it, the bound.

@@ -95,6 +95,14 @@ impl Seats {
             self.classes.remove(&class);
         }
     }
+    /// How many have a seat.
+    pub(crate) fn len(&self) -> usize {
+        self.classes.values().map(BTreeSet::len).sum()
+    }
+    /// True when this seat is taken.
+    pub(crate) fn has(&self, class: Class, rank: &Rank) -> bool {
+        self.classes.get(&class).is_some_and(|ranks| ranks.contains(rank))
+    }
     /// The least that anybody here needs. `None` when nobody waits.
     pub fn least(&self) -> Option<Class> {
         self.classes.keys().copied().reduce(Class::least)

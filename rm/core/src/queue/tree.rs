@@ -6,7 +6,7 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{AppId, QueuePath, RequestId, Resource};
+use headroom_types::{AppId, Bytes, Cpus, QueuePath, RequestId, Resource};
 
 use super::Waiter;
 use super::bound::Bound;
@@ -14,6 +14,7 @@ use super::seats::{Class, Rank, Seats};
 use super::spec::{QueueSpec, Tree};
 use super::waits::{Head, Waits, Whereto};
 use crate::ledger::Ledger;
+use crate::table::Table;
 
 /// A queue's number: the root is 0, and queues of one queue are numbered in the order of their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +64,8 @@ pub struct Slot {
     /// Those that can be served.
     seats: Seats,
     seat: Option<(Class, Rank)>,
+    /// The memory and processors that its latest rank was made of, where it used nothing else.
+    ranked: Option<((Bytes, Cpus), Rank)>,
     failed: u64,
 }
 
@@ -86,7 +89,7 @@ pub struct Queues {
     slots: Vec<Slot>,
     by_path: BTreeMap<QueuePath, QueueIx>,
     /// By the number of the application.
-    members: BTreeMap<u32, Member>,
+    members: Table<u32, Member>,
     /// What all limits were resolved against.
     total: Resource,
     /// Counts up when something that failed may succeed.
@@ -123,7 +126,7 @@ impl Queues {
             tree: Tree::default(),
             slots: Vec::new(),
             by_path: BTreeMap::new(),
-            members: BTreeMap::new(),
+            members: Table::default(),
             total: Resource::default(),
             round: 1,
             fresh: false,
@@ -151,6 +154,7 @@ impl Queues {
             waiting: 0,
             seats: Seats::default(),
             seat: None,
+            ranked: None,
             failed: 0,
         });
         let children: Vec<QueueIx> =
@@ -167,7 +171,7 @@ impl Queues {
         let mut next = Queues::new(tree, generation);
         let members = std::mem::take(&mut self.members);
         let fallback = next.fallback();
-        for (number, mut member) in members {
+        for (number, mut member) in members.into_rows() {
             let path = self.slots.get(member.leaf.index()).map(|slot| &slot.path);
             member.leaf = path.and_then(|path| next.leaf(path)).unwrap_or(fallback);
             member.seat = None;
@@ -341,6 +345,14 @@ impl Queues {
     pub fn contains(&self, waiter: &Waiter) -> bool {
         self.members.get(&waiter.app.seq()).is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
     }
+    /// True when this request waits.
+    pub(crate) fn waits(&self, app: &AppId, request: &RequestId) -> bool {
+        self.members.get(&app.seq()).is_some_and(|member| member.waits.contains(Some(request)))
+    }
+    /// The requests of an application that wait, in the order they are served.
+    pub(crate) fn requests_of(&self, app: &AppId) -> Vec<&RequestId> {
+        self.members.get(&app.seq()).map(|member| member.waits.all()).into_iter().flatten().flatten().collect()
+    }
     /// How many wait.
     pub fn len(&self) -> usize {
         self.slots.first().map_or(0, |root| root.waiting)
@@ -351,17 +363,21 @@ impl Queues {
     }
     /// All who wait, in the order they would be served if nothing that is granted changed it.
     pub fn all(&self, ledger: &Ledger) -> Vec<Waiter> {
-        let mut all = Vec::with_capacity(self.len());
-        self.list(QueueIx::ROOT, ledger, &mut all);
+        self.all_but(&BTreeSet::new(), ledger)
+    }
+    /// The same without those of some leaves.
+    pub(crate) fn all_but(&self, leaves: &BTreeSet<QueueIx>, ledger: &Ledger) -> Vec<Waiter> {
+        let mut all = Vec::new();
+        self.list(QueueIx::ROOT, leaves, ledger, &mut all);
         all
     }
-    fn list(&self, queue: QueueIx, ledger: &Ledger, all: &mut Vec<Waiter>) {
-        let Some(slot) = self.slot(queue).filter(|slot| slot.waiting > 0) else { return };
+    fn list(&self, queue: QueueIx, but: &BTreeSet<QueueIx>, ledger: &Ledger, all: &mut Vec<Waiter>) {
+        let Some(slot) = self.slot(queue).filter(|slot| slot.waiting > 0 && !but.contains(&queue)) else { return };
         let mut children: Vec<Rank> =
             slot.children.iter().filter_map(|ix| Some(self.rank(*ix, self.slot(*ix)?, ledger))).collect();
         children.sort_unstable();
         for child in children {
-            self.list(QueueIx(child.who), ledger, all);
+            self.list(QueueIx(child.who), but, ledger, all);
         }
         for number in self.in_order(slot, ledger) {
             let Some(member) = self.members.get(&number) else { continue };

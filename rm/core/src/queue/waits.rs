@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use headroom_types::{Bytes, Cpus, RequestId, Resource};
 
 use super::seats::Class;
+use crate::table::Table;
 
 /// Whether a request can share a line with others of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +38,16 @@ struct Line {
     failed: u64,
 }
 
+/// So many lines are merged when all are listed; the requests of more are sorted.
+const MERGED: usize = 8;
+
 /// What an application waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     master: Option<(Class, u64)>,
     lines: BTreeMap<LineKey, Line>,
     heads: BTreeMap<At, LineKey>,
-    of: BTreeMap<RequestId, (u64, LineKey)>,
+    of: Table<RequestId, (u64, LineKey)>,
 }
 
 /// A line of an application as the pass sees it.
@@ -158,11 +162,34 @@ impl Waits {
     }
     /// All, in the order they are served.
     pub fn all(&self) -> Vec<Option<&RequestId>> {
+        let mut all = Vec::with_capacity(self.len());
+        all.extend(self.master.map(|_| None));
+        if self.lines.len() <= MERGED {
+            self.merge(&mut all);
+            return all;
+        }
         let mut requests: Vec<(At, &RequestId)> =
             self.of.iter().map(|(request, (arrival, key))| ((key.priority, *arrival), request)).collect();
         requests.sort_unstable_by_key(|(at, _)| *at);
-        let master = self.master.map(|_| None);
-        master.into_iter().chain(requests.into_iter().map(|(_, request)| Some(request))).collect()
+        all.extend(requests.into_iter().map(|(_, request)| Some(request)));
+        all
+    }
+    /// Lines are in order each: of a few, whichever has the first goes on.
+    fn merge<'a>(&'a self, all: &mut Vec<Option<&'a RequestId>>) {
+        let begin = |(key, line): (&LineKey, &'a Line)| {
+            let mut rest = line.requests.iter();
+            rest.next().map(|(arrival, request)| ((key.priority, *arrival), request, rest))
+        };
+        let mut lines: Vec<_> = self.lines.iter().filter_map(begin).collect();
+        while let Some((at, (first, ..))) = lines.iter().enumerate().min_by_key(|(_, (first, ..))| *first) {
+            let priority = first.0;
+            let (first, request, rest) = &mut lines[at];
+            all.push(Some(*request));
+            match rest.next() {
+                Some((arrival, next)) => (*first, *request) = ((priority, *arrival), next),
+                None => drop(lines.swap_remove(at)),
+            }
+        }
     }
     /// How many of them go before this one.
     pub fn ahead(&self, request: Option<&RequestId>) -> usize {

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis};
 
 use super::fit::Need;
+use super::index::NodeIx;
 use super::part;
 use super::reserve::beside;
 use crate::cluster::{Cluster, Ctx};
@@ -96,7 +97,8 @@ impl Claims {
     }
     /// True when room is being made for a request.
     pub(crate) fn has(&self, app: &AppId, request: &RequestId) -> bool {
-        self.all.values().any(|claim| claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request))
+        !self.all.is_empty()
+            && self.all.values().any(|claim| claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request))
     }
     fn add(&mut self, claim: Claim) -> u64 {
         self.made += 1;
@@ -126,10 +128,22 @@ impl Cluster {
         &self.claims
     }
 
+    /// What is free on a node beside claims. What is kept there for a request counts as free: this is asked only for that request,
+    /// or for one with a better claim, to which it gives way.
+    pub(crate) fn room_beside_claims(&self, node: &NodeId) -> Resource {
+        let free = self.ledger.node(node).map(crate::ledger::Account::free).unwrap_or_default();
+        self.claims.on(node).fold(free, |free, claim| beside(&free, &claim.size))
+    }
+
     /// What is free on a node for anybody: what is kept for a reservation or for claims is left out.
     pub(crate) fn room_for_all(&self, node: &NodeId) -> Resource {
         let free = self.ledger.node(node).map(crate::ledger::Account::free).unwrap_or_default();
-        let kept = self.index.ix(node).and_then(|ix| self.reservations.on(ix)).map(|kept| &kept.size);
+        self.index.ix(node).map(|ix| self.room_beside(node, ix, free.clone())).unwrap_or(free)
+    }
+
+    /// The same of what is `free` on it.
+    pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeIx, free: Resource) -> Resource {
+        let kept = self.reservations.on(ix).map(|kept| &kept.size);
         kept.into_iter().chain(self.claims.on(node).map(|claim| &claim.size)).fold(free, |free, size| beside(&free, size))
     }
 
@@ -145,14 +159,17 @@ impl Cluster {
             self.update(&victim.app, what, ctx);
             ctx.log(container_line(Level::Normal, "PreemptSoon", victim, &node, why.to_owned()));
         }
-        self.claim_instead(&claim.waiter, ctx);
+        self.claim_instead(&claim.waiter, &node, ctx);
         let number = self.claims.add(claim);
         self.timers.set(Key::Claim(number), Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now));
         self.reindex(&node);
     }
 
-    /// A claim takes the place of a node that was kept for the same request.
-    fn claim_instead(&mut self, waiter: &Waiter, ctx: &mut Ctx<'_>) {
+    /// A claim takes the place of a node that was kept for the same request, and of what its node was kept for.
+    fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut Ctx<'_>) {
+        if let Some(ix) = self.index.ix(node).filter(|ix| self.reservations.on(*ix).is_some()) {
+            self.unreserve(ix, "room is made there for a queue that has less than its guarantee", ctx);
+        }
         let Some(request) = &waiter.request else { return };
         if let Some((ix, _)) = self.reservations.of(&waiter.app, request) {
             self.unreserve(ix, "room is made for it by preemption", ctx);

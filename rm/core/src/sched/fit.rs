@@ -50,7 +50,7 @@ impl<'a> Need<'a> {
         rules == 0 && self.reach == Reach::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
     }
     /// True when nothing but its size decides.
-    fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         let p = self.place;
         let wishes = self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
         wishes == 0 && self.is_anywhere() && p.spread.is_none()

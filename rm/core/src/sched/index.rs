@@ -84,6 +84,7 @@ pub struct FreeIndex {
     pub(crate) open: Shelf,
     pub(crate) labels: BTreeMap<Name, Group>,
     pub(crate) racks: BTreeMap<Name, Group>,
+    /// Those in no rack; kept while there is any rack.
     pub(crate) rackless: Shelf,
     pub(crate) extras: BTreeMap<Name, Extra>,
     pub(crate) attributes: BTreeMap<Name, BTreeMap<String, BTreeSet<NodeIx>>>,
@@ -115,6 +116,9 @@ impl FreeIndex {
             self.labels.entry(label.clone()).or_default().members.insert(ix);
         }
         if let Some(rack) = &traits.rack {
+            if self.racks.is_empty() {
+                self.shelve_rackless();
+            }
             self.racks.entry(rack.clone()).or_default().members.insert(ix);
         }
         for (name, value) in &traits.attributes {
@@ -137,6 +141,9 @@ impl FreeIndex {
         }
         if let Some(rack) = &traits.rack {
             leave_group(&mut self.racks, rack, ix);
+            if self.racks.is_empty() {
+                self.rackless = Shelf::default();
+            }
         }
         for (name, value) in &traits.attributes {
             let Some(values) = self.attributes.get_mut(name) else { continue };
@@ -161,8 +168,14 @@ impl FreeIndex {
         if self.slots.get(ix.index()).is_none_or(|s| s.offers.is_none() || s.room.as_ref() == Some(&free)) {
             return;
         }
-        self.remove(ix);
         let entry = Entry { memory: free.memory, node: ix, cpus: free.cpus };
+        let before = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.as_mut());
+        if let Some(room) = before.filter(|room| room.extra.is_none() && free.extra.is_none()) {
+            let memory = std::mem::replace(room, free.clone()).memory;
+            self.shelves(ix, &free, |shelf| shelf.shift(memory, entry));
+            return;
+        }
+        self.remove(ix);
         self.shelves(ix, &free, |shelf| shelf.insert(entry));
         if let Some(slot) = self.slots.get_mut(ix.index()) {
             slot.room = Some(free);
@@ -187,6 +200,7 @@ impl FreeIndex {
         }
         match &slot.traits.rack {
             Some(rack) => each(&mut self.racks.entry(rack.clone()).or_default().free),
+            None if self.racks.is_empty() => {} // nobody asks for those without one
             None => each(&mut self.rackless),
         }
         for (name, pieces) in free.extra.iter().filter(|(_, pieces)| **pieces > 0) {
@@ -197,6 +211,15 @@ impl FreeIndex {
                 classes.remove(&class(*pieces));
             }
         }
+    }
+    /// The first rack is there: from now on it matters who is in none.
+    fn shelve_rackless(&mut self) {
+        let rooms = self.slots.iter().zip(0u32..).filter(|(slot, _)| slot.traits.rack.is_none());
+        let entries = rooms.filter_map(|(slot, n)| {
+            let room = slot.room.as_ref()?;
+            Some(Entry { memory: room.memory, node: NodeIx(n), cpus: room.cpus })
+        });
+        entries.for_each(|entry| self.rackless.insert(entry));
     }
     fn handle(&mut self, node: &NodeId) -> NodeIx {
         if let Some(ix) = self.handles.get(node) {

@@ -133,7 +133,7 @@ impl Cluster {
                 spots.came(request, ix);
             }
         }
-        for (request, asked) in &app.requests {
+        for (request, asked) in app.requests.iter() {
             spots.says(request, Some(&asked.ask.place));
         }
         spots

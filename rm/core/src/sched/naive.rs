@@ -168,7 +168,8 @@ impl World {
             let named = if apart.from.is_empty() { asking == other } else { apart.from.contains(other) };
             (named, apart.level).0
         };
-        let level = |of: &RequestId| self.app.requests[of].ask.place.apart.as_ref().map_or(Level::Node, |a| a.level);
+        let level =
+            |of: &RequestId| self.app.requests.get(of).expect("asked").ask.place.apart.as_ref().map_or(Level::Node, |a| a.level);
         let lonely = self.app.requests.keys().all(|other| {
             let mine = beside(request, other) && self.count(other, ix, level(request)) > 0;
             let theirs = beside(other, request) && self.count(other, ix, level(other)) > 0;
@@ -194,7 +195,7 @@ impl World {
         }
     }
     fn scan(&self, request: &RequestId) -> Option<NodeIx> {
-        let asked = &self.app.requests[request];
+        let asked = self.app.requests.get(request).expect("asked");
         let place = &asked.ask.place;
         let farthest = match asked.reach {
             Reach::Nodes => 0,

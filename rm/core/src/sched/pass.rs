@@ -6,6 +6,7 @@
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
 use super::fit::{self, Need};
+use super::index::{NodeIx, fits};
 use super::order::Hopeless;
 use crate::app::{App, Origin};
 use crate::cluster::{Cluster, Ctx, MAX_UNACKED};
@@ -22,6 +23,8 @@ struct Walk {
     hopeless: Hopeless,
     /// Classes of which even the least has no room.
     closed: Vec<Class>,
+    /// Classes of which the least had room on a node.
+    open: Vec<(Class, Resource, NodeIx)>,
     /// To be noted before the next look.
     failed: Vec<Failed>,
 }
@@ -62,7 +65,7 @@ impl Cluster {
     /// The first below a queue that can be given something, and where.
     fn next_in(&self, queue: QueueIx, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
         let mut after: Option<Rank> = None;
-        while let Some((rank, seat)) = self.queue.next(queue, after, |class| self.has_room(class, &mut walk.closed)) {
+        while let Some((rank, seat)) = self.queue.next(queue, after, |class| self.has_room(class, walk)) {
             after = Some(rank);
             let found = match seat {
                 Seat::Queue(queue) => self.next_in(queue, walk),
@@ -80,15 +83,28 @@ impl Cluster {
     }
 
     /// Some node has room for the least of this class.
-    fn has_room(&self, class: Class, closed: &mut Vec<Class>) -> bool {
-        if closed.contains(&class) {
+    fn has_room(&self, class: Class, walk: &mut Walk) -> bool {
+        if class == Class::ANY {
+            return true;
+        }
+        if walk.closed.contains(&class) {
             return false;
         }
-        let open = class == Class::ANY || self.index.best_fit(&class.floor()).is_some();
-        if !open {
-            closed.push(class);
+        let known = walk.open.iter().position(|(of, ..)| *of == class);
+        if let Some((_, floor, node)) = known.and_then(|at| walk.open.get(at))
+            && self.index.slot(*node).is_some_and(|slot| fits(slot, floor))
+        {
+            return true;
         }
-        open
+        if let Some(at) = known {
+            walk.open.swap_remove(at);
+        }
+        let floor = class.floor();
+        match self.index.best_fit(&floor) {
+            Some(node) => walk.open.push((class, floor, node)),
+            None => walk.closed.push(class),
+        }
+        walk.closed.last() != Some(&class)
     }
 
     /// The first thing that an application waits for and can be given, and where.
@@ -137,16 +153,18 @@ impl Cluster {
     /// Puts a request into the queue or takes it out, by what is still missing of it.
     pub(crate) fn requeue(&mut self, app_id: &AppId, request: &RequestId) {
         let Some(app) = self.apps.get(app_id) else { return };
-        let waiter = Waiter { app: app_id.clone(), request: Some(request.clone()) };
-        match app.requests.get(request) {
-            Some(_) if self.queue.contains(&waiter) && app.missing(request) > 0 => {}
-            Some(asked) if app.missing(request) > 0 && !app.state.is_ending() => {
+        self.reservations.doubt_request(app_id, request);
+        let asked = app.requests.get(request).filter(|asked| app.missing_of(request, asked) > 0);
+        match (self.queue.waits(app_id, request), asked) {
+            (true, Some(_)) | (false, None) => {}
+            (false, Some(asked)) if !app.state.is_ending() => {
                 let anywhere = Need::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
                 let whereto = if anywhere { Whereto::Anywhere } else { Whereto::Somewhere };
                 let at = (asked.ask.priority, asked.arrival);
                 self.queue.put_request((app_id, request), &asked.ask.resource, at, whereto, &self.ledger);
             }
-            Some(_) | None => self.queue.remove(&waiter, &self.ledger),
+            (true, None) => self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) }, &self.ledger),
+            (false, Some(_)) => {}
         }
     }
 

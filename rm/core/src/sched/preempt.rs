@@ -216,14 +216,23 @@ impl Cluster {
         })
     }
 
-    /// A node takes work, is kept for nobody else, and what is asked for may be there.
+    /// A node takes work, is kept for nobody else with as good a claim, and what is asked for may be there.
     pub(crate) fn allows(&self, need: Need<'_>, node: &NodeId) -> bool {
         let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
         let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
         let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
         let own = |kept: &Reservation| need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request));
-        let kept = self.reservations.on(ix).is_some_and(|kept| !own(kept));
+        let kept = self.reservations.on(ix).is_some_and(|kept| !own(kept) && self.is_sure_of(kept));
         open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
+    }
+
+    /// What a node is kept for is part of what its queue can count on. Whoever waits for more than that gives way to those who do not
+    /// have theirs.
+    fn is_sure_of(&self, kept: &Reservation) -> bool {
+        let Some(leaf) = self.queue.leaf_of(&kept.app) else { return false };
+        let mut named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot)).peekable();
+        let fits = |ix: QueueIx, slot: &Slot| self.ledger.queue(ix).is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size));
+        named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
     }
 
     /// The next claim for a waiter, if there is one that helps.
@@ -284,8 +293,9 @@ impl Cluster {
             if !entitled.get(at).copied().unwrap_or(false) {
                 continue;
             }
-            let start =
-                || self.allows(need, &victim.node).then(|| Pile { room: self.room_for_all(&victim.node), ..Pile::default() });
+            let start = || {
+                self.allows(need, &victim.node).then(|| Pile { room: self.room_beside_claims(&victim.node), ..Pile::default() })
+            };
             let Some(pile) = piles.entry(&victim.node).or_insert_with(start) else { continue };
             let short = excess(need.size, &pile.room);
             if !helps(&victim.size, &short) || !self.can_lose(victim, meet, &moving.goes, &pile.goes) {

@@ -13,9 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{AppId, Bytes, Cpus, NodeId, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{AppId, Bytes, Cpus, Extra, Name, NodeId, RequestId, Resource, Tick, UnixMillis};
 
-use super::constraint::{candidates, misfit};
+use super::constraint::{candidates, has_rules, misfit};
 use super::fit::Need;
 use super::index::{NodeIx, Slot};
 use super::locality::Barred;
@@ -57,6 +57,8 @@ pub struct Reservation {
 pub struct Reservations {
     on: BTreeMap<NodeIx, Reservation>,
     of: BTreeMap<(AppId, RequestId), NodeIx>,
+    /// Something happened to one of the nodes, to one of those they are kept for, or to somebody's limits: they have to be looked at.
+    doubted: bool,
     pub(crate) lately: Lately,
 }
 
@@ -107,6 +109,18 @@ impl Reservations {
     pub(crate) fn is_empty(&self) -> bool {
         self.on.is_empty()
     }
+    /// Something happened to a node.
+    pub(crate) fn doubt(&mut self, ix: NodeIx) {
+        self.doubted |= !self.on.is_empty() && self.on.contains_key(&ix);
+    }
+    /// Something happened to a request.
+    pub(crate) fn doubt_request(&mut self, app: &AppId, request: &RequestId) {
+        self.doubted |= self.of(app, request).is_some();
+    }
+    /// Something happened that may concern any of them.
+    pub(crate) fn doubt_all(&mut self) {
+        self.doubted = true;
+    }
     /// For whom a node is kept.
     pub(crate) fn on(&self, ix: NodeIx) -> Option<&Reservation> {
         self.on.get(&ix)
@@ -136,19 +150,43 @@ impl Reservations {
 
 /// What is left of a node's free room when so much of it is set aside.
 pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
-    let extra = free.extra.iter().map(|(name, n)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0))));
+    let left = |(name, n): (&Name, &u64)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)));
+    let extra = if free.extra.is_none() { Extra::default() } else { free.extra.iter().map(left).collect() };
     Resource {
         memory: free.memory.saturating_sub(aside.memory),
         cpus: free.cpus.checked_sub(aside.cpus).unwrap_or(Cpus::ZERO),
-        extra: extra.collect(),
+        extra,
     }
 }
 
+/// Memory, countable pieces, processors.
+type Lack = (Bytes, u64, Cpus);
+
 /// What a node lacks for a size: memory first.
-fn lacks(free: &Resource, size: &Resource) -> (Bytes, u64, Cpus) {
+fn lacks(free: &Resource, size: &Resource) -> Lack {
     let pieces = size.extra.iter().map(|(name, n)| n.saturating_sub(free.extra.get(name).copied().unwrap_or(0)));
     let cpus = size.cpus.checked_sub(free.cpus).unwrap_or(Cpus::ZERO);
     (size.memory.saturating_sub(free.memory), pieces.sum(), cpus)
+}
+
+/// Of the nodes looked at, those that lack least; as many as are compared by age.
+#[derive(Debug, Default)]
+struct Least {
+    rows: Vec<(Lack, NodeIx)>,
+}
+
+impl Least {
+    /// False when this one lacks more memory than another did.
+    fn look_at(&mut self, (lack, ix): (Lack, NodeIx)) -> bool {
+        let best = self.rows.first().map(|(best, _)| *best);
+        if best.is_some_and(|best| lack < best) {
+            self.rows.clear();
+        }
+        if self.rows.len() < COMPARED && best.is_none_or(|best| lack <= best) {
+            self.rows.push((lack, ix));
+        }
+        best.is_none_or(|best| lack.0 <= best.0)
+    }
 }
 
 impl Cluster {
@@ -160,11 +198,14 @@ impl Cluster {
     /// Grants what can be granted, holders of reservations first.
     pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
         loop {
+            self.reindex_moved();
             if self.room_changed && !self.claims.is_empty() {
                 self.serve_claims(ctx);
             }
-            self.give_others_a_turn(ctx);
-            self.keep_reservations(ctx);
+            if std::mem::take(&mut self.reservations.doubted) {
+                self.give_others_a_turn(ctx);
+                self.keep_reservations(ctx);
+            }
             self.pass(ctx);
             // a holder that was served elsewhere, or a node that was filled, leaves room behind
             if !self.room_changed {
@@ -180,14 +221,14 @@ impl Cluster {
 
     /// Who has waited for long is given a node, and who would be served sooner on another one is moved there.
     pub(crate) fn review_reservations(&mut self, ctx: &mut Ctx<'_>) {
-        let waiting = self.queue.all(&self.ledger);
-        self.note_waiting(&waiting, ctx.now);
+        self.note_waiting(ctx.now);
         self.keep_reservations(ctx);
         self.move_reservations(ctx);
         if self.reservations.on.len() >= self.most_reservations() {
             return;
         }
         let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
+        let waiting = self.queue.all_but(&leaves, &self.ledger);
         let mut found = Vec::new();
         let rows = waiting.iter().filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
         for (app, request) in rows {
@@ -246,21 +287,37 @@ impl Cluster {
                 && self.claims.on(&slot.node).next().is_none() // that room is being made for somebody else
                 && !taken.contains(&ix)
         };
-        let rows = candidates(&self.index, need.place, need.size).filter_map(|slot| {
-            let ix = self.index.ix(&slot.node).filter(|ix| could(&slot, *ix))?;
+        let lack = |ix: NodeIx| {
+            let slot = self.index.slot(ix).filter(|slot| could(slot, ix))?;
             Some((lacks(slot.room.as_ref()?, need.size), ix))
-        });
-        let mut least = Vec::new();
-        for (lack, ix) in rows {
-            if least.first().is_some_and(|(best, _)| lack < *best) {
-                least.clear();
-            }
-            if least.len() < COMPARED && least.first().is_none_or(|(best, _)| lack == *best) {
-                least.push((lack, ix));
+        };
+        let mut least = Least::default();
+        if has_rules(need.place) {
+            candidates(&self.index, need.place, need.size).filter_map(|slot| lack(self.index.ix(&slot.node)?)).for_each(|row| {
+                least.look_at(row);
+            });
+        } else {
+            self.least_of_all(need.size, lack, &mut least);
+        }
+        let (lack, ix) = least.rows.into_iter().min_by_key(|(_, ix)| (self.oldest_on(*ix), *ix))?;
+        Some((lack.0, ix, self.index.id(ix)?.clone()))
+    }
+
+    /// Of all open nodes: those with the memory that have most processors, or else those with most memory.
+    fn least_of_all(&self, size: &Resource, lack: impl Fn(NodeIx) -> Option<(Lack, NodeIx)>, least: &mut Least) {
+        let open = &self.index.open;
+        if size.extra.is_empty() {
+            let roomiest = open.roomiest(size.memory, size.cpus, COMPARED, |ix| lack(ix).is_some());
+            roomiest.into_iter().filter_map(&lack).for_each(|row| {
+                least.look_at(row);
+            });
+            if !least.rows.is_empty() {
+                return;
             }
         }
-        let (lack, ix) = least.into_iter().min_by_key(|(_, ix)| (self.oldest_on(*ix), *ix))?;
-        Some((lack.0, ix, self.index.id(ix)?.clone()))
+        // whoever has less free memory lacks more of it
+        let mut down = open.down().filter_map(|entry| lack(entry.node));
+        while down.next().is_some_and(|row| least.look_at(row)) {}
     }
 
     /// When the oldest live container of a node was granted.
@@ -288,6 +345,7 @@ impl Cluster {
         let message = format!("{node} is kept for {}, {}", reservation.request, reservation.size);
         ctx.log_app(Level::Normal, "NodeReserved", &reservation.app, message);
         self.reservations.put(ix, reservation);
+        self.reservations.doubt_all();
         self.reindex(&node);
     }
 

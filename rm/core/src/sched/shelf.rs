@@ -2,16 +2,17 @@
 //!
 //! Owned by the index. Knows nothing of labels or names. Blocks of at most [`MOST`] entries, and for each block its last key and
 //! the most free processors in it: a search skips whole blocks, and a change moves entries of one block only. With n nodes a
-//! search costs log(n) to find its first block, a look at the heads of later ones (16 bytes each, n / 64 of them), and two blocks.
+//! search costs log(n) to find its first block, a look at the heads of later ones (n / 32 of them, of which 16 at a time are passed
+//! over by one look), and two blocks.
 
 use headroom_types::{Bytes, Cpus};
 
 use super::index::NodeIx;
 
 /// Most entries of one block.
-const MOST: usize = 96;
+const MOST: usize = 48;
 /// Neighbours that have no more than this together become one block.
-const MERGE: usize = 48;
+const MERGE: usize = 24;
 
 /// A node and what is free on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,9 +42,14 @@ struct Head {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shelf {
     heads: Vec<Head>,
+    /// The most free processors under each [`GROUP`] heads.
+    tops: Vec<Cpus>,
     blocks: Vec<Vec<Entry>>,
     len: usize,
 }
+
+/// Heads that are passed over by one look.
+const GROUP: usize = 16;
 
 impl Shelf {
     /// How many nodes are on it.
@@ -60,6 +66,7 @@ impl Shelf {
         if self.blocks.is_empty() {
             self.blocks.push(Vec::with_capacity(MOST + 1));
             self.heads.push(Head { last: entry.key(), cpus: entry.cpus });
+            self.tops.push(entry.cpus);
         }
         let at = self.block_of(entry.key()).min(self.blocks.len() - 1);
         let block = &mut self.blocks[at];
@@ -68,48 +75,130 @@ impl Shelf {
         let head = &mut self.heads[at];
         head.last = head.last.max(entry.key());
         head.cpus = head.cpus.max(entry.cpus);
+        self.tops[at / GROUP] = self.tops[at / GROUP].max(entry.cpus);
         if block.len() > MOST {
             let rest = block.split_off(block.len() / 2);
             self.heads.insert(at + 1, head_of(&rest));
             self.blocks.insert(at + 1, rest);
             self.heads[at] = head_of(&self.blocks[at]);
+            self.top_all();
         }
+    }
+    /// Another room on a node that has `memory` free until now.
+    pub(crate) fn shift(&mut self, memory: Bytes, entry: Entry) {
+        let (old, new) = ((memory, entry.node), entry.key());
+        let at = self.block_of(old);
+        let stays = self.heads.get(at).is_some_and(|head| new <= head.last)
+            && at.checked_sub(1).and_then(|before| self.heads.get(before)).is_none_or(|head| head.last < new);
+        if !stays {
+            self.remove(memory, entry.node);
+            self.insert(entry);
+            return;
+        }
+        let block = &mut self.blocks[at];
+        let Ok(from) = block.binary_search_by_key(&old, Entry::key) else { return };
+        let (gone, last) = (block[from].cpus, from + 1 == block.len());
+        let to = block.partition_point(|e| e.key() < new);
+        if from < to {
+            block.copy_within(from + 1..to, from);
+            block[to - 1] = entry;
+        } else {
+            block.copy_within(to..from, to + 1);
+            block[to] = entry;
+        }
+        let head = &mut self.heads[at];
+        if last || (gone == head.cpus && entry.cpus < gone) {
+            *head = head_of(block);
+            self.top_of(at);
+        } else if entry.cpus > head.cpus {
+            head.cpus = entry.cpus;
+            self.top_of(at);
+        }
+    }
+    /// What is known of a group follows its heads.
+    fn top_of(&mut self, at: usize) {
+        let group = at / GROUP;
+        let heads = self.heads.iter().skip(group * GROUP).take(GROUP);
+        self.tops[group] = heads.map(|head| head.cpus).max().unwrap_or(Cpus::ZERO);
+    }
+    /// The same for all: heads came or went.
+    fn top_all(&mut self) {
+        let tops = self.heads.chunks(GROUP).map(|heads| heads.iter().map(|head| head.cpus).max().unwrap_or(Cpus::ZERO));
+        self.tops = tops.collect();
     }
     /// Takes a node off it.
     pub(crate) fn remove(&mut self, memory: Bytes, node: NodeIx) {
         let at = self.block_of((memory, node));
         let Some(block) = self.blocks.get_mut(at) else { return };
         let Ok(place) = block.binary_search_by_key(&(memory, node), Entry::key) else { return };
-        block.remove(place);
+        let gone = block.remove(place);
         self.len -= 1;
         if block.is_empty() {
             self.blocks.remove(at);
             self.heads.remove(at);
+            self.top_all();
             return;
         }
-        self.heads[at] = head_of(block);
-        let small = block.len() + self.blocks.get(at + 1).map_or(MERGE, Vec::len) <= MERGE;
+        let head = &mut self.heads[at];
+        if gone.cpus == head.cpus || place == block.len() {
+            *head = head_of(block);
+            self.top_of(at);
+        }
+        let left = self.blocks.get(at).map_or(0, Vec::len);
+        let small = left + self.blocks.get(at + 1).map_or(MERGE, Vec::len) <= MERGE;
         if small {
             let next = self.blocks.remove(at + 1);
             self.heads.remove(at + 1);
             self.blocks[at].extend(next);
             self.heads[at] = head_of(&self.blocks[at]);
+            self.top_all();
         }
     }
     /// The first entry with enough of both that passes: the tightest. Cost: see above, and one `pass` for each refused entry.
     pub(crate) fn first_fit(&self, memory: Bytes, cpus: Cpus, mut pass: impl FnMut(NodeIx) -> bool) -> Option<Entry> {
-        let first = self.heads.partition_point(|head| head.last.0 < memory);
-        let (heads, blocks) = (self.heads.get(first..)?, self.blocks.get(first..)?);
-        let likely = heads.iter().zip(blocks).filter(|(head, _)| head.cpus >= cpus);
-        for (_, block) in likely {
-            let enough = block.iter().filter(|e| e.memory >= memory && e.cpus >= cpus);
-            for entry in enough {
-                if pass(entry.node) {
-                    return Some(*entry);
+        let mut at = self.heads.partition_point(|head| head.last.0 < memory);
+        while let Some(head) = self.heads.get(at) {
+            if at.is_multiple_of(GROUP) && self.tops.get(at / GROUP).is_some_and(|top| *top < cpus) {
+                at += GROUP;
+                continue;
+            }
+            if head.cpus >= cpus {
+                let enough = self.blocks.get(at)?.iter().filter(|e| e.memory >= memory && e.cpus >= cpus);
+                for entry in enough {
+                    if pass(entry.node) {
+                        return Some(*entry);
+                    }
                 }
             }
+            at += 1;
         }
         None
+    }
+    /// Of the entries with at least this much free memory that pass: those with the most free processors, counted up to `cpus`; at
+    /// most `most` of them, tightest first. Blocks that have less are skipped.
+    pub(crate) fn roomiest(&self, memory: Bytes, cpus: Cpus, most: usize, pass: impl Fn(NodeIx) -> bool) -> Vec<NodeIx> {
+        let first = self.heads.partition_point(|head| head.last.0 < memory);
+        let (mut best, mut found) = (Cpus::ZERO, Vec::new());
+        for (head, block) in self.heads.iter().zip(&self.blocks).skip(first) {
+            if head.cpus.min(cpus) < best || (found.len() >= most && head.cpus.min(cpus) == best) {
+                continue;
+            }
+            for entry in block.iter().filter(|e| e.memory >= memory) {
+                let has = entry.cpus.min(cpus);
+                if has < best || (has == best && found.len() >= most) || !pass(entry.node) {
+                    continue;
+                }
+                if has > best {
+                    (best, found) = (has, Vec::new());
+                }
+                found.push(entry.node);
+            }
+        }
+        found
+    }
+    /// All entries, the one with the most free memory first.
+    pub(crate) fn down(&self) -> impl Iterator<Item = &Entry> {
+        self.blocks.iter().rev().flat_map(|block| block.iter().rev())
     }
     /// The entry with the most free memory.
     pub(crate) fn most_memory(&self) -> Option<&Entry> {
@@ -161,7 +250,8 @@ mod tests {
                 }
                 if let Some((memory, cpus)) = room {
                     let entry = Entry { memory: Bytes::new(memory), node, cpus: Cpus::from_milli(cpus) };
-                    shelf.insert(entry);
+                    shelf.insert(Entry { memory: Bytes::new(n.into()), node, cpus: Cpus::from_milli(cpus + n % 3) });
+                    shelf.shift(Bytes::new(n.into()), entry);
                     plain.insert(node, entry);
                 }
             }
@@ -173,6 +263,8 @@ mod tests {
                 prop_assert_eq!(Some(head.last), block.last().map(Entry::key));
                 prop_assert_eq!(Some(head.cpus), block.iter().map(|e| e.cpus).max());
             }
+            let tops: Vec<Cpus> = shelf.heads.chunks(GROUP).filter_map(|heads| heads.iter().map(|head| head.cpus).max()).collect();
+            prop_assert_eq!(&shelf.tops, &tops);
             let (memory, cpus) = (Bytes::new(memory), Cpus::from_milli(cpus));
             let enough = |e: &&Entry| e.memory >= memory && e.cpus >= cpus;
             let scan = sorted.iter().filter(enough).find(|e| e.node != NodeIx::of(barred));
@@ -180,6 +272,12 @@ mod tests {
             prop_assert_eq!(found.as_ref(), scan);
             prop_assert_eq!(shelf.most_memory(), sorted.last());
             let most = sorted.iter().filter(|e| e.memory >= memory).map(|e| e.cpus).max();
+            let few = Cpus::from_milli(4);
+            let barrier = |n: NodeIx| n != NodeIx::of(barred);
+            let able = sorted.iter().filter(|e| e.memory >= memory && barrier(e.node));
+            let best = able.clone().map(|e| e.cpus.min(few)).max();
+            let roomiest: Vec<NodeIx> = able.filter(|e| Some(e.cpus.min(few)) == best).map(|e| e.node).take(3).collect();
+            prop_assert_eq!(shelf.roomiest(memory, few, 3, barrier), roomiest);
             prop_assert_eq!(shelf.most_cpus(memory).map(|e| e.cpus), most);
         }
     }

@@ -1,5 +1,7 @@
 //! What application masters call: register, sync, ask, listen, finish.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -26,11 +28,14 @@ pub(crate) async fn register(
     Id(app): Id<AppId>,
     Body(body): Body<RegisterMaster>,
 ) -> Result<Json<Registered>, Failure> {
-    let Answer::Master { largest, containers, cursor } = web.handle.call(incoming::register_master(&app, body)?).await? else {
+    let (attempt, url) = incoming::register_master(&app, body)?;
+    let Answer::Master { largest, containers, cursor } = web.handle.register_master(attempt, url).await? else {
         return Err(unexpected());
     };
     let containers = containers.into_iter().map(outgoing::granted).collect();
-    Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor }))
+    let user = apps::without_job(&web, &app).await?.user;
+    let known = web.shared.families.get(&user, app.name()).map(|family| Box::new(Arc::unwrap_or_clone(family)));
+    Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor, known }))
 }
 
 /// A master's heartbeat: asks, releases and acknowledgement in one.

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use headroom_rm_core::{Answer, Call, Lifetime};
-use headroom_types::{AppId, AttemptId, QueuePath};
+use headroom_types::{AppId, AttemptId, QueuePath, UnixMillis};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, SubmitApp, Submitted, WhyPending};
 use headroom_wire::v1::job::JobView;
@@ -88,20 +88,8 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, u
     answer::list(&uri, view.index(Part::Apps), &rows, next.map(|a| a.to_string()).as_deref())
 }
 
-/// How a query may wait.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct AskedOne {
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
-    #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
-    index: Option<u64>,
-}
-
 /// One application with its tasks and the runs of its master.
-#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), AskedOne), responses(
+#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), Patience), responses(
     (status = 200, body = AppView, headers(("ETag", description = "What PATCH can change, and all that is shown."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, Missing, TooMany,
@@ -109,20 +97,24 @@ pub(crate) struct AskedOne {
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(asked): Params<AskedOne>,
+    Params(patience): Params<Patience>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Apps, Patience { wait: asked.wait, index: asked.index }).await?;
-    let mut found = view.apps.get(&app).cloned().ok_or_else(|| no_such_app(&app))?;
+    // Where it stands is read first: what has changed since then is seen by the next wait.
+    let index = wait::index(&web, Part::Apps, patience).await?;
+    let mut found = without_job(&web, &app).await?;
     found.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(app.clone(), reply))).await?;
     found.job = job(&web, &app).await;
-    single(&headers, Some(&version(&found)), view.index(Part::Apps), &found, &found)
+    single(&headers, Some(&version(&found)), index, &found, &found)
 }
 
-/// Stands for all that PATCH can change.
 fn version(app: &AppView) -> String {
-    let settings = format!("{} {} {:?}", app.queue, app.priority, app.until);
-    format!("{:08x}", answer::digest(settings.as_bytes()) >> 32)
+    version_of(&app.queue, app.priority, app.until)
+}
+
+/// Stands for all that can be changed about an application.
+pub(crate) fn version_of(queue: &QueuePath, priority: i32, until: Option<UnixMillis>) -> String {
+    format!("{:08x}", answer::digest(format!("{queue} {priority} {until:?}").as_bytes()) >> 32)
 }
 
 /// An application goes on in another queue, with another priority, with another end of its time.

@@ -8,36 +8,24 @@ use axum::response::Response;
 use headroom_types::Epoch;
 use headroom_wire::v1::apps::ClusterView;
 use headroom_wire::v1::error::Problem;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Web;
 use super::answer::INDEX;
 use super::describe::{self, Bad, TooMany};
 use super::error::Failure;
 use super::parse::{Nothing, Params};
-use super::wait::{self, Patience, Wait};
+use super::wait::{self, Patience};
 use crate::view::Part;
 
-/// How a query may wait.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
-    #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
-    index: Option<u64>,
-}
-
 /// The cluster on one screen.
-#[utoipa::path(get, path = "/v1/status", tag = "cluster", params(Asked), responses((status = 200, body = ClusterView, headers(
+#[utoipa::path(get, path = "/v1/status", tag = "cluster", params(Patience), responses((status = 200, body = ClusterView, headers(
     ("X-Headroom-Index", description = "The place of the latest change of anything; what is only measured is not counted."),
 )), Bad, TooMany))]
-pub(crate) async fn status(State(web): State<Web>, Params(asked): Params<Asked>) -> Result<Response, Failure> {
+pub(crate) async fn status(State(web): State<Web>, Params(patience): Params<Patience>) -> Result<Response, Failure> {
     use axum::response::IntoResponse as _;
-    let view = wait::view(&web, Part::Status, Patience { wait: asked.wait, index: asked.index }).await?;
+    let view = wait::view(&web, Part::Status, patience).await?;
     let ooms = web.shared.events.ooms_in_last_hour(web.clock.unix_now());
     let index = [(INDEX, view.index(Part::Status).to_string())];
     Ok((index, Json(view.status(web.clock.now(), ooms))).into_response())
@@ -80,6 +68,6 @@ pub(crate) async fn live() -> &'static str {
     (status = 503, body = Problem, content_type = "application/problem+json", description = "Not now."),
 ))]
 pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, Failure> {
-    web.handle.view().await?;
+    web.handle.turns().await?;
     Ok("ok\n")
 }

@@ -5,21 +5,22 @@ use std::str::FromStr;
 use axum::Json;
 use axum::body::Body as Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
+use futures_util::StreamExt as _;
 use headroom_rm_core::{Answer, Call, How, Refusal, Size};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
-use headroom_wire::v1::apps::{AppView, ContainerView, ResizeContainer, Resizing};
+use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeContainer, Resizing};
 use headroom_wire::v1::error::{Code, Problem};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::{self, IfMatch, single};
-use super::describe::{Bad, Conflict, Missing, Never, TooMany};
+use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Ids, Nothing, Params};
 use super::wait::{self, Patience, Wait};
-use super::{Web, pages, unexpected};
+use super::{Web, limits, pages, unexpected};
 use crate::input::{Input, Query, Wanted};
 use crate::outgoing;
 use crate::view::Part;
@@ -84,7 +85,7 @@ pub(crate) async fn one(
     Params(Nothing {}): Params<Nothing>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let index = web.handle.view().await?.index(Part::Containers);
+    let index = web.handle.last().index(Part::Containers);
     let found = find(&web, &id).await?;
     let (version, steady) = (found.version.to_string(), ContainerView { used: None, ..found.clone() });
     single(&headers, Some(&version), index, &found, &steady)
@@ -163,27 +164,100 @@ impl FromStr for LogFile {
 pub(crate) struct End {
     /// Only the last so many bytes.
     tail: Option<u64>,
+    /// All that is still to come too, until the container has ended.
+    #[serde(default)]
+    follow: bool,
 }
+
+/// What of a node's answer is passed on: what it is, and which part.
+const PASSED_ON: [HeaderName; 5] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_RANGE,
+    header::ACCEPT_RANGES,
+    HeaderName::from_static("headroom-log-start"),
+    HeaderName::from_static("headroom-log-end"),
+];
 
 /// A log of a container: asked of the node that has it, and passed on as it comes.
 #[utoipa::path(get, path = "/v1/containers/{id}/logs/{file}", tag = "containers", params(
     ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, or TASK.out or TASK.err"), End,
-), responses((status = 200, body = String, content_type = "text/plain"), Bad, Missing))]
+    ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST, by positions in all that was ever \
+        written; with `follow`, where to begin."),
+), responses(
+    (status = 200, body = String, content_type = "text/plain", headers(
+        ("Headroom-Log-Start", description = "Position of the first byte that is still kept."),
+        ("Headroom-Log-End", description = "Position behind the last byte."),
+    )),
+    (status = 206, body = String, content_type = "text/plain", description = "The range that was asked for."),
+    Bad, Missing, Beyond, TooMany,
+))]
 pub(crate) async fn log(
     State(web): State<Web>,
     Ids(id, file): Ids<ContainerId, LogFile>,
     Params(end): Params<End>,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let node = find(&web, &id).await?.node;
-    let view = web.handle.view().await?.node(&node, web.clock.now());
-    let silent = |what: String| Problem::new(Code::HR0503, what).hint("the log is on that node's disk");
-    let Some(view) = view else { return Err(silent(format!("node {node} has not registered")).into()) };
-    let tail = end.tail.map(|n| format!("?tail={n}")).unwrap_or_default();
-    let url = format!("{}/v1/containers/{id}/logs/{}{tail}", view.url.trim_end_matches('/'), file.0);
-    let answer = web.http.get(&url).send().await.map_err(|error| {
+    let seat = if end.follow { Some(limits::place(&web.streams)?) } else { None };
+    let tail = end.tail.map(|n| format!("tail={n}"));
+    let query: Vec<String> = tail.into_iter().chain(end.follow.then(|| "follow=true".to_owned())).collect();
+    let path = format!("/v1/containers/{id}/logs/{}?{}", file.0, query.join("&"));
+    let answer = of_its_node(&web, &id, path.trim_end_matches('?'), headers.get(header::RANGE), end.follow).await?;
+    if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+        let end = answer.headers().get("headroom-log-end").and_then(|end| end.to_str().ok()).unwrap_or("unknown");
+        return Err(Problem::new(Code::HR0416, format!("the log ends at byte {end}"))
+            .hint("follow it, or ask again later")
+            .into());
+    }
+    let mut response = Response::builder().status(answer.status());
+    for name in PASSED_ON {
+        if let Some(value) = answer.headers().get(&name) {
+            response = response.header(name, value);
+        }
+    }
+    // The place among the streams is given back with the last byte, or when nobody reads any more.
+    let pieces = answer
+        .bytes_stream()
+        .inspect(move |_| {
+            let _held = &seat;
+        })
+        .take_until(web.closing.cancelled_owned());
+    let passed_on = response.body(Bytes::from_stream(pieces));
+    passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
+}
+
+/// Asks the node of a container.
+async fn of_its_node(
+    web: &Web,
+    id: &ContainerId,
+    path: &str,
+    range: Option<&HeaderValue>,
+    follow: bool,
+) -> Result<reqwest::Response, Failure> {
+    let node = find(web, id).await?.node;
+    let found = web.handle.node(&node).await?;
+    let silent = |what: String| Problem::new(Code::HR0503, what).hint("what it has is on that node's disk");
+    let Some((view, _)) = found else { return Err(silent(format!("node {node} has not registered")).into()) };
+    let url = format!("{}{path}", view.url.trim_end_matches('/'));
+    // One that says nothing for minutes is followed all the same.
+    let mut request = if follow { web.patient_http.get(&url) } else { web.http.get(&url) };
+    if let Some(range) = range {
+        request = request.header(header::RANGE, range);
+    }
+    request.send().await.map_err(|error| {
         tracing::debug!(url, error = &error as &dyn std::error::Error, "a node does not answer");
-        silent(format!("node {node} does not answer at {}", view.url))
-    })?;
+        silent(format!("node {node} does not answer at {}", view.url)).into()
+    })
+}
+
+/// The memory of a container over time, as its node has measured it: asked of the node, also for a while after its end.
+#[utoipa::path(get, path = "/v1/containers/{id}/timeline", tag = "containers", params(("id" = ContainerId, Path)),
+    responses((status = 200, body = ContainerTimeline), Bad, Missing))]
+pub(crate) async fn timeline(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Response, Failure> {
+    let answer = of_its_node(&web, &id, &format!("/v1/containers/{id}/timeline"), None, false).await?;
     let mut response = Response::builder().status(answer.status());
     if let Some(kind) = answer.headers().get(header::CONTENT_TYPE) {
         response = response.header(header::CONTENT_TYPE, kind);

@@ -39,6 +39,7 @@ problems! {
     TooOld: HR0411; "The cursor is older than what is kept."
     StaleOrTooOld: HR0410, HR0411; "The call is for another life of the resource manager, or the cursor is older than what is kept."
     TooLarge: HR0413; "The body, a count or a name is too large."
+    Beyond: HR0416; "There is nothing from there on yet."
     Never: HR0422; "It can never fit on any node or in the queue."
     TooMany: HR0429; "Too many at once; Retry-After says when to come back."
 }

@@ -8,6 +8,7 @@ pub(crate) mod containers;
 pub(crate) mod describe;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod families;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod nodes;
@@ -41,7 +42,7 @@ use utoipa_axum::routes;
 
 use self::error::Failure;
 use self::limits::Rates;
-use self::once::Once;
+use self::once::{Keys, Once};
 use crate::clock::Clock;
 use crate::input::Handle;
 use crate::run::Shared;
@@ -51,7 +52,7 @@ const BODY: usize = 1 << 20;
 /// Largest body of calls that carry rows of a job, or all that a node has. Bytes.
 const LARGE_BODY: usize = 16 << 20;
 /// A body has to be there by then.
-const BODY_DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// What handlers have.
 #[derive(Clone, Debug)]
@@ -62,11 +63,20 @@ pub(crate) struct Web {
     pub(crate) epoch: Epoch,
     pub(crate) clock: Clock,
     pub(crate) http: reqwest::Client,
+    /// For logs that are followed: silence is no fault.
+    pub(crate) patient_http: reqwest::Client,
     pub(crate) closing: CancellationToken,
     /// Places for event streams and waiting queries.
     pub(crate) streams: Arc<Semaphore>,
     /// Held by whoever changes what it has just read.
     pub(crate) changes: Arc<Mutex<()>>,
+}
+
+/// How much callers may have, and how long they may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) limits: Limits,
+    pub(crate) body_time: Duration,
 }
 
 /// What nodes and masters call all the time: large bodies, no rates, no keys.
@@ -100,9 +110,12 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(containers::stop))
         .routes(routes!(containers::resize))
         .routes(routes!(containers::log))
+        .routes(routes!(containers::timeline))
         .routes(routes!(queues::list, queues::put))
         .routes(routes!(queues::one, queues::patch))
         .routes(routes!(queues::gate))
+        .routes(routes!(families::list))
+        .routes(routes!(families::one))
         .routes(routes!(events::events))
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::version))
@@ -120,17 +133,18 @@ pub fn description() -> String {
 }
 
 /// Every address, answered at `listen`.
-pub(crate) fn router(web: Web, listen: SocketAddr, limits: Limits) -> Router {
-    let (rates, once) = (Arc::new(Rates::new(limits)), Arc::new(Once::default()));
+pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
+    let rates = Arc::new(Rates::new(bounds.limits));
+    let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
     let ids = Arc::new(trace::Ids::new(web.epoch));
-    let people = Router::from(people()).layer(from_fn_with_state(once, once::once)).merge(yarn::router());
+    let people = Router::from(people()).layer(from_fn_with_state(keys, once::once)).merge(yarn::router());
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
         .layer(from_fn_with_state(listen, origin::guard))
-        .layer(RequestBodyDeadlineLayer::new(BODY_DEADLINE))
+        .layer(RequestBodyDeadlineLayer::new(bounds.body_time))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(from_fn_with_state(ids, trace::trace))
         .with_state(web)

@@ -67,20 +67,8 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, u
     answer::list(&uri, view.index(Part::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
 }
 
-/// How a query may wait.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct AskedOne {
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
-    #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
-    index: Option<u64>,
-}
-
 /// One node.
-#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), AskedOne), responses(
+#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), Patience), responses(
     (status = 200, body = NodeView, headers(("ETag", description = "Changes with all but what is only measured."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, Missing, TooMany,
@@ -88,12 +76,13 @@ pub(crate) struct AskedOne {
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(asked): Params<AskedOne>,
+    Params(patience): Params<Patience>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Nodes, Patience { wait: asked.wait, index: asked.index }).await?;
-    let found = view.node(&node, web.clock.now()).ok_or_else(|| no_such_node(&node))?;
-    single(&headers, None, view.index(Part::Nodes), &found, &view::steady(&found))
+    // Where it stands is read first: what has changed since then is seen by the next wait.
+    let index = wait::index(&web, Part::Nodes, patience).await?;
+    let found = as_it_is(&web, &node).await?.0;
+    single(&headers, None, index, &found, &view::steady(&found))
 }
 
 fn no_such_node(node: &NodeId) -> Problem {
@@ -122,7 +111,7 @@ pub(crate) async fn report(
     Id(node): Id<NodeId>,
     Body(body): Body<NodeReport>,
 ) -> Result<Json<NodeReportReply>, Failure> {
-    let Answer::Received { received } = web.handle.call(incoming::report(node, body)?).await? else {
+    let Answer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
         return Err(unexpected());
     };
     Ok(Json(NodeReportReply { received }))
@@ -178,6 +167,6 @@ pub(crate) async fn undrain(
 }
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, Failure> {
-    let view = web.handle.view().await?.node(node, web.clock.now());
-    Ok(Json(view.ok_or_else(|| no_such_node(node))?))
+    let found = web.handle.node(node).await?.ok_or_else(|| no_such_node(node))?;
+    Ok(Json(view::seen_at(&found, web.clock.now())))
 }

@@ -1,8 +1,8 @@
 //! Calls that are made once however often they are sent: the header `Idempotency-Key` names a call, and the same name gets the
 //! same answer.
 //!
-//! Kept in memory, bounded in number, size and time. What must hold over a restart too, a submission, also has its key in the
-//! journal.
+//! Bounded in number, size and time, and kept over a restart: an answer leaves when it is in the journal. A call that was cut off
+//! by the restart itself is made anew when it is sent again; a submission is not even then, its key is part of the application.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,14 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use headroom_rm_store::SavedAnswer;
+use headroom_types::UnixMillis;
 use headroom_wire::v1::error::{Code, Problem};
 use tokio::sync::watch;
 
-use super::answer::digest;
 use super::error::Failure;
+use crate::clock::Clock;
+use crate::input::Handle;
 
 /// The header.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -33,6 +36,8 @@ const MOST_BYTES: usize = 64 << 20;
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Largest body of a call with a key, and of its answer. Bytes.
 const LARGEST: usize = 1 << 20;
+/// Largest answer that is kept over a restart. Bytes.
+const LARGEST_SAVED: usize = 64 << 10;
 
 /// An answer as it was given.
 #[derive(Clone, Debug)]
@@ -64,6 +69,16 @@ struct Kept {
     /// Keys, oldest first. A key that was given up stands here until its turn.
     order: VecDeque<(Instant, String)>,
     bytes: usize,
+    /// Keys that were forgotten and may still be in the journal.
+    gone: Vec<String>,
+}
+
+/// What the layer works with.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    pub(crate) once: Arc<Once>,
+    pub(crate) handle: Handle,
+    pub(crate) clock: Clock,
 }
 
 /// What is to be done with a call.
@@ -77,6 +92,29 @@ enum Turn {
 }
 
 impl Once {
+    /// With what an earlier life answered, oldest first.
+    pub(crate) fn restored(answers: Vec<SavedAnswer>, wall: UnixMillis) -> Self {
+        let (once, now) = (Once::default(), Instant::now());
+        {
+            let mut kept = once.kept();
+            for saved in answers {
+                let (key, call) = (saved.key.clone(), saved.call);
+                // A machine that was started after that has no such moment: then it is kept a little longer.
+                let at = now.checked_sub(wall.since(saved.at)).unwrap_or(now);
+                let Some(answer) = restored(saved) else { continue };
+                kept.bytes += answer.body.len();
+                kept.entries.insert(key.clone(), Entry { call, at, answer: watch::channel(Some(answer)).1 });
+                kept.order.push_back((at, key));
+            }
+        }
+        once
+    }
+
+    /// Keys that need not be in the journal any more; each is named once.
+    fn take_gone(&self) -> Vec<String> {
+        std::mem::take(&mut self.kept().gone)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // Each change of it is whole before anything can panic.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,13 +153,14 @@ impl Kept {
             {
                 let size = gone.answer.borrow().as_ref().map_or(0, |a| a.body.len());
                 self.bytes = self.bytes.saturating_sub(size);
+                self.gone.push(key);
             }
         }
     }
 }
 
 /// Answers a call that was made before as it was answered then.
-pub(crate) async fn once(State(once): State<Arc<Once>>, request: Request, next: Next) -> Response {
+pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next) -> Response {
     let Some(key) = request.headers().get(&KEY).filter(|_| *request.method() == Method::POST) else {
         return next.run(request).await;
     };
@@ -137,8 +176,9 @@ pub(crate) async fn once(State(once): State<Arc<Once>>, request: Request, next: 
     let mut whole = format!("{} {}\n", parts.method, parts.uri).into_bytes();
     whole.extend_from_slice(&body);
     let request = Request::from_parts(parts, Body::from(body));
-    match once.turn(&key, digest(&whole), Instant::now()) {
-        Turn::First(tell) => first(once, key, request, next, tell).await,
+    let call = digest(&whole);
+    match keys.once.turn(&key, call, Instant::now()) {
+        Turn::First(tell) => first(keys, (key, call), request, next, tell).await,
         Turn::Later(answer) => later(answer).await,
         Turn::Taken => {
             let problem = Problem::new(Code::HR0409, format!("Idempotency-Key {key} was used for another call"));
@@ -148,21 +188,34 @@ pub(crate) async fn once(State(once): State<Arc<Once>>, request: Request, next: 
 }
 
 /// Makes the call to its end, also when the caller does not wait for it.
-async fn first(once: Arc<Once>, key: String, request: Request, next: Next, tell: watch::Sender<Option<Answer>>) -> Response {
-    let (kept, named) = (once.clone(), key.clone());
+async fn first(
+    keys: Keys,
+    (key, call): (String, u64),
+    request: Request,
+    next: Next,
+    tell: watch::Sender<Option<Answer>>,
+) -> Response {
+    let (once, named) = (keys.once.clone(), key.clone());
     let made = tokio::spawn(async move {
         let (parts, body) = next.run(request).await.into_parts();
         let Ok(body) = to_bytes(body, LARGEST).await else {
-            kept.give_up(&named);
+            keys.once.give_up(&named);
             return broken();
         };
         if parts.status.is_server_error() || parts.status == StatusCode::TOO_MANY_REQUESTS {
-            kept.give_up(&named);
-        } else {
-            kept.answered(body.len());
-            let (headers, problem) = (parts.headers.clone(), parts.extensions.get::<Problem>().cloned());
-            // Nobody else may be waiting for it now; later ones will ask.
-            let _ = tell.send(Some(Answer { status: parts.status, headers, body: body.clone(), problem }));
+            keys.once.give_up(&named);
+            return Response::from_parts(parts, Body::from(body));
+        }
+        let problem = parts.extensions.get::<Problem>().cloned();
+        let answer = Answer { status: parts.status, headers: parts.headers.clone(), body: body.clone(), problem };
+        let saved = answer.saved(named, call, keys.clock.unix_now());
+        keys.once.answered(body.len());
+        // Nobody else may be waiting for it now; later ones will ask.
+        let _ = tell.send(Some(answer));
+        if let Some(saved) = saved
+            && let Err(problem) = keys.handle.keep(saved, keys.once.take_gone()).await
+        {
+            return Failure(problem).into_response();
         }
         Response::from_parts(parts, Body::from(body))
     });
@@ -170,6 +223,31 @@ async fn first(once: Arc<Once>, key: String, request: Request, next: Next, tell:
         once.give_up(&key);
         broken()
     })
+}
+
+impl Answer {
+    /// As it lies in the journal. `None` for what is too large or no text.
+    fn saved(&self, key: String, call: u64, at: UnixMillis) -> Option<SavedAnswer> {
+        let body = (self.body.len() <= LARGEST_SAVED).then(|| String::from_utf8(self.body.to_vec()).ok())??;
+        let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
+        let headers = self.headers.iter().map(text).collect::<Option<Vec<_>>>()?;
+        Some(SavedAnswer { key, call, at, status: self.status.as_u16(), headers, body })
+    }
+}
+
+/// An answer from the journal. `None` when another version wrote something that is no answer here: then there is none.
+fn restored(saved: SavedAnswer) -> Option<Answer> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in saved.headers {
+        headers.append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);
+    }
+    let status = StatusCode::from_u16(saved.status).ok()?;
+    Some(Answer { status, headers, body: Bytes::from(saved.body), problem: None })
+}
+
+/// Stands for a call. FNV-1a: it lies on the disk, and must be the same in the next version too.
+fn digest(call: &[u8]) -> u64 {
+    call.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 async fn later(mut answer: watch::Receiver<Option<Answer>>) -> Response {
@@ -208,6 +286,29 @@ mod tests {
         assert_eq!(once.kept().entries.len(), MOST);
         assert!(first("k9999", start + KEPT), "a day later nothing is remembered");
         assert_eq!(once.kept().entries.len(), 1);
+    }
+
+    #[test]
+    fn an_answer_outlives_the_process_and_its_time_goes_on() {
+        let answer = Answer {
+            status: StatusCode::CREATED,
+            headers: HeaderMap::from_iter([(axum::http::header::ETAG, HeaderValue::from_static("\"3\""))]),
+            body: Bytes::from_static(b"{}"),
+            problem: None,
+        };
+        let saved = answer.saved("a".into(), 1, UnixMillis(1_000_000)).expect("a text");
+        let large = Answer { body: Bytes::from(vec![b' '; LARGEST_SAVED + 1]), ..answer };
+        assert_eq!(large.saved("b".into(), 1, UnixMillis(0)), None);
+        let once = Once::restored(vec![saved], UnixMillis(1_001_000));
+        assert!(matches!(once.turn("a", 2, Instant::now()), Turn::Taken));
+        let Turn::Later(again) = once.turn("a", 1, Instant::now()) else { panic!("it was answered") };
+        let again = again.borrow().clone().expect("an answer");
+        assert_eq!(
+            (again.status, again.headers["etag"].as_bytes(), &*again.body),
+            (StatusCode::CREATED, &b"\"3\""[..], &b"{}"[..])
+        );
+        assert!(matches!(once.turn("a", 1, Instant::now() + KEPT), Turn::First(_)), "a day has passed");
+        assert_eq!((once.take_gone(), once.take_gone()), (vec!["a".to_owned()], Vec::new()));
     }
 
     #[test]

@@ -18,22 +18,10 @@ use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
-use super::wait::{self, Patience, Wait};
+use super::wait::{self, Patience};
 use super::{Web, unexpected};
 use crate::queues;
 use crate::view::{Part, View};
-
-/// How a query may wait.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
-    #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
-    index: Option<u64>,
-}
 
 /// Whether a change is only checked.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -46,19 +34,23 @@ pub(crate) struct Change {
 }
 
 /// The whole tree, with what each queue has.
-#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Asked), responses(
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Patience), responses(
     (status = 200, body = QueuesView, headers(("ETag", description = "The generation and what is in the queues."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, TooMany,
 ))]
-pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, headers: HeaderMap) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Queues, Patience { wait: asked.wait, index: asked.index }).await?;
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Params(patience): Params<Patience>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let view = wait::view(&web, Part::Queues, patience).await?;
     let generation = view.queues.generation.to_string();
     single(&headers, Some(&generation), view.index(Part::Queues), &view.queues, &view.queues)
 }
 
 /// One queue with those in it.
-#[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), Asked), responses(
+#[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), Patience), responses(
     (status = 200, body = QueueView, headers(("ETag", description = "The generation and what is in the queue."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, Missing, TooMany,
@@ -66,10 +58,10 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, h
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(asked): Params<Asked>,
+    Params(patience): Params<Patience>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Queues, Patience { wait: asked.wait, index: asked.index }).await?;
+    let view = wait::view(&web, Part::Queues, patience).await?;
     let queue = view.queues.root.find(&path).ok_or_else(|| no_such_queue(&path))?;
     let generation = view.queues.generation.to_string();
     single(&headers, Some(&generation), view.index(Part::Queues), queue, queue)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use headroom_wire::v1::error::{Code, Problem};
 use serde::Deserialize;
 use tokio::time::Instant;
+use utoipa::IntoParams;
 
 use super::error::Failure;
 use super::{Web, limits};
@@ -37,10 +38,15 @@ impl<'de> Deserialize<'de> for Wait {
     }
 }
 
-/// What a query says about waiting.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a query may wait: all the parameters of an address that shows one thing.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Patience {
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
     pub(crate) wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
     pub(crate) index: Option<u64>,
 }
 
@@ -60,6 +66,15 @@ pub(crate) async fn view(web: &Web, part: Part, patience: Patience) -> Result<Ar
     }
     let _place = limits::place(&web.streams)?;
     changed(web, part, index, view, Instant::now() + wait).await
+}
+
+/// Where a part stands that is not shown from the view itself: as of the view there is, or as soon as it is another one than the
+/// caller has seen. Makes no view for a caller who does not wait.
+pub(crate) async fn index(web: &Web, part: Part, patience: Patience) -> Result<u64, Failure> {
+    match patience.wait {
+        None => Ok(web.handle.last().index(part)),
+        Some(_) => Ok(view(web, part, patience).await?.index(part)),
+    }
 }
 
 async fn changed(web: &Web, part: Part, index: u64, mut view: Arc<View>, until: Instant) -> Result<Arc<View>, Failure> {

@@ -60,6 +60,12 @@ pub(crate) struct Daemon {
     pub(crate) client: Client,
 }
 
+/// Built for the tests of its own crate; others who use these fakes start it in their own process.
+fn program() -> &'static str {
+    let built: Option<&'static str> = option_env!("CARGO_BIN_EXE_resourcemanager");
+    built.expect("a test of the resource manager's own crate")
+}
+
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
 }
@@ -69,7 +75,7 @@ impl Daemon {
         Daemon::start_with(state, port, StoreBackend::default()).await
     }
     pub(crate) async fn start_with(state: &Path, port: u16, store: StoreBackend) -> Daemon {
-        let child = Command::new(env!("CARGO_BIN_EXE_resourcemanager"))
+        let child = Command::new(program())
             .args(["--listen", &format!("127.0.0.1:{port}"), "--store", store.as_str(), "--state"])
             .arg(state)
             .env("HEADROOM_LOG", "warn")
@@ -281,6 +287,15 @@ impl FakeNode {
     }
 }
 
+/// A cluster with one node of 512 MiB and one container of 64 MiB, granted to an application called `job` and told to its node.
+pub(crate) async fn one_granted(client: &Client) -> (FakeNode, FakeMaster, ContainerId) {
+    let mut node = FakeNode::join(client, "n1", 512).await;
+    let master = FakeMaster::submit(client, "job").await;
+    master.sync(vec![master.ask("main", mib(64), 1)]).await.expect("asks");
+    let container = node.until_orders(1).await.remove(0);
+    (node, master, container)
+}
+
 /// A master without a job.
 #[derive(Debug)]
 pub(crate) struct FakeMaster {
@@ -345,6 +360,7 @@ impl FakeMaster {
             nodes: Vec::new(),
             placement: Box::default(),
             deadline_ms: None,
+            waited_ms: 0,
             launch: Box::new(launch()),
         }
     }

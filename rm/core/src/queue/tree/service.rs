@@ -42,12 +42,14 @@ impl Queues {
             self.reseat_path(leaf, ledger);
         }
     }
+    /// Every bound follows what there is. No rank is known after that.
     pub(super) fn resolve(&mut self) {
         let (mut can_have, mut can_count_on) = (Vec::with_capacity(self.slots.len()), Vec::with_capacity(self.slots.len()));
         for slot in &mut self.slots {
             let above = |list: &Vec<Resource>| slot.parent.and_then(|ix| list.get(ix.index()).cloned());
             let most = above(&can_have).unwrap_or_else(|| self.total.clone());
             let sure = above(&can_count_on).unwrap_or_else(|| self.total.clone());
+            slot.ranked = None;
             slot.maximum = Bound::of(&slot.spec.maximum, &most);
             slot.guaranteed = Bound::of(&slot.spec.guaranteed, &sure);
             let most = slot.maximum.over(&most);
@@ -105,15 +107,16 @@ impl Queues {
     pub(super) fn reseat_queue(&mut self, ix: QueueIx, ledger: &Ledger) {
         let Some(slot) = self.slot(ix) else { return };
         let Some(parent) = slot.parent else { return };
-        let used = ledger.queue(ix).map(|account| &account.used);
-        let open = |class: &Class| slot.spec.gate.grants() && used.is_none_or(|used| slot.maximum.admits(used, &class.floor()));
-        let seat = slot.seats.least().filter(open).map(|class| (class, self.rank(ix, slot, ledger)));
-        let old = slot.seat;
+        let plain = ledger.queue(ix).map(|account| &account.used).filter(|used| used.extra.is_empty());
+        let (old, now) = (slot.seat, plain.map(|used| (used.memory, used.cpus)));
+        let known = slot.ranked.filter(|(of, _)| now == Some(*of)).map(|(_, rank)| rank);
+        let seat = self.least(ix, slot, ledger).map(|class| (class, known.unwrap_or_else(|| self.rank(ix, slot, ledger))));
         if seat == old {
             return;
         }
         if let Some(slot) = self.slots.get_mut(ix.index()) {
             slot.seat = seat;
+            slot.ranked = seat.map_or(slot.ranked, |(_, rank)| now.map(|now| (now, rank)));
         }
         let Some(parent) = self.slots.get_mut(parent.index()) else { return };
         if let Some((class, rank)) = old {
@@ -121,6 +124,35 @@ impl Queues {
         }
         if let Some((class, rank)) = seat {
             parent.seats.put(class, rank);
+        }
+    }
+    /// The least that anybody in or below a queue needs, where the queue may be given that.
+    fn least(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Option<Class> {
+        let least = slot.seats.least().filter(|_| slot.spec.gate.grants())?;
+        let most = |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
+        ledger.queue(ix).is_none_or(|account| most(&account.used)).then_some(least)
+    }
+    /// For the invariants: every seat is what it would be if it were taken now.
+    pub(crate) fn check_seats(&self, ledger: &Ledger) {
+        let mut taken = vec![0; self.slots.len()];
+        let mut check = |of: QueueIx, seat: Option<(Class, Rank)>, right: Option<(Class, Rank)>, who: &dyn std::fmt::Display| {
+            assert_eq!(seat, right, "{who}: its seat is not what follows from what is used");
+            let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else { return };
+            assert!(slot.seats.has(class, &rank), "{who} has a seat and does not sit in {}", slot.path);
+            taken[of.index()] += 1;
+        };
+        for member in self.members.values() {
+            let Some(slot) = self.slot(member.leaf) else { continue };
+            let right = member.waits.least().map(|class| (class, self.rank_app(member, slot, ledger)));
+            check(member.leaf, member.seat, right, &member.id);
+        }
+        for (ix, slot) in self.slots() {
+            let Some(parent) = slot.parent else { continue };
+            let right = self.least(ix, slot, ledger).map(|class| (class, self.rank(ix, slot, ledger)));
+            check(parent, slot.seat, right, &slot.path);
+        }
+        for (ix, slot) in self.slots() {
+            assert_eq!(slot.seats.len(), taken[ix.index()], "{}: seats that belong to nobody", slot.path);
         }
     }
     pub(super) fn rank(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Rank {

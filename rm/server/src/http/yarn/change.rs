@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use headroom_rm_core::{Call, Lifetime};
 use headroom_types::QueuePath;
 use headroom_wire::yarn::ids::YarnApp;
@@ -14,7 +14,7 @@ use super::super::Web;
 use super::apps::{self, Timeout, Timeouts};
 use super::error::Fault;
 use super::filter::word;
-use super::{At, Sent, app};
+use super::{At, Sent, Tagged, app, tagged, to_change};
 
 /// `{"queue":…}`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,55 +60,68 @@ fn lifetime_only(kind: &str) -> Result<(), Fault> {
 }
 
 /// `GET …/queue`.
-pub(crate) async fn queue(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Queue>, Fault> {
-    Ok(Json(Queue { queue: app(&web, id).await?.queue.short().to_owned() }))
+pub(crate) async fn queue(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<Queue>, Fault> {
+    let found = app(&web, id).await?;
+    Ok(tagged(&found, Queue { queue: found.queue.short().to_owned() }))
 }
 
 /// `PUT …/queue`.
 pub(crate) async fn move_to(
     State(web): State<Web>,
     At(id): At<YarnApp>,
+    headers: HeaderMap,
     Sent(wanted): Sent<Queue>,
-) -> Result<Json<Queue>, Fault> {
+) -> Result<Tagged<Queue>, Fault> {
     let queue: QueuePath = wanted.queue.parse().map_err(|e| Fault::bad(format!("queue: {e}")))?;
-    let found = app(&web, id).await?;
+    let (turn, found) = to_change(&web, &headers, id).await?;
     web.handle.call(Call::ChangeApp { app: found.id, queue: Some(queue), priority: None, lifetime: None }).await?;
+    drop(turn);
     self::queue(State(web), At(id)).await
 }
 
 /// `GET …/priority`.
-pub(crate) async fn priority(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Priority>, Fault> {
-    Ok(Json(Priority { priority: app(&web, id).await?.priority }))
+pub(crate) async fn priority(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<Priority>, Fault> {
+    let found = app(&web, id).await?;
+    Ok(tagged(&found, Priority { priority: found.priority }))
 }
 
 /// `PUT …/priority`.
 pub(crate) async fn prioritise(
     State(web): State<Web>,
     At(id): At<YarnApp>,
+    headers: HeaderMap,
     Sent(wanted): Sent<Priority>,
-) -> Result<Json<Priority>, Fault> {
-    let found = app(&web, id).await?;
+) -> Result<Tagged<Priority>, Fault> {
+    let (turn, found) = to_change(&web, &headers, id).await?;
     let priority = Some(wanted.priority);
     web.handle.call(Call::ChangeApp { app: found.id, queue: None, priority, lifetime: None }).await?;
+    drop(turn);
     self::priority(State(web), At(id)).await
 }
 
 /// `GET …/timeouts`.
-pub(crate) async fn timeouts(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<All>, Fault> {
-    Ok(Json(All { timeouts: Timeouts::of(&app(&web, id).await?, web.clock.unix_now().0) }))
+pub(crate) async fn timeouts(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<All>, Fault> {
+    let found = app(&web, id).await?;
+    Ok(tagged(&found, All { timeouts: Timeouts::of(&found, web.clock.unix_now().0) }))
 }
 
 /// `GET …/timeouts/LIFETIME`.
-pub(crate) async fn timeout(State(web): State<Web>, At((id, kind)): At<(YarnApp, String)>) -> Result<Json<One>, Fault> {
+pub(crate) async fn timeout(State(web): State<Web>, At((id, kind)): At<(YarnApp, String)>) -> Result<Tagged<One>, Fault> {
     lifetime_only(&kind)?;
-    Ok(Json(One { timeout: apps::lifetime(&app(&web, id).await?, web.clock.unix_now().0) }))
+    let found = app(&web, id).await?;
+    Ok(tagged(&found, One { timeout: apps::lifetime(&found, web.clock.unix_now().0) }))
 }
 
 /// `PUT …/timeout`.
-pub(crate) async fn expire(State(web): State<Web>, At(id): At<YarnApp>, Sent(wanted): Sent<Wanted>) -> Result<Json<One>, Fault> {
+pub(crate) async fn expire(
+    State(web): State<Web>,
+    At(id): At<YarnApp>,
+    headers: HeaderMap,
+    Sent(wanted): Sent<Wanted>,
+) -> Result<Tagged<One>, Fault> {
     let Expiry { kind, expiry_time } = wanted.timeout;
     lifetime_only(&kind)?;
-    let found = app(&web, id).await?;
+    let (turn, found) = to_change(&web, &headers, id).await?;
     let lifetime = if expiry_time == "UNLIMITED" {
         Lifetime::Unbounded
     } else {
@@ -121,5 +134,6 @@ pub(crate) async fn expire(State(web): State<Web>, At(id): At<YarnApp>, Sent(wan
         Lifetime::AtMost(Duration::from_millis(until.0.saturating_sub(found.submitted.0)))
     };
     web.handle.call(Call::ChangeApp { app: found.id, queue: None, priority: None, lifetime: Some(lifetime) }).await?;
+    drop(turn);
     timeout(State(web), At((id, kind))).await
 }

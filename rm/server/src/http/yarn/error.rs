@@ -1,6 +1,8 @@
 //! Every error of this interface in YARN's shape.
 
 use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{Code, Problem};
@@ -30,7 +32,7 @@ impl Fault {
 impl From<Problem> for Fault {
     fn from(problem: Problem) -> Self {
         let kind = match problem.code {
-            Code::HR0400 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0422 => Kind::BadRequest,
+            Code::HR0400 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0416 | Code::HR0422 => Kind::BadRequest,
             Code::HR0404 => Kind::NotFound,
             Code::HR0409 => Kind::Forbidden,
             Code::HR0429 | Code::HR0503 => Kind::Unavailable,
@@ -66,7 +68,10 @@ const NOT_HERE: [(&str, &str); 13] = [
 ];
 
 /// Nothing at this address, or something that is left out on purpose.
-pub(crate) async fn no_route(uri: Uri) -> Fault {
+///
+/// The body is taken in first: a connection on which a part of a request is left cannot serve the next one.
+pub(crate) async fn no_route(uri: Uri, body: Result<Bytes, BytesRejection>) -> Fault {
+    drop(body);
     let path = uri.path();
     let first = path.strip_prefix("/ws/v1/cluster/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     match NOT_HERE.iter().find(|(word, _)| *word == first) {
@@ -76,7 +81,8 @@ pub(crate) async fn no_route(uri: Uri) -> Fault {
 }
 
 /// There is something, but not for this method.
-pub(crate) async fn no_method(method: Method, uri: Uri) -> Fault {
+pub(crate) async fn no_method(method: Method, uri: Uri, body: Result<Bytes, BytesRejection>) -> Fault {
+    drop(body);
     Fault::new(Kind::NotAllowed, format!("{} does not take {method}", uri.path()))
 }
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headroom_rm_core::Call;
 use headroom_wire::yarn::ids::YarnApp;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::super::Web;
 use super::error::Fault;
 use super::state::AppState;
-use super::{Asked, At, Here, Sent, app};
+use super::{Asked, At, Here, Sent, Tagged, app, tagged, to_change};
 
 /// `{"state":…}`.
 #[derive(Debug, Serialize)]
@@ -26,8 +26,9 @@ pub(crate) struct Wanted {
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/state`.
-pub(crate) async fn state(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Shown>, Fault> {
-    Ok(Json(Shown { state: AppState::of(app(&web, id).await?.state) }))
+pub(crate) async fn state(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<Shown>, Fault> {
+    let found = app(&web, id).await?;
+    Ok(tagged(&found, Shown { state: AppState::of(found.state) }))
 }
 
 /// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when it is over, 202 while it is being ended.
@@ -36,17 +37,19 @@ pub(crate) async fn kill(
     At(id): At<YarnApp>,
     asked: Asked,
     Here(here): Here,
+    headers: HeaderMap,
     Sent(wanted): Sent<Wanted>,
 ) -> Result<Response, Fault> {
     if wanted.state != "KILLED" {
         return Err(Fault::bad(format!("an application can be brought to KILLED only, and {:?} is asked for", wanted.state)));
     }
-    let mut found = app(&web, id).await?;
+    let (turn, mut found) = to_change(&web, &headers, id).await?;
     if !found.state.is_over() {
         let reason = asked.user().map(|user| format!("killed by {user}"));
         web.handle.call(Call::Kill { app: found.id, reason }).await?;
         found = app(&web, id).await?;
     }
+    drop(turn);
     let shown = Json(Shown { state: AppState::of(found.state) });
     if found.state.is_over() {
         return Ok(shown.into_response());

@@ -19,20 +19,22 @@ pub(crate) mod scheduler;
 pub(crate) mod state;
 pub(crate) mod submit;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use axum::{Json, Router};
 use headroom_types::AppId;
 use headroom_wire::yarn::accept;
 use headroom_wire::yarn::ids::YarnApp;
 use serde::de::DeserializeOwned;
+use tokio::sync::MutexGuard;
 
 use super::Web;
+use super::answer::IfMatch;
 use crate::facts::{AppFacts, Of, Question};
 use crate::input::{Input, Query as Ask};
 use error::Fault;
@@ -157,6 +159,31 @@ pub(crate) async fn facts(web: &Web, of: Of) -> Result<Vec<AppFacts>, Fault> {
 /// One application.
 pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<AppFacts, Fault> {
     facts(web, Of::Number(app.0)).await?.pop().ok_or_else(|| Fault::none(format!("there is no application {app}")))
+}
+
+/// What is shown of an application, with the tag of what can be changed about it: the one of `/v1/apps/{app}` up to its dot.
+pub(crate) type Tagged<T> = ([(HeaderName, String); 1], Json<T>);
+
+pub(crate) fn tagged<T>(app: &AppFacts, shown: T) -> Tagged<T> {
+    ([(header::ETAG, format!("\"{}\"", version(app)))], Json(shown))
+}
+
+fn version(app: &AppFacts) -> String {
+    super::apps::version_of(&app.queue, app.priority, app.until)
+}
+
+/// One application that is about to be changed, when it is still the one that `If-Match` names. Nobody else changes it for as long
+/// as the first part is held.
+pub(crate) async fn to_change<'a>(
+    web: &'a Web,
+    headers: &HeaderMap,
+    of: YarnApp,
+) -> Result<(MutexGuard<'a, ()>, AppFacts), Fault> {
+    let matched = IfMatch::of(headers)?;
+    let turn = web.changes.lock().await;
+    let found = app(web, of).await?;
+    matched.check(&format!("application {of}"), &version(&found))?;
+    Ok((turn, found))
 }
 
 /// Our id of an application.

@@ -203,6 +203,7 @@ fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
         command: ["/bin/sh".to_owned(), "-c".to_owned(), command].to_vec(),
         env,
         files: BTreeMap::new(),
+        fetch: Vec::new(),
         heap: None,
         heap_exit_codes: Vec::new(),
         stop_grace_ms: None,

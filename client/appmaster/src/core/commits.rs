@@ -1,0 +1,104 @@
+//! The output of a fenced task: the attempt that ended well is written down, then its directory becomes the task's output, and only then
+//! the task is done.
+//!
+//! ```text
+//!  ended well ──► Committing (journal) ──► rename ──► Ended, done (journal)
+//!                      └── the master is restarted: asked for once more ──┘
+//! ```
+//!
+//! An attempt that is not the open one never gets here, so an earlier one that is late has no way to commit.
+
+use std::path::PathBuf;
+
+use headroom_config::{Idempotent, StageSpec};
+use headroom_types::TaskAttemptId;
+use headroom_wire::v1::job::AttemptRow;
+
+use super::ends::End;
+use super::{Core, Phase};
+use crate::event::{Effect, Now};
+use crate::output::{self, Commit, Turn};
+use crate::policy::blame::Fate;
+use crate::policy::classify::Class;
+use crate::policy::sizing::Need;
+use crate::policy::{Account, Cause, Next};
+use crate::record::Record;
+use crate::taskset::TaskKey;
+
+impl Core {
+    /// The directory that an attempt of a fenced stage writes into.
+    pub(super) fn attempt_dir(&self, stage: &StageSpec, attempt: &TaskAttemptId) -> Option<PathBuf> {
+        Some(output::attempt_dir(stage.output.as_deref()?, &self.setup.writer, attempt))
+    }
+
+    pub(super) fn is_fenced(&self, key: TaskKey) -> bool {
+        self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::Fenced && stage.output.is_some())
+    }
+
+    /// This attempt it is.
+    pub(super) fn commit(&mut self, now: Now, key: TaskKey, row: AttemptRow, need: Option<Need>, out: &mut Vec<Effect>) {
+        self.record(now, Record::Committing { task: key, row: Box::new(row), need }, out);
+        out.extend(self.commit_effect(key, self.setup.turn));
+    }
+
+    /// Commits that an earlier run had decided upon, and whose end it did not see.
+    pub(super) fn commit_again(&self, out: &mut Vec<Effect>) {
+        let turn = match self.setup.turn {
+            Turn::First | Turn::Again => Turn::Again,
+            Turn::Anew => Turn::Anew,
+        };
+        out.extend(self.commits.keys().filter_map(|key| self.commit_effect(*key, turn)));
+    }
+
+    fn commit_effect(&self, key: TaskKey, turn: Turn) -> Option<Effect> {
+        let (stage, (row, _)) = (self.stage_of(key)?, self.commits.get(&key)?);
+        let (task, attempt) = (row.attempt.task.clone(), row.attempt.clone());
+        let from = self.attempt_dir(stage, &attempt)?;
+        let to = output::place(stage.output.as_deref()?, &task);
+        Some(Effect::Commit { task: key, attempt, commit: Commit { task, from, to, turn } })
+    }
+
+    /// Its place in the executor is free; the attempt stays open until its output is there.
+    pub(super) fn apply_committing(&mut self, key: TaskKey, row: &AttemptRow, need: Option<Need>) {
+        if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
+            executor.seats.remove(&row.attempt);
+        }
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.note = "its output is being put in its place".to_owned();
+        }
+        self.commits.insert(key, (row.clone(), need));
+        self.view.touch(key);
+    }
+
+    /// One that is told twice, or of an attempt that is not the one, changes nothing.
+    pub(super) fn on_committed(
+        &mut self,
+        now: Now,
+        key: TaskKey,
+        attempt: &TaskAttemptId,
+        error: Option<String>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some((row, need)) = self.commits.get(&key).filter(|(row, _)| row.attempt == *attempt).cloned() else { return };
+        if matches!(self.phase, Phase::Over(_)) {
+            return;
+        }
+        let Some(error) = error else {
+            let end = End { class: Class::Success, fate: Fate::Own, need };
+            return self.end_attempt(now, key, row, end, out);
+        };
+        let message = format!("{} ended well and has no output: {error}", attempt.task);
+        let next = Next::GiveUp { cause: Cause::Plain, message: message.clone() };
+        let row = AttemptRow { decision: format!("given up: {message}"), log_tail: error, ..row };
+        let record = Record::Ended {
+            task: key,
+            row: Box::new(row.clone()),
+            account: Account::Plain,
+            innocent: false,
+            next: next.clone(),
+            need: None,
+        };
+        self.record(now, record, out);
+        self.tell_ended(now, key, &row, Account::Plain, &next);
+    }
+}

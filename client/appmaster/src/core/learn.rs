@@ -1,0 +1,398 @@
+//! What tasks start with in a job that learns: which of those that have not begun may begin, at which size, and why.
+//!
+//! ```text
+//!                     ends, kills                     a turn in the queue, or a place in the line
+//!  records ──► sizer ──────────────► sizes of those ──────────────────────────────────────────────► Placed | Moved
+//!                                    that have not begun (nothing lasting)                           (lasting)
+//! ```
+//!
+//! What was learned is lasting state and changes only by applying records. The size of a task that has not begun follows from it,
+//! and is worked out anew after a restart; it is written down with the task's first attempt, or when a container of its own is
+//! asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use headroom_config::{ExecutorSpec, Input, JobSpec, Memory, Sizes, StageSpec};
+use headroom_types::{Bytes, Profile, TaskId};
+use headroom_wire::v1::families::{Family, Kind};
+use headroom_wire::v1::job::{AttemptRow, Shadow, ShadowOutcome};
+
+use super::Core;
+use crate::event::{Effect, Now};
+use crate::ledger;
+use crate::policy::learn::After;
+use crate::policy::sizing::{Ask, Need, Sizer};
+use crate::policy::{Account, Cap, Next, Place, Size, ladder};
+use crate::record::{KnownStage, Record};
+use crate::spec;
+use crate::taskset::{State, TaskKey};
+
+/// All that wait are sized anew after this part of them has ended, and each of them when its turn comes.
+const ANEW: u32 = 64;
+/// A container of its own takes about a second to start: a task that runs shorter than this stays where it is. Seconds.
+const WORTH_A_START: f64 = 10.0;
+/// A kill tells more than an end.
+const KILL: u32 = 8;
+
+/// What a job has learned, and who waits for a size.
+#[derive(Clone, Debug)]
+pub(super) struct Learning {
+    how: Sizes,
+    sizer: Sizer,
+    /// For each stage, the first one of the same kind.
+    kind_of: Vec<usize>,
+    /// For each stage, the sizes of its tasks' inputs.
+    inputs: Vec<Vec<Option<Bytes>>>,
+    /// Stages whose inputs are being measured. Nothing lasting.
+    measuring: BTreeSet<usize>,
+    /// For each kind, the tasks that have begun, or have a container of their own asked for, and are neither done nor given up.
+    begun: BTreeMap<usize, usize>,
+    /// For each kind, how much was learned since those that wait were sized. Nothing lasting.
+    news: BTreeMap<usize, u32>,
+    /// Tasks that have not begun, and will have a container of their own.
+    line: BTreeSet<TaskKey>,
+    /// What earlier jobs needed has been taken in.
+    informed: bool,
+}
+
+impl Learning {
+    pub(super) fn new(job: &JobSpec) -> Learning {
+        let first = |stage: &StageSpec| job.stages.iter().position(|other| other.kind() == stage.kind()).unwrap_or(0);
+        let told = |stage: &StageSpec| match &stage.input {
+            Some(Input::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
+            Some(Input::File(_)) | None => Vec::new(),
+        };
+        Learning {
+            how: job.sizes(),
+            sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| stage.grow.is_some())),
+            kind_of: job.stages.iter().map(first).collect(),
+            inputs: job.stages.iter().map(told).collect(),
+            measuring: BTreeSet::new(),
+            begun: BTreeMap::new(),
+            news: BTreeMap::new(),
+            line: BTreeSet::new(),
+            informed: false,
+        }
+    }
+    fn acts(&self) -> bool {
+        self.how == Sizes::Learned
+    }
+    pub(super) fn in_line(&self, key: TaskKey) -> bool {
+        self.line.contains(&key)
+    }
+    pub(super) fn line_up(&mut self, key: TaskKey) {
+        self.line.insert(key);
+    }
+    pub(super) fn leave_line(&mut self, key: TaskKey) {
+        self.line.remove(&key);
+    }
+    fn learned(&mut self, stage: usize, how_much: u32) {
+        let kind = self.kind_of.get(stage).copied().unwrap_or(stage);
+        let news = self.news.entry(kind).or_default();
+        *news = news.saturating_add(how_much);
+    }
+    /// A stage may begin: all of its tasks want a size.
+    pub(super) fn unblocked(&mut self, stage: usize) {
+        if self.acts() {
+            self.learned(stage, u32::MAX);
+        }
+    }
+    /// A task has begun. Told only where sizes follow from what is learned.
+    pub(super) fn begins(&mut self, key: TaskKey) {
+        let begun = self.begun_mut(key);
+        *begun = begun.saturating_add(1);
+    }
+    /// A task that had begun is done, or given up.
+    pub(super) fn is_over(&mut self, key: TaskKey) {
+        let begun = self.begun_mut(key);
+        *begun = begun.saturating_sub(1);
+    }
+    fn begun_mut(&mut self, key: TaskKey) -> &mut usize {
+        let kind = self.kind_of.get(key.stage).copied().unwrap_or(key.stage);
+        self.begun.entry(kind).or_default()
+    }
+    fn ask<'a>(stage: &'a StageSpec, inputs: &[Vec<Option<Bytes>>], key: TaskKey) -> Ask<'a> {
+        let input = inputs.get(key.stage).zip(usize::try_from(key.index).ok()).and_then(|(of, n)| of.get(n).copied().flatten());
+        let task = (u64::try_from(key.stage).unwrap_or_default() << 32) | u64::from(key.index);
+        Ask { kind: stage.kind().as_str(), memory: stage.runtime.memory(), input, stated: &stage.profile, task }
+    }
+}
+
+impl Core {
+    /// What each task would start with if it started now, whether it has or not; for tests and for comparisons.
+    pub fn first_sizes(&mut self) -> Vec<(TaskId, Size, String)> {
+        let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
+        let one = |key: TaskKey| {
+            let (size, why) = self.learned_size(key)?;
+            Some((self.tasks.get(key)?.id.clone(), size, why))
+        };
+        keys.into_iter().filter_map(one).collect()
+    }
+
+    /// The files that the tasks of a stage read; `None` for one whose directory is not known.
+    pub fn input_files(&self, stage: usize) -> Vec<Option<PathBuf>> {
+        spec::input_files(&self.job, stage, self.setup.base_dir.as_deref())
+    }
+
+    /// The inputs of a stage were measured.
+    pub(super) fn on_inputs(&mut self, now: Now, stage: usize, sizes: Vec<Option<Bytes>>, out: &mut Vec<Effect>) {
+        if self.learning.measuring.remove(&stage) {
+            self.record(now, Record::Inputs { stage, sizes }, out);
+        }
+    }
+
+    pub(super) fn apply_inputs(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
+        if let Some(inputs) = self.learning.inputs.get_mut(stage) {
+            *inputs = sizes.to_vec();
+            self.learning.learned(stage, u32::MAX);
+        }
+    }
+
+    /// What earlier jobs have needed goes before what this one learns, once. The families know peaks: of a managed runtime they do not tell
+    /// how much of it was heap, and of a task with a measured input not what it belonged to, so those stages begin as if nothing were known.
+    pub(super) fn on_known(&mut self, now: Now, family: &Family, out: &mut Vec<Effect>) {
+        if self.learning.how == Sizes::Stated || self.learning.informed || self.outcome().is_some() {
+            return;
+        }
+        let peaks = |kind: &Kind| kind.tasks.iter().map(|need| (need.peak, need.runtime_ms)).collect();
+        let told = |(stage, spec): (usize, &StageSpec)| {
+            let plain = spec.input.is_none() && spec.runtime.memory() == Memory::One;
+            let kind = family.kinds.iter().find(|kind| kind.name == spec.name.as_str()).filter(|_| plain)?;
+            Some(KnownStage { stage, tasks: peaks(kind) })
+        };
+        let stages: Vec<KnownStage> = self.job.stages.iter().enumerate().filter_map(told).collect();
+        if !stages.is_empty() {
+            self.record(now, Record::Known { stages }, out);
+        }
+    }
+
+    pub(super) fn apply_known(&mut self, stages: &[KnownStage]) {
+        let learning = &mut self.learning;
+        learning.informed = true;
+        for known in stages {
+            let Some(spec) = self.job.stages.get(known.stage) else { continue };
+            for (n, (peak, runtime_ms)) in (0..).zip(&known.tasks) {
+                // Numbers that no task of this job has.
+                let ask = Ask {
+                    kind: spec.kind().as_str(),
+                    memory: spec.runtime.memory(),
+                    input: None,
+                    stated: &spec.profile,
+                    task: u64::MAX - n,
+                };
+                learning.sizer.ended(&ask, &Need { heap: None, rest: *peak }, seconds(*runtime_ms));
+            }
+            learning.learned(known.stage, u32::MAX);
+        }
+    }
+
+    /// An attempt has ended: what that teaches.
+    pub(super) fn learn(&mut self, key: TaskKey, row: &AttemptRow, account: Account, need: Option<Need>, next: &Next) {
+        let Some(stage) = self.job.stages.get(key.stage) else { return };
+        let learning = &mut self.learning;
+        if learning.how == Sizes::Stated {
+            return;
+        }
+        let ask = Learning::ask(stage, &learning.inputs, key);
+        let mut told = 1;
+        match account {
+            Account::Success => {
+                // Journals from before tell the peak only, which says it all where there is one quantity.
+                let whole = |rest| Need { heap: None, rest };
+                if let Some(need) = need.or_else(|| row.peak.map(whole)) {
+                    learning.sizer.ended(&ask, &need, runtime_s(row));
+                }
+            }
+            Account::Memory => {
+                if let Some(dimension) = row.dimension {
+                    learning.sizer.killed(&ask, dimension, &row.profile);
+                }
+                told = KILL;
+            }
+            Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken => return,
+        }
+        if matches!(next, Next::GiveUp { .. }) {
+            learning.sizer.dropped(&ask);
+        }
+        if learning.acts() {
+            learning.learned(key.stage, told);
+        }
+    }
+
+    /// What is known for a task that was killed for want of memory.
+    pub(super) fn known_after(&mut self, key: TaskKey, row: &AttemptRow, failures: u32) -> After {
+        let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else { return After::Unknown };
+        if !self.learning.acts() {
+            return After::Unknown;
+        }
+        let ask = Learning::ask(stage, &self.learning.inputs, key);
+        self.learning.sizer.after_kill(&ask, dimension, &row.profile, failures)
+    }
+
+    /// Asks for what is to be measured, and sizes those that wait once enough was learned.
+    pub(super) fn size_waiting(&mut self, out: &mut Vec<Effect>) {
+        if self.learning.how == Sizes::Stated {
+            return;
+        }
+        for (stage, spec) in self.job.stages.iter().enumerate() {
+            let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
+            let unknown = self.learning.inputs.get(stage).is_some_and(Vec::is_empty);
+            if begun && unknown && matches!(spec.input, Some(Input::File(_))) && self.learning.measuring.insert(stage) {
+                out.push(Effect::Measure { stage });
+            }
+        }
+        for kind in self.learning.news.keys().copied().collect::<Vec<_>>() {
+            let of_kind = |stage: &usize| self.learning.kind_of.get(*stage) == Some(&kind);
+            let stages: Vec<usize> = (0..self.job.stages.len()).filter(of_kind).collect();
+            let waiting = stages.iter().filter_map(|stage| self.tasks.stages().get(*stage)).filter(|s| s.begun).map(|s| s.left);
+            let enough = waiting.fold(0, u32::saturating_add) / ANEW;
+            if self.learning.news.get(&kind).is_some_and(|news| *news < enough.max(1)) {
+                continue;
+            }
+            self.learning.news.remove(&kind);
+            for key in stages.into_iter().flat_map(|stage| self.tasks.keys_of(stage)).collect::<Vec<_>>() {
+                self.size_now(key);
+            }
+        }
+    }
+
+    /// Gives a task that has not begun the size that is right now.
+    pub(super) fn size_now(&mut self, key: TaskKey) {
+        if !self.is_open(key) {
+            return;
+        }
+        let Some((size, why)) = self.learned_size(key) else { return };
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.why = why;
+        if task.size != size {
+            self.resize(key, &size);
+            self.view.touch(key);
+        }
+    }
+
+    /// True for a task that waits and whose size is not written down yet.
+    pub(super) fn is_open(&self, key: TaskKey) -> bool {
+        let waits = |task: &&crate::taskset::Task| !task.sized && matches!(task.state, State::Pending { .. });
+        self.tasks.get(key).as_ref().is_some_and(waits)
+    }
+
+    /// False while few of its kind may run, because little is known of it.
+    pub(super) fn may_begin(&self, key: TaskKey) -> bool {
+        let Some(stage) = self.job.stages.get(key.stage) else { return true };
+        let kind = self.learning.kind_of.get(key.stage).copied().unwrap_or(key.stage);
+        let begun = self.learning.begun.get(&kind).copied().unwrap_or(0);
+        self.learning.sizer.may_start(stage.kind().as_str(), stage.runtime.memory(), begun)
+    }
+
+    /// The size a task would start with, and why.
+    fn learned_size(&mut self, key: TaskKey) -> Option<(Size, String)> {
+        let (stage, set) = (self.job.stages.get(key.stage)?, self.job.executors.get(*self.set_of.get(key.stage)?)?);
+        let cap = self.cap(set);
+        let ask = Learning::ask(stage, &self.learning.inputs, key);
+        let told = self.learning.sizer.first(&ask);
+        let long = self.learning.sizer.runtime_s(ask.kind, ask.memory) >= WORTH_A_START;
+        let size = if told.learned { seated(stage, set, (&told.profile, long), cap) } else { spec::first_size(&self.job, stage) };
+        Some((size, told.why))
+    }
+
+    /// Asks for containers of their own for those who wait in the line, as many at once as their executors have memory for.
+    pub(super) fn admit(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let mut after = None;
+        while let Some(key) = self.next_in_line(after) {
+            after = Some(key);
+            if !self.may_begin(key) || self.own_is_full(key) {
+                after = Some(TaskKey { index: u32::MAX, ..key });
+                continue;
+            }
+            self.size_now(key);
+            let Some(task) = self.tasks.get(key).filter(|task| task.size.place == Place::Own) else { continue };
+            let (size, why) = (task.size.clone(), task.why.clone());
+            self.record(now, Record::Moved { task: key, size, why }, out);
+        }
+    }
+
+    fn next_in_line(&self, after: Option<TaskKey>) -> Option<TaskKey> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.learning.line.range((after.map_or(Unbounded, Excluded), Unbounded)).next().copied()
+    }
+
+    /// True when first attempts in containers of their own take what the job stated for the executors of their stage.
+    fn own_is_full(&self, key: TaskKey) -> bool {
+        let Some(set) = self.set_of(key) else { return true };
+        let beside = self.own.iter().filter(|other| self.set_of.get(other.stage) == self.set_of.get(key.stage));
+        let beside: Vec<Bytes> =
+            beside.filter(|k| self.tasks.get(**k).is_some_and(|t| t.size.rung == 1)).map(|k| self.own_memory(*k)).collect();
+        let taken = beside.iter().fold(self.own_memory(key), |sum, memory| sum.saturating_add(*memory));
+        let stated = set.profile.memory().mul_ratio(u64::from(set.count), 1);
+        let slots = usize::try_from(u64::from(set.count) * u64::from(set.slots)).unwrap_or(usize::MAX);
+        taken > stated && beside.len() >= slots
+    }
+
+    /// What a learner that only watches would have given to the first attempt of a task.
+    pub(super) fn shadow(&mut self, key: TaskKey) -> Option<Shadow> {
+        if self.learning.how != Sizes::Shadow || self.tasks.get(key).is_none_or(|task| !task.attempts.is_empty()) {
+            return None;
+        }
+        let (size, why) = self.learned_size(key)?;
+        Some(Shadow { profile: size.profile, why, outcome: None })
+    }
+
+    /// Why nothing of a task's stage is given more, once too many of it had to be.
+    pub(super) fn breaker(&self, stage: usize) -> Option<String> {
+        let (most, tasks) = (self.job.retry.breaker?, self.tasks.stages().get(stage)?);
+        let spec = self.job.stages.get(stage)?;
+        let too_many = u64::from(tasks.escalated) * 100 > u64::from(most) * u64::from(spec.count);
+        (too_many && tasks.escalated >= LEAST_ESCALATED).then(|| {
+            let (escalated, count) = (tasks.escalated, spec.count);
+            format!("{escalated} of {count} tasks of stage {} had to be given another size, more than {most} in 100", spec.name)
+        })
+    }
+}
+
+/// A stage is not called badly sized for fewer tasks than that.
+const LEAST_ESCALATED: u32 = 5;
+
+/// What became of it, had it had the size of its shadow.
+pub(super) fn judge(row: &mut AttemptRow, account: Account, need: Option<Need>) {
+    let given = row.profile.memory();
+    let Some(shadow) = &mut row.shadow else { return };
+    let larger = shadow.profile.memory() > given;
+    shadow.outcome = match account {
+        Account::Success => need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed }),
+        Account::Memory => Some(if larger { ShadowOutcome::Perhaps } else { ShadowOutcome::Killed }),
+        Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken => None,
+    };
+}
+
+fn runtime_s(row: &AttemptRow) -> f64 {
+    seconds(ledger::runtime_ms(row))
+}
+
+#[allow(clippy::cast_precision_loss)] // milliseconds of a task
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
+
+/// Where a task of this size goes: into as many slots as it needs, or a container of its own. In an executor with one slot it would
+/// leave what it does not need to nobody, so that much less means a container of its own too, unless it does not even run long.
+fn seated(stage: &StageSpec, set: &ExecutorSpec, (wanted, long): (&Profile, bool), cap: Cap) -> Size {
+    let profile = if wanted.memory() > cap.task { ladder::with_heap_filling(wanted, cap.task) } else { wanted.clone() };
+    let slots = set.slots_for(profile.memory()).max(stage.cpus_per_task);
+    let alone = long && set.slots == 1 && profile.memory() < set.room().mul_ratio(7, 8);
+    if slots > set.slots || alone {
+        return Size { profile, slots: 1, rung: 1, place: Place::Own };
+    }
+    // What is left over in its slots is of no use to others.
+    let there = set.share().mul_ratio(u64::from(slots), 1).min(cap.task);
+    let stated = &stage.profile;
+    let roomy = match stage.runtime.memory() {
+        Memory::One => ladder::with_heap_filling(&profile, profile.memory().max(stated.memory().min(there))),
+        Memory::HeapAndOverhead => {
+            let (heap, overhead) = (profile.heap.max(stated.heap), profile.overhead.max(stated.overhead));
+            let both = Profile { heap, overhead, ..profile.clone() };
+            if both.memory() <= there { both } else { profile }
+        }
+    };
+    Size { profile: roomy, slots, rung: 1, place: Place::Shared }
+}

@@ -1,0 +1,78 @@
+//! Warnings of the resource manager: a container that will be taken, a node that is being emptied.
+//!
+//! What runs there may end by itself; nothing new is begun, the executor leaves as soon as nothing runs in it, and another one is
+//! asked for before it is gone. An attempt that is ended all the same is nobody's failure: it is charged to no budget and runs
+//! again at the same size. Warnings are no lasting state: a master that is started again and does not hear of one loses nothing but
+//! the time it would have saved.
+
+use headroom_types::{ContainerId, ExitReason, NodeId, Tick, UnixMillis};
+
+use super::Core;
+use crate::event::{Effect, Now};
+use crate::executors::Warning;
+use crate::policy::classify::Class;
+
+impl Core {
+    /// A container will be taken for somebody with a better claim.
+    pub(super) fn on_preempt_soon(&mut self, now: Now, container: &ContainerId, at: UnixMillis, why: &str) {
+        let until = now.tick.plus(at.since(now.unix));
+        if self.warn(container, Some(until)) {
+            let object = container.to_string();
+            let left = at.since(now.unix).as_secs();
+            let message = format!("{container} will be taken in {left} s: {why}; {}", self.words_on_running(container));
+            self.tell_warning(now, "PreemptSoon", object, message);
+        }
+    }
+
+    /// A node is to be empty by then.
+    pub(super) fn on_node_draining(&mut self, now: Now, node: &NodeId, until: Option<UnixMillis>) {
+        let there: Vec<ContainerId> =
+            self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone()).collect();
+        let moment = until.map(|at| now.tick.plus(at.since(now.unix)));
+        for container in there {
+            if self.warn(&container, moment) {
+                let time = until.map_or_else(String::new, |at| format!(" within {} s", at.since(now.unix).as_secs()));
+                let message = format!("{node} is to be empty{time}; {}", self.words_on_running(&container));
+                self.tell_warning(now, "NodeDraining", container.to_string(), message);
+            }
+        }
+    }
+
+    /// The end of a task under such a warning, or by what was warned of.
+    pub(super) fn class_of_loss(&self, container: &ContainerId, reason: ExitReason, class: Class) -> Class {
+        let warned = self.fleet.executors.get(container).is_some_and(|e| e.warning.is_some());
+        let by_platform = matches!(reason, ExitReason::Stopped | ExitReason::NodeLost);
+        let taken = reason == ExitReason::Preempted || (warned && by_platform);
+        if taken && class == Class::Transient { Class::Taken } else { class }
+    }
+
+    /// Warned executors in which nothing runs go at once, and warnings that did not come true are forgotten.
+    pub(super) fn heed_warnings(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let mut idle: Vec<ContainerId> = Vec::new();
+        for (id, executor) in &mut self.fleet.executors {
+            match executor.warning {
+                Some(warning) if warning.forgotten_at().is_some_and(|at| at <= now.tick) => executor.warning = None,
+                Some(_) if executor.stays() && executor.seats.is_empty() => idle.push(id.clone()),
+                Some(_) | None => {}
+            }
+        }
+        idle.iter().for_each(|container| self.leave(container, out));
+    }
+
+    /// False when nothing new was learned.
+    fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
+        let Some(executor) = self.fleet.executors.get_mut(container).filter(|e| e.stays()) else { return false };
+        let warning = Warning { until };
+        let new = executor.warning != Some(warning);
+        (executor.warning, executor.reserved) = (Some(warning), None);
+        new
+    }
+
+    fn words_on_running(&self, container: &ContainerId) -> String {
+        match self.fleet.executors.get(container).map_or(0, |e| e.seats.len()) {
+            0 => "nothing runs in it".to_owned(),
+            1 => "the task in it may end by itself until then".to_owned(),
+            n => format!("the {n} tasks in it may end by themselves until then"),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Mode `databricks`: size classes. Killed for memory, a task goes to a container of the next class, twice the size, up to the
+//! largest there is; both quantities grow alike.
+
+use super::{Case, Growth, headroom, ladder};
+
+pub(super) fn grow(case: &Case<'_>) -> Growth {
+    let (size, cap) = (case.size, case.cap.task);
+    if size.memory() >= cap {
+        return Growth::Top(format!("it ran at the largest size, set by {}", case.cap.words()));
+    }
+    let class = size.memory().mul_ratio(2, 1).min(cap);
+    headroom::own(case, ladder::in_proportion(&size.profile, class))
+}

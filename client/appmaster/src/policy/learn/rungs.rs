@@ -1,0 +1,193 @@
+//! The cheapest ladder over what was seen: which sizes to try, one after the other.
+//!
+//! Sizes are ratios to a prediction. A size that is too small costs what the attempt had burnt when it was killed, and the price of
+//! the kill; a size that is too large costs its memory for the whole run. Dynamic programming weighs both.
+
+/// Most sizes that are considered.
+const CANDIDATES: usize = 24;
+
+/// What a kill costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// Part of its run that a killed attempt has burnt. 0 to 1.
+    pub burnt: f64,
+    /// Price of one kill, in mean runs at the mean need.
+    pub kill: f64,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Prices { burnt: 0.55, kill: 4.0 }
+    }
+}
+
+impl Prices {
+    /// Where tasks at their limit are given more while they run, a size that is too small burns nothing and costs a little time.
+    pub fn of_growth() -> Prices {
+        Prices { burnt: 0.0, kill: 0.3 }
+    }
+}
+
+/// One task that was seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// What it needed, as a ratio to what was predicted.
+    pub need: f64,
+    /// What it counts.
+    pub weight: f64,
+    /// What it counts times its runtime, as a ratio to the mean runtime.
+    pub time: f64,
+}
+
+/// Sizes to try and what that costs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rungs {
+    /// Ratios to the prediction, growing; never empty where anything was seen.
+    pub sizes: Vec<f64>,
+    /// Expected cost of a task, in mean runs at the predicted size.
+    pub cost: f64,
+}
+
+/// The cheapest ladder. `seen` is sorted by this. Half a task more is thought of above the largest that was seen.
+pub fn cheapest(seen: &mut Vec<Seen>, prices: Prices) -> Rungs {
+    seen.retain(|s| s.need.is_finite() && s.need > 0.0);
+    seen.sort_by(|a, b| a.need.total_cmp(&b.need));
+    let Some(most) = seen.last().map(|s| s.need) else { return Rungs::default() };
+    let (weight, time) = seen.iter().fold((0.0, 0.0), |(w, t), s| (w + s.weight, t + s.time));
+    let each = if weight > 0.0 { time / weight } else { 1.0 };
+    let top = Seen { need: most * (1.0 + 1.0 / weight.max(1.0).sqrt()), weight: 0.5, time: 0.5 * each };
+    seen.push(top);
+    let stairs = stairs(seen);
+    // A kill costs somebody's time whatever the prediction was, so its price goes by what tasks need.
+    let mean = seen.iter().map(|s| s.need * s.time).sum::<f64>() / (time + top.time).max(f64::MIN_POSITIVE);
+    let (next, cost) = solve(&stairs, Prices { kill: prices.kill * mean, ..prices });
+    let mut sizes = Vec::new();
+    let mut at = next.first().copied().unwrap_or(0);
+    while let Some(stair) = at.checked_sub(1).and_then(|k| stairs.get(k)) {
+        sizes.push(stair.size);
+        if at >= stairs.len() {
+            break;
+        }
+        at = next.get(at).copied().unwrap_or(0);
+    }
+    Rungs { sizes, cost: cost / (weight + 0.5).max(f64::MIN_POSITIVE) }
+}
+
+/// A size that is considered, with what fits into it.
+#[derive(Clone, Copy, Debug)]
+struct Stair {
+    size: f64,
+    weight: f64,
+    time: f64,
+}
+
+/// Few sizes that stand for all, more of them where there is little above.
+fn stairs(seen: &[Seen]) -> Vec<Stair> {
+    let all: f64 = seen.iter().map(|s| s.weight).sum();
+    let mut stairs: Vec<Stair> = Vec::with_capacity(CANDIDATES);
+    let (mut weight, mut time) = (0.0, 0.0);
+    let mut wanted = 0usize;
+    for (n, one) in seen.iter().enumerate() {
+        weight += one.weight;
+        time += one.time;
+        let last = n + 2 >= seen.len();
+        if last || weight >= all * share(wanted) {
+            stairs.push(Stair { size: one.need, weight, time });
+            while wanted < CANDIDATES && weight >= all * share(wanted) {
+                wanted += 1;
+            }
+        }
+    }
+    stairs
+}
+
+/// Shares of the tasks at which a size is considered: even steps up to four fifths, then ever smaller ones.
+#[allow(clippy::cast_precision_loss)] // small numbers
+fn share(n: usize) -> f64 {
+    const EVEN: usize = 8;
+    if n < EVEN { 0.1 * (n + 1) as f64 } else { 1.0 - 0.2 * 0.72_f64.powi(i32::try_from(n - EVEN + 1).unwrap_or(i32::MAX)) }
+}
+
+/// For each stair, and for the ground before them, the stair to go to next, counted from 1; and the cost from the ground.
+fn solve(stairs: &[Stair], prices: Prices) -> (Vec<usize>, f64) {
+    let end = stairs.last().copied().unwrap_or(Stair { size: 0.0, weight: 0.0, time: 0.0 });
+    let mut cost = vec![0.0; stairs.len() + 1];
+    let mut next = vec![0usize; stairs.len() + 1];
+    for from in (0..stairs.len()).rev() {
+        let below = from.checked_sub(1).and_then(|k| stairs.get(k)).map_or(0.0, |s| s.time);
+        let mut best = (f64::INFINITY, 0usize);
+        for (k, stair) in stairs.iter().enumerate().skip(from) {
+            let fits = stair.size * (stair.time - below);
+            let killed = prices.burnt * stair.size * (end.time - stair.time) + prices.kill * (end.weight - stair.weight);
+            let all = fits + killed + cost.get(k + 1).copied().unwrap_or(0.0);
+            if all < best.0 {
+                best = (all, k + 1);
+            }
+        }
+        if let (Some(cost), Some(next)) = (cost.get_mut(from), next.get_mut(from)) {
+            (*cost, *next) = best;
+        }
+    }
+    (next, cost.first().copied().unwrap_or(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seen(needs: &[f64]) -> Vec<Seen> {
+        needs.iter().map(|need| Seen { need: *need, weight: 1.0, time: 1.0 }).collect()
+    }
+
+    #[test]
+    fn of_nothing_there_is_no_ladder() {
+        assert_eq!(cheapest(&mut Vec::new(), Prices::default()), Rungs::default());
+    }
+
+    #[test]
+    fn alike_tasks_get_one_size_that_fits_all_that_were_seen() {
+        let rungs = cheapest(&mut seen(&[1.0; 50]), Prices::default());
+        assert!(rungs.sizes.first().is_some_and(|size| (1.0..1.2).contains(size)), "{rungs:?}");
+    }
+
+    #[test]
+    fn one_giant_among_many_does_not_set_the_first_size() {
+        let mut needs = vec![1.0; 99];
+        needs.push(40.0);
+        let rungs = cheapest(&mut seen(&needs), Prices::default());
+        assert!(rungs.sizes.first().is_some_and(|size| *size < 1.5), "{rungs:?}");
+        assert!(rungs.sizes.last().is_some_and(|size| *size >= 40.0), "{rungs:?}");
+    }
+
+    #[test]
+    fn where_kills_are_dear_the_first_size_is_larger() {
+        let needs: Vec<f64> = (0..100).map(|n| if n % 10 == 0 { 6.0 } else { 1.0 }).collect();
+        let first = |kill| cheapest(&mut seen(&needs), Prices { kill, ..Prices::default() }).sizes.first().copied();
+        assert_eq!(first(0.6), Some(1.0));
+        assert!(first(50.0) >= Some(6.0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_ladder_grows_and_reaches_beyond_all_that_was_seen(needs in prop::collection::vec(0.01f64..100.0, 1..250)) {
+            let most = needs.iter().copied().fold(0.0, f64::max);
+            let rungs = cheapest(&mut seen(&needs), Prices::default());
+            prop_assert!(rungs.sizes.windows(2).all(|pair| pair[0] < pair[1]));
+            prop_assert!(rungs.sizes.len() <= CANDIDATES + 2);
+            prop_assert!(rungs.sizes.last().is_some_and(|top| *top > most));
+        }
+
+        #[test]
+        fn no_single_size_is_cheaper(needs in prop::collection::vec(0.1f64..10.0, 2..60)) {
+            let prices = Prices::default();
+            let mut all = seen(&needs);
+            let rungs = cheapest(&mut all, prices);
+            let top = all.last().map_or(0.0, |s| s.need);
+            // one size for all, large enough for every one of them
+            let time: f64 = all.iter().map(|s| s.time).sum();
+            let weight: f64 = all.iter().map(|s| s.weight).sum();
+            prop_assert!(rungs.cost <= top * time / weight + 1e-9);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn asks(kind: &str) -> Asks<'_> {
+    Asks { kind, input: None, request: None }
+}
+
+fn taught(needs_mib: impl IntoIterator<Item = u64>) -> Learner {
+    let mut learner = Learner::new(Bytes::from_gib(4), Prices::default());
+    for (n, mib) in needs_mib.into_iter().enumerate() {
+        learner.ended(&asks("sort"), n as u64, Bytes::new(mib * MIB), 10.0);
+    }
+    learner
+}
+
+#[test]
+fn of_a_new_kind_the_request_counts_and_then_the_share() {
+    let mut learner = taught([]);
+    assert_eq!(learner.first(&asks("sort")), First { size: step_up(float(Bytes::from_gib(4))), source: Source::Share });
+    let asked = Asks { request: Some(Bytes::from_mib(512)), ..asks("sort") };
+    assert_eq!(learner.first(&asked), First { size: Bytes::from_mib(512), source: Source::Request });
+}
+
+#[test]
+fn tasks_alike_get_what_they_need_and_little_more() {
+    let first = taught([900; 60]).first(&asks("sort"));
+    assert!(matches!(first.source, Source::Kind(_)));
+    assert!((Bytes::from_mib(900)..Bytes::from_mib(1100)).contains(&first.size), "{first:?}");
+}
+
+#[test]
+fn one_outlier_does_not_move_the_first_size() {
+    let first = taught((0..100).map(|n| if n == 50 { 20_000 } else { 900 })).first(&asks("sort"));
+    assert!(first.size < Bytes::from_mib(1400), "{first:?}");
+}
+
+#[test]
+fn the_size_of_the_input_tells_where_it_does() {
+    let mut learner = taught([]);
+    for n in 1..60u64 {
+        let asks = Asks { input: Some(Bytes::from_mib(n * 10)), ..asks("join") };
+        learner.ended(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
+    }
+    let first = |mib| Asks { input: Some(Bytes::from_mib(mib)), ..asks("join") };
+    let (small, large) = (learner.first(&first(50)).size, learner.first(&first(550)).size);
+    assert!(small < Bytes::from_mib(600) && large > Bytes::from_mib(1500), "{small} {large}");
+}
+
+#[test]
+fn every_kill_is_answered_by_a_larger_size() {
+    let mut learner = taught([900, 950, 1000, 870, 3000, 910]);
+    let mut size = learner.first(&asks("sort")).size;
+    for failures in 1..3 {
+        learner.killed(&asks("sort"), 99, size);
+        let next = learner.next(&asks("sort"), size, failures, Bytes::from_gib(128));
+        assert!(next > size, "{failures}: {size} then {next}");
+        size = next;
+    }
+}
+
+#[test]
+fn a_size_that_killed_tasks_of_a_new_kind_is_not_given_again() {
+    let mut learner = taught([]);
+    learner.killed(&asks("sort"), 1, Bytes::from_gib(4));
+    assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
+}
+
+#[test]
+fn what_is_remembered_of_a_kind_is_bounded() {
+    let learner = taught((0..2000).map(|n| 500 + n % 300));
+    let kind = learner.kinds.get("sort").expect("known");
+    assert_eq!(kind.points.len(), REMEMBERED);
+    assert!(kind.misses.values().all(|misses| misses.len() <= REMEMBERED));
+}
+
+#[test]
+fn the_same_tasks_in_the_same_order_give_the_same_sizes() {
+    let needs: Vec<u64> = (0..300).map(|n| 300 + (n * 7919) % 900).collect();
+    let first = |mut learner: Learner| learner.first(&asks("sort"));
+    assert_eq!(first(taught(needs.clone())), first(taught(needs)));
+}
+
+/// What a task that needs `mib` goes through: how often it is killed, and the size it ends with.
+fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
+    let (asks, need) = (asks("sort"), Bytes::from_mib(mib));
+    let (mut size, mut kills) = (learner.first(&asks).size, 0);
+    while size < need {
+        kills += 1;
+        learner.killed(&asks, task, size);
+        size = learner.next(&asks, size, kills, Bytes::from_gib(128));
+    }
+    learner.ended(&asks, task, need, 10.0);
+    (kills, size)
+}
+
+#[test]
+fn of_a_new_kind_a_few_run_first_and_more_with_every_one_that_ends_well() {
+    let mut learner = taught([]);
+    assert!(learner.may_start("sort", 7) && !learner.may_start("sort", 8));
+    learner.ended(&asks("sort"), 0, Bytes::from_mib(900), 10.0);
+    assert!(learner.may_start("sort", 11) && !learner.may_start("sort", 12));
+    learner.killed(&asks("sort"), 1, Bytes::from_mib(900));
+    assert!(!learner.may_start("sort", 8), "what was killed outweighs it");
+    assert!(taught([900; 100]).may_start("sort", 400));
+}
+
+#[test]
+fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait() {
+    let mut learner = taught([]);
+    (0..200).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_gib(4)));
+    assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
+    assert!(!learner.may_start("sort", 8), "and no second wave is begun beside them");
+    // of a kind that is known, three are enough
+    let mut learner = taught([900; 20]);
+    (0..3).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_mib(1200)));
+    assert!(learner.first(&asks("sort")).size >= Bytes::from_mib(1200), "{:?}", learner.first(&asks("sort")));
+}
+
+#[test]
+fn an_unknown_input_and_an_empty_one_are_sized_as_their_kind() {
+    let mut learner = taught([]);
+    for n in 1..60u64 {
+        let asks = Asks { input: Some(Bytes::from_mib(n * 10)), ..asks("sort") };
+        learner.ended(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
+    }
+    for input in [None, Some(Bytes::ZERO)] {
+        let first = learner.first(&Asks { input, ..asks("sort") });
+        assert_eq!(first.source, Source::Kind(Way::Median));
+        assert!((Bytes::from_mib(900)..Bytes::from_gib(4)).contains(&first.size), "{first:?}");
+    }
+}
+
+#[test]
+fn of_a_kind_with_two_peaks_the_second_size_reaches_the_second() {
+    let mut learner = taught((0..200).map(|n| if n % 8 == 0 { 3000 } else { 100 }));
+    let first = learner.first(&asks("sort")).size;
+    let enough = Bytes::from_mib(3000);
+    assert!(first >= enough || learner.next(&asks("sort"), first, 1, Bytes::from_gib(128)) >= enough, "{first}");
+}
+
+#[test]
+fn five_in_a_hundred_more_every_day_is_followed() {
+    let mut learner = taught([]);
+    let (mut kills, mut task) = (0, 0);
+    let mut need = 1000.0_f64;
+    for _day in 0..60 {
+        for n in 0..20u32 {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
+            let mib = (need * (1.0 + f64::from(n % 5) / 100.0)) as u64;
+            kills += lives(&mut learner, task, mib).0;
+            task += 1;
+        }
+        need *= 1.05;
+    }
+    assert!(kills <= 120, "{kills} kills in 1200 runs");
+    let first = learner.first(&asks("sort")).size.as_gib_f64() * 1024.0;
+    assert!(first < need * 1.6, "{first} MiB where {need} is needed");
+}
+
+#[test]
+fn one_leak_does_not_poison_what_is_known() {
+    let mut learner = taught([900; 100]);
+    let before = learner.first(&asks("sort")).size;
+    lives(&mut learner, 1000, 60_000);
+    assert!(learner.first(&asks("sort")).size <= before.mul_ratio(5, 4), "the first size stays");
+    (0..300).for_each(|n| assert_eq!(lives(&mut learner, 2000 + n, 900).0, 0));
+    let after = learner.next(&asks("sort"), before, 1, Bytes::from_gib(128));
+    assert!(after < Bytes::from_gib(4), "it is forgotten in time: {after}");
+}
+
+#[test]
+fn three_kills_of_one_task_are_the_most() {
+    let mut learner = taught([900; 100]);
+    assert!(lives(&mut learner, 1000, 100_000).0 <= 2, "the third attempt has everything there is");
+}
+
+/// Gate 6: what is kept of a kind.
+#[test]
+fn a_kind_takes_less_than_64_kib() {
+    let mut learner = taught([]);
+    for n in 0..600u64 {
+        let asks = Asks { input: Some(Bytes::from_mib(1 + n * 7 % 500)), ..asks("sort") };
+        learner.first(&asks);
+        learner.ended(&asks, n, Bytes::from_mib(100 + n % 700), 10.0);
+        learner.killed(&asks, 10_000 + n, Bytes::from_mib(100));
+    }
+    let kind = learner.kinds.get("sort").expect("known");
+    let ladders =
+        |l: &Vec<(Way, Rungs)>| l.iter().map(|(_, r)| size_of::<(Way, Rungs)>() + r.sizes.capacity() * 8).sum::<usize>();
+    let misses: usize = kind.misses.values().map(|m| m.capacity() * size_of::<Miss>()).sum();
+    let open = kind.open.len() * 2 * size_of::<(u64, (f64, f64))>();
+    let all = kind.points.capacity() * size_of::<Point>() + misses + open + kind.ladders.as_ref().map_or(0, ladders);
+    assert!(all < 64 * 1024, "{all} bytes");
+    assert!(kind.open.len() <= REMEMBERED);
+}

@@ -1,0 +1,106 @@
+use super::*;
+use headroom_types::Cpus;
+
+fn profile(heap: u64, overhead: u64) -> Profile {
+    Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) }
+}
+
+fn ask<'a>(kind: &'a str, memory: Memory, stated: &'a Profile, task: u64) -> Ask<'a> {
+    Ask { kind, memory, input: None, stated, task }
+}
+
+fn need(heap: Option<u64>, rest: u64) -> Need {
+    Need { heap: heap.map(Bytes::from_mib), rest: Bytes::from_mib(rest) }
+}
+
+fn mib(profile: &Profile) -> (u64, u64) {
+    (profile.heap.whole_mib(), profile.overhead.whole_mib())
+}
+
+#[test]
+fn of_a_kind_nothing_is_known_of_the_stated_size_is_kept_to_the_byte() {
+    let stated = profile(77, 0);
+    for mode in [Mode::Headroom, Mode::Tovar] {
+        let told = Sizer::new(mode, false).first(&ask("map", Memory::One, &stated, 0));
+        assert_eq!((told.profile, told.learned), (stated.clone(), false), "{mode:?}");
+        assert!(told.why.contains("stage"), "{}", told.why);
+    }
+}
+
+#[test]
+fn heap_and_overhead_are_learned_apart() {
+    let stated = profile(1024, 256);
+    let mut sizer = Sizer::new(Mode::Headroom, false);
+    for task in 0..40 {
+        sizer.ended(&ask("map", Memory::HeapAndOverhead, &stated, task), &need(Some(300), 180), 10.0);
+    }
+    let learned = sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 99)).profile;
+    assert!((300..400).contains(&mib(&learned).0) && (180..256).contains(&mib(&learned).1), "{learned}");
+    // Three kills for the heap raise the heap, and nothing else.
+    for task in 50..53 {
+        sizer.killed(&ask("map", Memory::HeapAndOverhead, &stated, task), Dimension::Heap, &learned);
+    }
+    let after = sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 99)).profile;
+    assert!(after.heap >= learned.heap.mul_ratio(5, 4), "{after}");
+    assert_eq!(after.overhead, learned.overhead);
+}
+
+#[test]
+fn a_heap_that_was_not_told_teaches_nothing() {
+    let stated = profile(1024, 256);
+    let mut sizer = Sizer::new(Mode::Headroom, false);
+    sizer.ended(&ask("map", Memory::HeapAndOverhead, &stated, 1), &need(None, 500), 10.0);
+    assert!(!sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 2)).learned);
+}
+
+#[test]
+fn a_killed_size_is_a_lower_bound_and_a_task_that_was_given_up_is_forgotten() {
+    let stated = profile(100, 0);
+    let mut sizer = Sizer::new(Mode::Headroom, false);
+    sizer.killed(&ask("map", Memory::One, &stated, 1), Dimension::Native, &stated);
+    let told = sizer.first(&ask("map", Memory::One, &stated, 2));
+    assert!(told.profile.memory() >= Bytes::from_mib(125) && told.why.contains("not enough"), "{told:?}");
+    sizer.dropped(&ask("map", Memory::One, &stated, 1));
+    assert!(!sizer.first(&ask("map", Memory::One, &stated, 2)).learned);
+}
+
+#[test]
+fn after_a_kill_it_tells_what_holds_all_that_was_seen_and_then_that_nothing_does() {
+    let stated = profile(1024, 0);
+    let mut sizer = Sizer::new(Mode::Headroom, false);
+    let asks = |task| ask("map", Memory::One, &stated, task);
+    assert_eq!(sizer.after_kill(&asks(1), Dimension::Native, &stated, 1), After::Unknown);
+    (0..50).for_each(|task| sizer.ended(&asks(task), &need(None, if task % 10 == 0 { 3000 } else { 100 }), 10.0));
+    let After::Rung(rung) = sizer.after_kill(&asks(99), Dimension::Native, &profile(128, 0), 1) else { panic!("a rung") };
+    assert!((3000..4000).contains(&rung.whole_mib()), "{rung}");
+    assert_eq!(sizer.after_kill(&asks(99), Dimension::Native, &profile(3500, 0), 2), After::Beyond);
+}
+
+#[test]
+fn a_new_kind_is_judged_by_what_five_others_made_of_their_sizes() {
+    let stated = profile(1000, 0);
+    let mut sizer = Sizer::new(Mode::Headroom, false);
+    for kind in ["a", "b", "c", "d", "e"] {
+        (0..4).for_each(|task| sizer.ended(&ask(kind, Memory::One, &stated, task), &need(None, 200), 10.0));
+    }
+    let told = sizer.first(&ask("new", Memory::One, &stated, 9));
+    assert!(told.learned && told.why.contains("other kinds"), "{told:?}");
+    assert!((200..500).contains(&told.profile.memory().whole_mib()), "{told:?}");
+}
+
+#[test]
+fn tovar_gives_what_wastes_least_and_holds_nobody_back() {
+    let stated = profile(96, 32);
+    let mut sizer = Sizer::new(Mode::Tovar, false);
+    sizer.ended(&ask("map", Memory::One, &stated, 1), &need(None, 64), 10.0);
+    assert_eq!(mib(&sizer.first(&ask("map", Memory::One, &stated, 2)).profile), (48, 16), "both quantities alike");
+    assert!(sizer.may_start("new", Memory::One, 10_000));
+    assert!(!Sizer::new(Mode::Headroom, false).may_start("new", Memory::One, 10_000));
+}
+
+#[test]
+fn a_need_fits_when_each_quantity_does() {
+    assert!(need(Some(60), 30).fits(&profile(64, 32)));
+    assert!(!need(Some(70), 10).fits(&profile(64, 32)) && !need(Some(10), 40).fits(&profile(64, 32)));
+    assert!(need(None, 96).fits(&profile(64, 32)) && !need(None, 97).fits(&profile(64, 32)));
+}

@@ -1,0 +1,89 @@
+//! Mode `tovar`: two sizes. The first is the one with the least expected waste over what was seen of the kind; killed there, a
+//! task gets the largest there is.
+
+use std::collections::BTreeMap;
+
+use headroom_types::Bytes;
+
+use super::{Case, Growth, headroom, ladder};
+
+pub(super) fn grow(case: &Case<'_>) -> Growth {
+    let (size, cap) = (case.size, case.cap.task);
+    if size.memory() >= cap {
+        return Growth::Top(format!("it ran at the largest size, set by {}", case.cap.words()));
+    }
+    headroom::own(case, ladder::in_proportion(&size.profile, cap))
+}
+
+/// What finished tasks of each kind needed. As many as a job has tasks.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Sorted, with their runtimes in seconds.
+    kinds: BTreeMap<String, Vec<(Bytes, f64)>>,
+    /// First sizes that were worked out from them.
+    firsts: BTreeMap<String, Bytes>,
+}
+
+impl Needs {
+    /// A task has ended well.
+    pub fn ended(&mut self, kind: &str, peak: Bytes, runtime_s: f64) {
+        let needs = self.kinds.entry(kind.to_owned()).or_default();
+        let at = needs.partition_point(|(need, _)| *need < peak);
+        needs.insert(at, (peak, runtime_s));
+        self.firsts.remove(kind);
+    }
+
+    /// The first size with the least expected waste when a retry gets the largest need that was seen; `None` for a kind of which
+    /// nothing was seen.
+    pub fn first(&mut self, kind: &str) -> Option<Bytes> {
+        if let Some(first) = self.firsts.get(kind) {
+            return Some(*first);
+        }
+        let needs = self.kinds.get(kind)?;
+        let most = needs.last()?.0.as_gib_f64();
+        let all: f64 = needs.iter().map(|(_, time)| time).sum();
+        let mut fits = 0.0;
+        let mut best: Option<(f64, Bytes)> = None;
+        for (need, time) in needs {
+            fits += time;
+            // all pay for the first size; those that do not fit pay for the largest too
+            let cost = need.as_gib_f64() * all + most * (all - fits);
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, *need));
+            }
+        }
+        let (_, size) = best?;
+        self.firsts.insert(kind.to_owned(), size);
+        Some(size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(needs_mib: &[u64]) -> Option<u64> {
+        let mut needs = Needs::default();
+        needs_mib.iter().for_each(|mib| needs.ended("sort", Bytes::from_mib(*mib), 10.0));
+        needs.first("sort").map(Bytes::whole_mib)
+    }
+
+    #[test]
+    fn the_first_size_wastes_least_and_one_outlier_does_not_set_it() {
+        assert_eq!(first(&[]), None);
+        assert_eq!(first(&[900]), Some(900));
+        let mut needs = vec![100; 20];
+        needs.push(1000);
+        assert_eq!(first(&needs), Some(100), "all for 900 more would cost more than one retry");
+        assert_eq!(first(&[100, 110, 120, 130]), Some(130), "here a retry costs more than a little for all");
+    }
+
+    #[test]
+    fn what_is_seen_later_counts_and_kinds_are_apart() {
+        let mut needs = Needs::default();
+        needs.ended("sort", Bytes::from_mib(100), 10.0);
+        assert_eq!((needs.first("sort"), needs.first("join")), (Some(Bytes::from_mib(100)), None));
+        needs.ended("sort", Bytes::from_mib(110), 10.0);
+        assert_eq!(needs.first("sort"), Some(Bytes::from_mib(110)));
+    }
+}

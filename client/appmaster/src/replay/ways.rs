@@ -1,0 +1,82 @@
+//! What each mode gives a task: its first size, and what comes after a kill.
+
+use headroom_types::Bytes;
+use headroom_wire::v1::job::Mode;
+
+use crate::policy::learn::rungs::Prices;
+use crate::policy::learn::{Asks, Learner};
+use crate::policy::tovar::Needs;
+
+/// Share of a slot where nothing else is known.
+pub const SHARE: Bytes = Bytes::from_gib(4);
+/// Slots of an executor, in the modes that have shared ones.
+pub(super) const SLOTS: u64 = 4;
+/// Attempts of a task at one size.
+const TRIES: u32 = 4;
+/// Attempts of a task that may be killed for memory.
+const MOST: u32 = 6;
+
+/// A mode at work.
+#[derive(Debug)]
+pub(super) struct Giver {
+    mode: Mode,
+    learner: Learner,
+    needs: Needs,
+}
+
+impl Giver {
+    pub(super) fn new(mode: Mode, grows: bool) -> Giver {
+        let prices = if grows { Prices::of_growth() } else { Prices::default() };
+        Giver { mode, learner: Learner::new(SHARE, prices), needs: Needs::default() }
+    }
+
+    /// The first size. `running` tasks of its kind run already; `None`: not now.
+    pub(super) fn first(&mut self, asks: &Asks<'_>, running: usize) -> Option<Bytes> {
+        Some(match self.mode {
+            Mode::Headroom => {
+                if !self.learner.may_start(asks.kind, running) {
+                    return None;
+                }
+                self.learner.first(asks).size
+            }
+            Mode::Fixed => asks.request.unwrap_or(SHARE),
+            Mode::Pinterest | Mode::Uber | Mode::Databricks => SHARE,
+            Mode::Tovar => self.needs.first(asks.kind).unwrap_or(SHARE),
+        })
+    }
+
+    /// The size after `failures` kills, the last at `size`. `None`: given up.
+    pub(super) fn next(&mut self, asks: &Asks<'_>, size: Bytes, failures: u32, largest: Bytes) -> Option<Bytes> {
+        let executor = SHARE.mul_ratio(SLOTS, 1);
+        let next = match self.mode {
+            Mode::Headroom if failures >= MOST => None,
+            Mode::Headroom => Some(self.learner.next(asks, size, failures, largest)),
+            Mode::Fixed => (failures < TRIES).then_some(size),
+            // twice the share, then executors of two, three and four times the size
+            Mode::Pinterest if failures == 1 => Some(SHARE.mul_ratio(2, 1)),
+            Mode::Pinterest => (failures <= TRIES).then(|| executor.mul_ratio(u64::from(failures), 1)),
+            Mode::Uber => (failures == 1).then_some(executor),
+            Mode::Databricks => (failures < MOST).then(|| size.mul_ratio(2, 1)),
+            Mode::Tovar => (failures < TRIES).then_some(largest),
+        };
+        // at the largest it was alone: nothing is left
+        next.filter(|_| size < largest || self.mode == Mode::Fixed).map(|next| next.min(largest))
+    }
+
+    /// The size of a task that stands at its limit and may be given more.
+    pub(super) fn grown(&mut self, asks: &Asks<'_>, size: Bytes, largest: Bytes) -> Option<Bytes> {
+        (size < largest).then(|| self.learner.grown(asks, size).min(largest))
+    }
+
+    pub(super) fn killed(&mut self, asks: &Asks<'_>, task: u64, size: Bytes) {
+        self.learner.killed(asks, task, size);
+    }
+
+    pub(super) fn ended(&mut self, asks: &Asks<'_>, task: u64, peak: Bytes, runtime_s: f64) {
+        match self.mode {
+            Mode::Headroom => self.learner.ended(asks, task, peak, runtime_s),
+            Mode::Tovar => self.needs.ended(asks.kind, peak, runtime_s),
+            Mode::Fixed | Mode::Pinterest | Mode::Uber | Mode::Databricks => {}
+        }
+    }
+}

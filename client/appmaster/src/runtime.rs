@@ -1,0 +1,132 @@
+//! What a runtime is told of its budget: flags and environment for each of them. Pure.
+//!
+//! What somebody wrote in the job file goes before what is made here, and flags on the command line go before both: HotSpot and
+//! Node take the last of two, and those of the command come last. A runtime that does not know a variable does not care for it.
+
+use std::collections::BTreeMap;
+
+use headroom_config::{Flags, GcLog, Runtime, StageSpec};
+use headroom_types::{Bytes, Profile};
+
+use crate::policy::Size;
+
+/// Caps are given only from this overhead on: below it they would keep a JVM from starting.
+const LEAST_FOR_CAPS: Bytes = Bytes::from_mib(96);
+/// Shares of the overhead, per cent. What is left is for stacks, the collector's own and native libraries.
+const METASPACE: u64 = 30;
+const DIRECT: u64 = 25;
+const CODE: u64 = 15;
+/// HotSpot refuses less.
+const LEAST_CODE: Bytes = Bytes::from_mib(8);
+/// Of the memory that a Go program may take in all, what its collector is told: the rest is not the collector's. Per cent.
+const GO: u64 = 90;
+
+/// Adds what the stage's runtime is to know to the environment of a task of this size.
+pub(crate) fn tell(stage: &StageSpec, size: &Size, env: &mut BTreeMap<String, String>) {
+    let profile = &size.profile;
+    if stage.flags == Flags::None {
+        return;
+    }
+    let arenas = size.slots.saturating_mul(2).max(2).to_string();
+    match stage.runtime {
+        Runtime::Native => unless_said(env, "MALLOC_ARENA_MAX", arenas),
+        Runtime::Jvm => {
+            before(env, "JDK_JAVA_OPTIONS", &jvm(stage, profile).join(" "));
+            unless_said(env, "MALLOC_ARENA_MAX", arenas);
+        }
+        Runtime::Node => before(env, "NODE_OPTIONS", &format!("--max-old-space-size={}", profile.heap.whole_mib().max(1))),
+        Runtime::Python => unless_said(env, "MALLOC_ARENA_MAX", "2".to_owned()),
+        Runtime::Go => {
+            unless_said(env, "GOMEMLIMIT", format!("{}KiB", profile.memory().mul_ratio(GO, 100).get() >> 10));
+            unless_said(env, "GOMAXPROCS", size.slots.max(1).to_string());
+        }
+    }
+}
+
+/// The flags of a JVM.
+fn jvm(stage: &StageSpec, profile: &Profile) -> Vec<String> {
+    let mut flags = vec![format!("-Xmx{}k", profile.heap.get() >> 10), "-XX:+ExitOnOutOfMemoryError".to_owned()];
+    if stage.flags == Flags::Caps && profile.overhead >= LEAST_FOR_CAPS {
+        let share = |percent| profile.overhead.mul_ratio(percent, 100);
+        let kib = |bytes: Bytes| bytes.get() >> 10;
+        flags.push(format!("-XX:MaxMetaspaceSize={}k", kib(share(METASPACE))));
+        flags.push(format!("-XX:MaxDirectMemorySize={}k", kib(share(DIRECT))));
+        flags.push(format!("-XX:ReservedCodeCacheSize={}k", kib(share(CODE).max(LEAST_CODE))));
+        flags.push("-Xss512k".to_owned());
+    }
+    if stage.gc_log == GcLog::On {
+        flags.push("-Xlog:gc*".to_owned());
+    }
+    flags
+}
+
+fn unless_said(env: &mut BTreeMap<String, String>, name: &str, value: String) {
+    env.entry(name.to_owned()).or_insert(value);
+}
+
+/// What somebody said comes after, and so has the last word.
+fn before(env: &mut BTreeMap<String, String>, name: &str, flags: &str) {
+    let said = env.remove(name).map(|said| format!(" {said}")).unwrap_or_default();
+    env.insert(name.to_owned(), format!("{flags}{said}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Place;
+    use headroom_config::job::compile;
+
+    fn told(keys: &str, overhead: u64, slots: u32) -> BTreeMap<String, String> {
+        let text = format!(
+            "version = 1\nname = \"j\"\n[profiles.exec]\nheap = \"1GiB\"\noverhead = \"256MiB\"\ncpus = 4\n\
+             [profiles.p]\nheap = \"256MiB\"\noverhead = \"{overhead}MiB\"\ncpus = 1\n\
+             [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 4\n\
+             [[stage]]\nname = \"s\"\nprofile = \"p\"\ncommand = [\"x\"]\n{keys}\n"
+        );
+        let job = compile(&text, "job.toml").unwrap_or_else(|p| panic!("{p:?}"));
+        let stage = &job.stages[0];
+        let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(|_| String::new()))).collect();
+        let size = Size { profile: stage.profile.clone(), slots, rung: 1, place: Place::Shared };
+        tell(stage, &size, &mut env);
+        env
+    }
+
+    fn pairs(env: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
+        env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()
+    }
+
+    #[test]
+    fn each_runtime_hears_of_its_budget_in_its_own_words() {
+        let of = |runtime: &str| told(&format!("runtime = {runtime:?}"), 64, 2);
+        assert_eq!(
+            pairs(&of("jvm")),
+            [("JDK_JAVA_OPTIONS", "-Xmx262144k -XX:+ExitOnOutOfMemoryError"), ("MALLOC_ARENA_MAX", "4")]
+        );
+        assert_eq!(pairs(&of("node")), [("NODE_OPTIONS", "--max-old-space-size=256")]);
+        assert_eq!(pairs(&of("python")), [("MALLOC_ARENA_MAX", "2")]);
+        assert_eq!(pairs(&of("go")), [("GOMAXPROCS", "2"), ("GOMEMLIMIT", "294912KiB")]);
+        assert_eq!(pairs(&of("native")), [("MALLOC_ARENA_MAX", "4")]);
+    }
+
+    #[test]
+    fn caps_divide_an_overhead_that_is_large_enough() {
+        let caps = |overhead| told("runtime = \"jvm\"\nruntime_flags = \"caps\"\ngc_log = \"yes\"", overhead, 1);
+        let flags = &caps(200)["JDK_JAVA_OPTIONS"];
+        for wanted in
+            ["MaxMetaspaceSize=61440k", "MaxDirectMemorySize=51200k", "ReservedCodeCacheSize=30720k", "-Xss512k", "-Xlog:gc*"]
+        {
+            assert!(flags.contains(wanted), "{wanted}: {flags}");
+        }
+        assert!(!caps(95)["JDK_JAVA_OPTIONS"].contains("Metaspace"));
+    }
+
+    #[test]
+    fn what_a_job_says_has_the_last_word() {
+        let env = told("runtime = \"jvm\"\nenv = { JDK_JAVA_OPTIONS = \"-Xmx1g\", MALLOC_ARENA_MAX = \"1\" }", 64, 1);
+        assert_eq!(
+            pairs(&env),
+            [("JDK_JAVA_OPTIONS", "-Xmx262144k -XX:+ExitOnOutOfMemoryError -Xmx1g"), ("MALLOC_ARENA_MAX", "1")]
+        );
+        assert!(told("runtime = \"jvm\"\nruntime_flags = \"none\"", 64, 1).is_empty());
+    }
+}

@@ -1,0 +1,95 @@
+//! Outputs on their way into their places: carried out beside the loop, a few at a time, and tried again while the file system refuses.
+//!
+//! Owned by the loop. Each ends in exactly one event; one that is cut off with its master is asked for again by the next run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_types::TaskAttemptId;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::event::Event;
+use crate::output::{self, Commit, OutputError, Turn};
+use crate::taskset::TaskKey;
+
+/// Commits at once.
+const AT_ONCE: usize = 8;
+/// The pauses between tries.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// Commits under way.
+pub(super) struct Commits {
+    running: JoinSet<Event>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Commits {
+    fn default() -> Self {
+        Commits { running: JoinSet::new(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
+
+impl Commits {
+    /// One more.
+    pub(super) fn begin(&mut self, task: TaskKey, attempt: TaskAttemptId, commit: Commit) {
+        let room = Arc::clone(&self.room);
+        self.running.spawn(async move {
+            let place = room.acquire_owned().await;
+            let error = carry_out(commit).await.err().map(|error| error.in_words());
+            drop(place);
+            match &error {
+                Some(error) => tracing::error!(%attempt, error, "an output cannot be put in its place"),
+                None => tracing::debug!(%attempt, "its output is in its place"),
+            }
+            Event::Committed { task, attempt, error }
+        });
+    }
+
+    /// What became of the next one; `None` while there is none.
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        match self.running.join_next().await? {
+            Ok(event) => Some(event),
+            Err(broken) => std::panic::resume_unwind(broken.into_panic()),
+        }
+    }
+
+    /// Lets those that are under way come to their end.
+    pub(super) async fn last(&mut self, time: Duration) {
+        let all = async { while self.running.join_next().await.is_some() {} };
+        if timeout(time, all).await.is_err() {
+            tracing::warn!("some outputs are still on their way; the next run of this master looks after them");
+        }
+    }
+}
+
+async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
+    for pause in PAUSES {
+        match once(commit.clone()).await {
+            Err(error) if error.may_pass() => {
+                tracing::warn!(error = error.in_words(), "an output is not in its place yet, trying again")
+            }
+            done => return done,
+        }
+        commit.turn = match commit.turn {
+            Turn::First | Turn::Again => Turn::Again,
+            Turn::Anew => Turn::Anew,
+        };
+        sleep(pause).await;
+    }
+    once(commit).await
+}
+
+async fn once(commit: Commit) -> Result<(), OutputError> {
+    match tokio::task::spawn_blocking(move || output::commit(&commit)).await {
+        Ok(done) => done,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}

@@ -1,0 +1,140 @@
+//! Fenced stages: however often a task runs and whoever dies, it has one output, that of the attempt that counts.
+
+mod world;
+
+use headroom_appmaster::event::Ending;
+use headroom_types::ExitReason;
+use headroom_wire::v1::job::TaskState;
+use proptest::prelude::*;
+use world::{Fault, Habit, Scenario, World};
+
+const JOB: &str = r#"
+version = 1
+name = "outputs"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+count = 2
+slots = 2
+[[stage]]
+name = "map"
+count = 6
+idempotent = "fenced"
+output = "/out"
+command = ["prog", "--out={output}"]
+[[stage]]
+name = "reduce"
+after = ["map"]
+command = ["prog"]
+[retry]
+cap = "1GiB"
+"#;
+
+fn job() -> Scenario {
+    Scenario::of(JOB)
+        .files(40, &[])
+        .habit("map/1", Habit::native(190, 1000))
+        .habit("map/3", Habit::ending(&[ExitReason::Exit { code: 1 }]))
+}
+
+/// Every task is done, and what is in its place is what its last attempt wrote.
+fn each_has_its_own_output(world: &World) {
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Succeeded), "{:?}", world.core.totals());
+    assert_eq!(world.files.places.len(), 6, "{:?}", world.files.places);
+    for n in 0..6 {
+        let last = world.row(&format!("map/{n}")).attempts.last().expect("an attempt").attempt.file_name();
+        assert_eq!(world.files.attempt(&format!("/out/map-{n}")), Some(last.as_str()));
+    }
+}
+
+#[test]
+fn what_failed_leaves_no_output() {
+    let world = job().run();
+    each_has_its_own_output(&world);
+    assert_eq!((world.files.attempt("/out/map-1"), world.files.attempt("/out/map-3")), (Some("map-1-2"), Some("map-3-2")));
+    assert_eq!(world.core.totals().memory_kills, 1, "a fenced task grows as any other");
+}
+
+#[test]
+fn a_master_may_die_after_any_record() {
+    let whole = job().run();
+    for n in 1..=whole.records.len() {
+        let world = job().fault(Fault::MasterDiesAfter(n)).run();
+        each_has_its_own_output(&world);
+        assert_eq!(world.result(), whole.result(), "died after record {n}: {:?}", whole.records[n - 1]);
+        assert_eq!(world.core.totals().transient, 0, "died after record {n}: nothing ran again for it");
+    }
+}
+
+#[test]
+fn a_master_may_die_between_an_output_and_its_record() {
+    for n in 1..=6 {
+        let world = job().fault(Fault::MasterDiesAfterCommit(n)).run();
+        each_has_its_own_output(&world);
+        assert_eq!(world.core.totals().transient, 0, "died after output {n}: it was found in its place");
+    }
+}
+
+#[test]
+fn repeated_words_change_nothing() {
+    each_has_its_own_output(&job().fault(Fault::Twice).run());
+}
+
+/// An attempt runs on where nobody hears of it. It comes to its end, and is told, before or after the next one has.
+#[test]
+fn of_racing_attempts_the_late_one_loses() {
+    for for_ms in [70_000, 75_000, 90_000, 130_000] {
+        let slow = Scenario::of(JOB).files(40, &[]).usual(Habit::native(1, 20_000));
+        let world = slow.fault(Fault::Partitioned { at_ms: 5_000, nth: 0, for_ms }).run();
+        each_has_its_own_output(&world);
+        let twice = (0..6).filter(|n| world.row(&format!("map/{n}")).attempts.len() == 2).count();
+        assert_eq!(twice, 2, "the two that ran there began again elsewhere");
+        assert!(world.files.places.values().filter(|from| from.to_string_lossy().ends_with("-2")).count() == 2);
+    }
+}
+
+#[test]
+fn an_executor_may_die_once_its_task_has_ended() {
+    // All of the first wave end at the same moment; its outputs are in their places half a second later.
+    let slow = || Scenario::of(JOB).files(500, &[]).habit("map/1", Habit::native(1, 1000));
+    let ended = slow().run().row("map/0").attempts[0].ended.expect("ended");
+    let world = slow().run();
+    assert_eq!(world.row("map/0").attempts[0].ended, Some(ended), "the same every time");
+    let at_ms = ended.0 - 1_700_000_000_000 - 1000 + 100;
+    let killed = slow().fault(Fault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost }).run();
+    each_has_its_own_output(&killed);
+    assert_eq!(killed.row("map/0").attempts.len(), 1, "its end was written down, and nothing of it was lost");
+}
+
+#[test]
+fn what_is_in_a_place_already_is_never_replaced() {
+    let world = Scenario::of(JOB).files(40, &["/out/map-2"]).run();
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
+    assert_eq!(world.files.attempt("/out/map-2"), Some("somebody else"));
+    let row = world.row("map/2");
+    assert_eq!((row.state, row.attempts.len()), (TaskState::Failed, 1), "running it again would not help");
+    assert!(row.note.contains("has no output: it was there before"), "{}", row.note);
+    assert_eq!(world.files.places.len(), 6);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Safety: never two outputs of a task, and never one of an attempt that does not count (checked by the files and at the end).
+    /// Liveness: every task gets its output.
+    #[test]
+    fn whatever_dies_every_task_has_one_output(
+        record in 1usize..60, commit in 1usize..7, lost_at in 1u64..8000, nth in 0usize..2,
+        cut_at in 1u64..8000, cut_for in 1u64..150_000, rename_ms in 1u64..2000, twice in any::<bool>(), manager_at in 1u64..8000,
+    ) {
+        let mut s = job().files(rename_ms, &[]).fault(Fault::MasterDiesAfter(record)).fault(Fault::MasterDiesAfterCommit(commit));
+        s = s.fault(Fault::ContainerEnds { at_ms: lost_at, nth, reason: ExitReason::KilledExternally });
+        s = s.fault(Fault::Partitioned { at_ms: cut_at, nth, for_ms: cut_for }).fault(Fault::ManagerRestarts { at_ms: manager_at });
+        if twice {
+            s = s.fault(Fault::Twice);
+        }
+        each_has_its_own_output(&s.run());
+    }
+}

@@ -1,0 +1,129 @@
+//! More memory for tasks that run: whose it is, what bounds it, and what a restart in the middle leaves.
+
+mod world;
+
+use headroom_appmaster::event::Ending;
+use headroom_types::{Bytes, ExitReason};
+use headroom_wire::v1::job::Mode;
+use world::{Fault, Habit, Scenario, World};
+
+/// Two executors of two slots with 64 MiB each.
+const JOB: &str = r#"
+version = 1
+name = "growing"
+[profiles.exec]
+memory = "160MiB"
+cpus = 2
+[executors.main]
+profile = "exec"
+count = 2
+slots = 2
+[[stage]]
+name = "map"
+array = "0-3"
+grow = true
+command = ["prog", "{index}"]
+"#;
+
+fn job() -> Scenario {
+    Scenario::of(JOB).nodes(&[1024]).usual(Habit::native(10, 1000))
+}
+
+fn limits(world: &World, id: &str) -> Vec<u64> {
+    let row = &world.row(id).attempts[0];
+    let first = row.grown.first().map_or(row.profile.memory(), |g| g.from);
+    std::iter::once(first).chain(row.grown.iter().map(|g| g.to)).map(Bytes::whole_mib).collect()
+}
+
+#[test]
+fn a_task_that_needs_three_times_its_size_is_never_killed() {
+    let world = job().habit("map/1", Habit::native(190, 1000)).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.memory_kills, totals.escalated, totals.grown), (4, 0, 0, 3));
+    assert_eq!(limits(&world, "map/1"), [64, 96, 144, 216]);
+    assert_eq!(world.row("map/1").attempts.len(), 1);
+    assert_eq!(world.row("map/1").profile.memory().whole_mib(), 216, "the job shows the size it has");
+    assert!(world.row("map/1").attempts[0].grown.iter().all(|g| g.held_us == Some(1500)), "and how long it was held");
+    assert!(world.words("Grown")[0].contains("64 → 96 MiB"), "{:?}", world.words("Grown"));
+}
+
+#[test]
+fn free_slots_are_used_before_the_container_is_enlarged_and_it_shrinks_again() {
+    // One task alone: the other slot of its executor is free.
+    let alone = JOB.replace("0-3", "0-0");
+    let world = Scenario::of(&alone).nodes(&[1024]).usual(Habit::native(120, 1000)).run();
+    assert_eq!((world.resizes, limits(&world, "map/0")), (1, vec![64, 96, 144]), "96 fit into two slots, 144 do not");
+    let spent = world.core.totals().allocated_byte_ms;
+    assert!(spent < 144 * (1 << 20) * 1200, "each size counts for as long as it was had: {spent}");
+    // Another task comes to the same executor afterwards: the container has its first size again by then.
+    let two = format!("{}\n[[stage]]\nname = \"then\"\nafter = [\"map\"]\ncount = 4\ncommand = [\"prog\"]\n", alone);
+    let world = Scenario::of(&two).nodes(&[1024]).usual(Habit::native(10, 1000)).habit("map/0", Habit::native(120, 1000)).run();
+    assert_eq!((world.core.totals().done, world.resizes), (5, 2), "larger, and back");
+}
+
+#[test]
+fn slots_whose_memory_was_taken_get_no_task() {
+    // Both tasks of the first wave need the memory of 1.5 slots: nothing is left in their executor until they end.
+    let one =
+        JOB.replace("count = 2", "count = 1").replace("slots = 2", "slots = 4").replace("160MiB", "288MiB").replace("0-3", "0-9");
+    let world = Scenario::of(&one).nodes(&[320]).usual(Habit::native(90, 1000)).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.failed), (10, 0), "every task is done on a node without room for more");
+    assert!(totals.grown > 0 && totals.memory_kills < 10, "{totals:?}");
+}
+
+#[test]
+fn without_room_the_kernel_kills_and_the_ladder_goes_on() {
+    let world = job().nodes(&[320]).habit("map/1", Habit::native(190, 1000)).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.failed), (4, 0));
+    assert!(totals.memory_kills >= 1, "{totals:?}");
+    let first = &world.row("map/1").attempts[0];
+    assert_eq!(first.reason, Some(ExitReason::TaskOom));
+    assert!(world.words("GrowthRefused")[0].contains("no room"), "{:?}", world.words("GrowthRefused"));
+}
+
+#[test]
+fn the_cap_and_the_mode_bound_it() {
+    let capped = format!("{JOB}\n[retry]\ncap = \"100MiB\"\n");
+    let world =
+        Scenario::of(&capped).nodes(&[1024]).usual(Habit::native(10, 1000)).habit("map/1", Habit::native(190, 1000)).run();
+    assert_eq!(limits(&world, "map/1"), [64, 96, 100]);
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+    let world = job().mode(Mode::Pinterest).habit("map/1", Habit::native(190, 1000)).run();
+    assert_eq!((world.core.totals().grown, world.core.totals().done), (0, 4), "others kill");
+}
+
+#[test]
+fn a_jvm_grows_outside_its_heap_only() {
+    let jvm = JOB.replace("grow = true", "grow = true\nruntime = \"jvm\"\nprofile = \"task\"")
+        + "\n[profiles.task]\nheap = \"40MiB\"\noverhead = \"24MiB\"\n";
+    let world = Scenario::of(&jvm).nodes(&[1024]).usual(Habit::jvm(30, 10)).habit("map/2", Habit::jvm(30, 50)).run();
+    let row = world.row("map/2");
+    assert_eq!((world.core.totals().memory_kills, row.attempts.len()), (0, 1));
+    let profile = &row.attempts[0].profile;
+    assert!(profile.heap == Bytes::from_mib(40) && profile.overhead >= Bytes::from_mib(50), "{profile}");
+}
+
+#[test]
+fn a_master_that_dies_at_any_record_of_a_growth_goes_on_where_it_was() {
+    let whole = job().habit("map/1", Habit::native(190, 1000)).habit("map/2", Habit::native(300, 1000)).run();
+    let count = whole.records.len();
+    for n in 1..count {
+        let fault = Fault::MasterDiesAfter(n);
+        let world = job().habit("map/1", Habit::native(190, 1000)).habit("map/2", Habit::native(300, 1000)).fault(fault).run();
+        let totals = world.core.totals();
+        assert_eq!((totals.done, totals.failed, totals.memory_kills), (4, 0, 0), "after record {n}");
+        assert!(world.rows.values().all(|row| row.attempts.len() == 1), "after record {n}: something ran twice");
+    }
+}
+
+#[test]
+fn what_grew_and_was_lost_runs_again_at_the_size_it_had() {
+    let fault = Fault::ContainerEnds { at_ms: 600, nth: 0, reason: ExitReason::NodeLost };
+    let world = job().habit("map/0", Habit::native(190, 1000)).fault(fault).run();
+    let row = world.row("map/0");
+    assert_eq!((world.core.totals().done, row.attempts.len()), (4, 2));
+    assert_eq!(row.attempts[1].profile, row.attempts[0].profile, "a grown size survives the loss of its node");
+    assert_eq!(world.core.totals().memory_kills, 0);
+}

@@ -1,0 +1,446 @@
+//! Jobs whose tasks start with what tasks of their kind turned out to need: stories of whole jobs, and what a restart leaves.
+
+mod world;
+
+use headroom_appmaster::Core;
+use headroom_appmaster::event::{Effect, Ending, Event, Now};
+use headroom_appmaster::policy::Size;
+use headroom_appmaster::record::Record;
+use headroom_config::Sizes;
+use headroom_types::{Bytes, ExitReason, UnixMillis};
+use headroom_wire::v1::families::{Family, Kind, Need};
+use headroom_wire::v1::job::{Mode, ShadowOutcome, TaskState};
+use world::{Fault, Habit, Scenario, World};
+
+/// Two executors of four slots with 64 MiB each.
+const SLOTS: &str = r#"
+version = 1
+name = "learning"
+sizes = "learned"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+count = 2
+slots = 4
+[[stage]]
+name = "map"
+array = "0-39"
+command = ["prog", "{index}"]
+"#;
+
+/// One task in an executor: 8 of 1 GiB each.
+const ALONE: &str = r#"
+version = 1
+name = "alone"
+sizes = "learned"
+[profiles.exec]
+memory = "1056MiB"
+cpus = 1
+[executors.main]
+profile = "exec"
+count = 8
+slots = 1
+[[stage]]
+name = "map"
+array = "0-39"
+command = ["prog", "{index}"]
+"#;
+
+fn slots() -> Scenario {
+    Scenario::of(SLOTS).nodes(&[8192]).mirrored()
+}
+fn alone() -> Scenario {
+    Scenario::of(ALONE).nodes(&[16 * 1024]).mirrored()
+}
+
+/// First sizes of tasks, in MiB, in the order in which they began.
+fn firsts(world: &World) -> Vec<u64> {
+    let mut rows: Vec<_> = world.rows.values().map(|row| &row.attempts[0]).collect();
+    rows.sort_by_key(|row| (row.started, row.attempt.clone()));
+    rows.iter().map(|row| row.profile.memory().whole_mib()).collect()
+}
+
+fn kills(world: &World) -> u32 {
+    world.core.totals().memory_kills
+}
+
+fn done(world: &World) -> (u32, u32) {
+    (world.core.totals().done, world.core.totals().failed)
+}
+
+#[test]
+fn what_needs_more_than_its_share_is_killed_at_first_and_the_second_half_is_not() {
+    let world = slots().usual(Habit::native(100, 2000)).run();
+    assert_eq!(done(&world), (40, 0));
+    assert!(kills(&world) <= 8, "only those that began when nothing was known: {}", kills(&world));
+    let second: Vec<u64> = firsts(&world).split_off(20);
+    assert!(second.iter().all(|mib| (100..=192).contains(mib)), "{second:?}");
+    let last = &world.row("map/39").attempts;
+    assert_eq!((last.len(), last[0].slots, last[0].rung), (1, 2, 1), "straight in two slots");
+    assert!(last[0].why.contains("kind map"), "{}", last[0].why);
+    assert_eq!(world.row("map/0").attempts[0].why, "the size of its stage; nothing is known of kind map");
+    assert!(world.row("map/0").attempts[1].why.starts_with("rung 2"), "{}", world.row("map/0").attempts[1].why);
+}
+
+#[test]
+fn what_needs_more_than_an_executor_starts_in_a_container_of_its_own() {
+    let world = slots().usual(Habit::native(400, 2000)).run();
+    assert_eq!(done(&world), (40, 0));
+    let last = &world.row("map/39").attempts;
+    assert_eq!((last.len(), last[0].slots), (1, 1));
+    assert!(last[0].profile.memory() >= Bytes::from_mib(400), "{}", last[0].profile);
+    assert!(world.granted.keys().any(|id| id.as_str() == "own-map-39-r1"), "{:?}", world.granted);
+}
+
+#[test]
+fn in_shared_slots_nobody_gets_less_than_the_share_he_has_anyway() {
+    let world = slots().usual(Habit::native(10, 2000)).run();
+    assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
+    assert!(firsts(&world).iter().all(|mib| *mib == 64), "{:?}", firsts(&world));
+}
+
+#[test]
+fn where_a_task_has_an_executor_for_itself_it_gets_what_it_needs_and_no_more() {
+    let world = alone().usual(Habit::native(200, 20_000)).run();
+    assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
+    let sizes = firsts(&world);
+    assert_eq!(sizes[0], 1024);
+    assert!(sizes[20..].iter().all(|mib| (200..=320).contains(mib)) && sizes[39] < 250, "{sizes:?}");
+    assert!(world.core.totals().allocated_byte_ms < 40 * 20_000 * (600 << 20), "{:?}", world.core.totals());
+}
+
+#[test]
+fn a_task_that_runs_shortly_is_not_worth_a_container_of_its_own() {
+    let world = alone().usual(Habit::native(200, 2000)).run();
+    assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
+    assert_eq!(world.granted.len(), 1, "only the executors of the job: {:?}", world.granted);
+}
+
+#[test]
+fn one_that_needs_far_more_moves_nobody_elses_first_size() {
+    let with = alone().usual(Habit::native(200, 20_000)).habit("map/12", Habit::native(5000, 20_000)).run();
+    let without = alone().usual(Habit::native(200, 20_000)).run();
+    assert_eq!(done(&with), (40, 0));
+    assert_eq!(firsts(&with)[36..], firsts(&without)[36..]);
+    assert!(kills(&with) <= 3, "{}", kills(&with));
+}
+
+#[test]
+fn a_kind_with_two_peaks_loses_nobody_and_reaches_the_second_peak_in_one_step() {
+    let mut s = alone().usual(Habit::native(100, 20_000));
+    for heavy in (0..40).step_by(8) {
+        s = s.habit(&format!("map/{heavy}"), Habit::native(3000, 20_000));
+    }
+    let world = s.run();
+    assert_eq!(done(&world), (40, 0));
+    let sizes = world.sizes("map/32");
+    assert!(sizes.len() <= 2 && sizes.last().is_some_and(|mib| *mib >= 3000), "{sizes:?}");
+}
+
+#[test]
+fn a_leak_is_given_up_and_poisons_nothing() {
+    let world = alone().usual(Habit::native(200, 20_000)).habit("map/9", Habit::native(900_000, 20_000)).run();
+    assert_eq!(done(&world), (39, 1));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+    assert!(world.sizes("map/9").len() <= 3, "{:?}", world.sizes("map/9"));
+    assert!(firsts(&world)[30..].iter().all(|mib| *mib < 300), "{:?}", firsts(&world));
+}
+
+#[test]
+fn two_hundred_of_a_new_kind_are_not_killed_in_one_wave() {
+    let many = SLOTS.replace("0-39", "0-199").replace("count = 2", "count = 50");
+    let world = Scenario::of(&many).nodes(&[64 * 1024]).usual(Habit::native(100, 2000)).run();
+    assert_eq!(done(&world), (200, 0));
+    assert!(kills(&world) <= 10, "{} kills", kills(&world));
+    let stated = Scenario::of(&many.replace("learned", "stated")).nodes(&[64 * 1024]).usual(Habit::native(100, 2000)).run();
+    assert_eq!(kills(&stated), 200, "which is what would have come of the stated size");
+}
+
+#[test]
+fn three_kills_of_a_kind_that_is_known_raise_all_that_wait() {
+    let mut s = alone().usual(Habit::native(200, 20_000));
+    // From the twentieth on each needs twice as much.
+    for late in 20..40 {
+        s = s.habit(&format!("map/{late}"), Habit::native(400, 20_000));
+    }
+    let world = s.run();
+    assert_eq!(done(&world), (40, 0));
+    let last = world.sizes("map/39");
+    assert!(last.len() == 1 && last[0] >= 400, "{last:?}");
+    assert!(kills(&world) < 20, "{}", kills(&world));
+}
+
+const INPUTS: &str = r#"
+[[stage]]
+name = "sort"
+array = "0-39"
+input = "part-{index}.csv"
+command = ["prog", "{index}"]
+"#;
+
+fn with_inputs(text: &str) -> Scenario {
+    let job = ALONE.split("[[stage]]").next().expect("a head").to_owned() + text;
+    let mut s = Scenario::of(&job).nodes(&[16 * 1024]).mirrored();
+    for n in 0..40u64 {
+        s = s.habit(&format!("sort/{n}"), Habit::native(100 + 20 * nth(n), 20_000 + 500 * n));
+    }
+    s
+}
+
+/// Sizes in no order.
+fn nth(n: u64) -> u64 {
+    n * 17 % 40
+}
+
+#[test]
+fn the_size_of_the_input_tells_who_needs_more() {
+    let mut s = with_inputs(INPUTS);
+    for n in 0..40 {
+        s = s.file(&format!("part-{n}.csv"), 10 + 2 * nth(n));
+    }
+    let world = s.run();
+    assert_eq!(done(&world), (40, 0));
+    assert!(world.records.iter().any(|r| matches!(r, Record::Inputs { sizes, .. } if sizes.iter().all(Option::is_some))));
+    let (mut given, mut needed) = (0, 0);
+    for n in 16..40 {
+        let (size, need) = (world.sizes(&format!("sort/{n}"))[0], 100 + 20 * nth(n));
+        assert!(size >= need, "sort/{n} needs {need} and got {size}");
+        (given, needed) = (given + size, needed + need);
+    }
+    assert!(given * 2 < needed * 3, "{given} MiB for {needed}, where one size for all takes twice as much");
+    assert!(kills(&world) <= 8, "only of those that began when little was known: {}", kills(&world));
+}
+
+#[test]
+fn an_input_that_is_not_there_or_empty_or_told_as_nothing_does_no_harm() {
+    let nothing = with_inputs(INPUTS).run();
+    assert_eq!(done(&nothing), (40, 0));
+    let mut s = with_inputs(INPUTS);
+    for n in 0..20 {
+        s = s.file(&format!("part-{n}.csv"), 0);
+    }
+    assert_eq!(done(&s.run()), (40, 0));
+    let sizes: Vec<String> = (0..40).map(|n| format!("\"{}MiB\"", if n % 2 == 0 { 0 } else { 10 + 2 * n })).collect();
+    let told = INPUTS.replace("\"part-{index}.csv\"", &format!("[{}]", sizes.join(", ")));
+    assert_eq!(done(&with_inputs(&told).run()), (40, 0));
+}
+
+#[test]
+fn stages_of_one_kind_learn_from_each_other() {
+    let two = |kind: &str| {
+        let stage = format!("[[stage]]\nname = \"again\"\nafter = [\"map\"]\n{kind}\ncount = 8\ncommand = [\"prog\"]\n");
+        alone_with(&stage).usual(Habit::native(200, 20_000)).run()
+    };
+    let alike = two("kind = \"map\"");
+    assert!(alike.sizes("again/0")[0] < 300, "{:?}", alike.sizes("again/0"));
+    assert_eq!(two("").sizes("again/0"), [1024]);
+}
+
+fn alone_with(more: &str) -> Scenario {
+    Scenario::of(&format!("{ALONE}{more}")).nodes(&[16 * 1024]).mirrored()
+}
+
+const JVM: &str = r#"
+version = 1
+name = "jvm"
+sizes = "learned"
+[profiles.exec]
+memory = "1312MiB"
+cpus = 1
+[profiles.task]
+heap = "1GiB"
+overhead = "256MiB"
+[executors.main]
+profile = "exec"
+count = 8
+slots = 1
+[[stage]]
+name = "map"
+count = 40
+profile = "task"
+runtime = "jvm"
+command = ["java"]
+"#;
+
+fn long(habit: Habit) -> Habit {
+    Habit { runs_ms: 20_000, ..habit }
+}
+
+#[test]
+fn heap_and_overhead_of_a_jvm_are_learned_apart() {
+    let jvm = Scenario::of(JVM).nodes(&[16 * 1024]).mirrored();
+    let world = jvm.usual(long(Habit::jvm(300, 150))).habit("map/30", long(Habit::jvm(700, 150))).run();
+    assert_eq!(done(&world), (40, 0));
+    let sizes = |id: &str| -> Vec<(u64, u64)> {
+        let mib = |p: &headroom_types::Profile| (p.heap.whole_mib(), p.overhead.whole_mib());
+        world.row(id).attempts.iter().map(|a| mib(&a.profile)).collect()
+    };
+    let last = sizes("map/39");
+    assert!(last.len() == 1 && (300..450).contains(&last[0].0) && (150..256).contains(&last[0].1), "{last:?}");
+    let heavy = sizes("map/30");
+    assert!(heavy.len() >= 2 && heavy.iter().all(|(_, overhead)| *overhead == heavy[0].1), "only the heap grows: {heavy:?}");
+    assert!(world.row("map/39").attempts[0].why.contains("heap: learned"), "{}", world.row("map/39").attempts[0].why);
+}
+
+#[test]
+fn a_shadow_acts_on_nothing_and_tells_what_would_have_come_of_it() {
+    let run = |sizes: &str| {
+        let s = Scenario::of(&ALONE.replace("learned", sizes)).nodes(&[16 * 1024]).mirrored();
+        s.usual(Habit::native(200, 20_000)).habit("map/30", Habit::native(900, 20_000)).run()
+    };
+    let (shadow, stated) = (run("shadow"), run("stated"));
+    let plain = |world: &World| -> Vec<(String, Vec<u64>)> {
+        world.rows.keys().map(|id| (id.to_string(), world.sizes(&id.to_string()))).collect()
+    };
+    assert_eq!(plain(&shadow), plain(&stated), "every size is as without it");
+    assert_eq!(shadow.granted, stated.granted);
+    assert!(stated.rows.values().all(|row| row.attempts.iter().all(|a| a.shadow.is_none())));
+    let outcome = |id: &str| shadow.row(id).attempts[0].shadow.as_ref().expect("a shadow").outcome;
+    assert_eq!((outcome("map/39"), outcome("map/30")), (Some(ShadowOutcome::Fits), Some(ShadowOutcome::Killed)));
+    let totals = shadow.core.totals().shadow.expect("figures");
+    assert_eq!((totals.fit, totals.killed, totals.perhaps), (39, 1, 0));
+    assert!(totals.learned_byte_ms < totals.given_byte_ms / 2, "{totals:?}");
+    assert_eq!(stated.core.totals().shadow, None);
+}
+
+#[test]
+fn a_shadow_of_what_was_killed_says_that_more_might_have_been_enough() {
+    let shadow = SLOTS.replace("learned", "shadow");
+    let world = Scenario::of(&shadow).nodes(&[8192]).usual(Habit::native(100, 2000)).run();
+    let outcomes: Vec<_> = world.rows.values().filter_map(|row| row.attempts[0].shadow.as_ref()?.outcome).collect();
+    assert!(outcomes.contains(&ShadowOutcome::Perhaps), "{outcomes:?}");
+    assert_eq!(kills(&world), 40);
+}
+
+#[test]
+fn tovar_starts_with_what_wastes_least_and_then_gives_everything() {
+    let s = Scenario::of(&ALONE.replace("sizes = \"learned\"\n", "")).mode(Mode::Tovar).nodes(&[16 * 1024]).mirrored();
+    let world = s.usual(Habit::native(200, 20_000)).habit("map/30", Habit::native(900, 20_000)).run();
+    assert_eq!(done(&world), (40, 0));
+    assert_eq!(world.sizes("map/39"), [200]);
+    assert_eq!(world.sizes("map/30"), [200, 16 * 1024 - 32]);
+    assert!(world.row("map/39").attempts[0].why.contains("least expected waste"));
+}
+
+#[test]
+fn no_first_size_is_above_the_cap() {
+    let capped = format!("{SLOTS}\n[retry]\ncap = \"150MiB\"\n");
+    let world = Scenario::of(&capped).nodes(&[8192]).usual(Habit::native(140, 2000)).mirrored().run();
+    assert_eq!(done(&world), (40, 0));
+    assert!(firsts(&world).iter().all(|mib| *mib <= 150), "{:?}", firsts(&world));
+}
+
+#[test]
+fn past_its_breaker_a_stage_is_given_no_more() {
+    let bad = format!("{}\n[retry]\nbreaker = 20\n", SLOTS.replace("learned", "stated"));
+    let world = Scenario::of(&bad).nodes(&[8192]).usual(Habit::native(100, 2000)).run();
+    let totals = world.core.totals();
+    assert!(totals.failed > 0 && totals.escalated <= 12, "{totals:?}");
+    assert_eq!(world.words("BadlySized").len(), 1);
+    assert!(world.words("BadlySized")[0].contains("more than 20 in 100"), "{:?}", world.words("BadlySized"));
+    let lost = world.rows.values().find(|row| row.state == TaskState::Failed).expect("one was given up");
+    assert!(lost.note.contains("retry.breaker"), "{}", lost.note);
+    let fine = Scenario::of(&bad).nodes(&[8192]).usual(Habit::native(50, 2000)).habit("map/3", Habit::native(100, 2000)).run();
+    assert_eq!(done(&fine), (40, 0), "one task is no reason");
+}
+
+#[test]
+fn a_master_that_dies_after_any_record_loses_nobody_and_forgets_nothing() {
+    let job = || {
+        let s = Scenario::of(&SLOTS.replace("0-39", "0-15")).nodes(&[4096]).mirrored();
+        s.usual(Habit::native(100, 2000)).habit("map/9", Habit::native(500, 2000)).habit("map/5", Habit::native(20, 500))
+    };
+    let whole = job().run();
+    for n in 1..=whole.records.len() {
+        let world = job().fault(Fault::MasterDiesAfter(n)).run();
+        assert_eq!(done(&world), (16, 0), "died after record {n}: {:?}", whole.records[n - 1]);
+        assert!(kills(&world) <= kills(&whole) + 4, "died after record {n}: {} kills", kills(&world));
+    }
+}
+
+#[test]
+fn what_is_lost_with_its_node_keeps_the_size_it_began_with() {
+    let fault = Fault::ContainerEnds { at_ms: 50_000, nth: 0, reason: ExitReason::NodeLost };
+    let world = alone().usual(Habit::native(200, 20_000)).fault(fault).run();
+    assert_eq!(done(&world), (40, 0));
+    let twice: Vec<_> = world.rows.values().filter(|row| row.attempts.len() > 1).collect();
+    assert!(!twice.is_empty());
+    assert!(twice.iter().all(|row| row.attempts[0].profile == row.attempts[1].profile));
+}
+
+#[test]
+fn journals_from_before_are_read_and_teach_what_they_can() {
+    let world = alone().usual(Habit::native(200, 20_000)).run();
+    // What an older master wrote: no need, no reason for a size.
+    let older = |record: &Record| -> Record {
+        let mut value = serde_json::to_value(record).expect("writes");
+        let fields = value.as_object_mut().expect("an object");
+        fields.remove("need");
+        if let Some(row) = fields.get_mut("row").and_then(|row| row.as_object_mut()) {
+            row.remove("why");
+            row.remove("shadow");
+        }
+        serde_json::from_value(value).expect("reads")
+    };
+    let records: Vec<Record> = world.records.iter().map(older).collect();
+    let mut core = Core::replay(world.core.job().clone(), headroom_appmaster::Setup::default(), &records);
+    core.assert_invariants();
+    assert_eq!(core.totals().done, 40);
+    let learned = core.first_sizes();
+    assert!(learned.iter().all(|(_, size, _)| size.memory() < Bytes::from_mib(300)), "{:?}", learned.first());
+    assert_eq!(core.job().sizes(), Sizes::Learned);
+}
+
+#[test]
+fn a_long_stage_is_done_in_containers_of_their_own_without_a_kill() {
+    let many = ALONE.replace("0-39", "0-499").replace("count = 8", "count = 30");
+    let world = Scenario::of(&many).nodes(&[32 * 1024]).usual(Habit::native(200, 20_000)).quick().run();
+    assert_eq!(done(&world), (500, 0));
+    assert_eq!(kills(&world), 0);
+}
+
+/// A family whose tasks of stage `map` needed so many MiB, for 20 s each.
+fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<Family> {
+    let first = Bytes::from_mib(64);
+    let need = |mib| Need { peak: Bytes::from_mib(mib), first, last: first, kills: 0, runtime_ms: 20_000 };
+    let kinds = vec![Kind { name: name.into(), tasks: peaks.map(need).collect() }];
+    Box::new(Family { user: "ann".into(), name: "learning".parse().expect("a name"), runs: 3, last: UnixMillis(1), kinds })
+}
+
+/// A master that was told of a family before it was registered, and what it wrote down.
+fn informed(job: &str, family: Box<Family>) -> (Core, Vec<Record>) {
+    let job = headroom_config::job::compile(job, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a right job");
+    let (mut core, mut out) = (Core::new(job, headroom_appmaster::Setup::default()), Vec::new());
+    core.step(Now::default(), Event::Known(family.clone()), &mut out);
+    // Told again by another life of the resource manager.
+    core.step(Now::default(), Event::Known(family), &mut out);
+    let written = out.into_iter().filter_map(|effect| if let Effect::Record(record) = effect { Some(*record) } else { None });
+    (core, written.collect())
+}
+
+#[test]
+fn what_earlier_jobs_needed_is_known_from_the_first_task_on_and_after_a_restart() {
+    let (mut core, records) = informed(SLOTS, family("map", 90..140));
+    let sizes = core.first_sizes();
+    let told =
+        |(_, size, why): &(_, Size, String)| size.slots > 1 && size.memory() >= Bytes::from_mib(128) && why.contains("kind map");
+    assert!(sizes.iter().all(told), "{:?}", sizes[0]);
+    assert_eq!(records.iter().filter(|record| matches!(record, Record::Known { .. })).count(), 1, "{records:?}");
+    let mut again = Core::replay(core.job().clone(), headroom_appmaster::Setup::default(), &records);
+    assert_eq!(again.first_sizes(), sizes);
+}
+
+#[test]
+fn what_earlier_jobs_needed_says_nothing_of_other_stages_and_to_jobs_that_do_not_learn() {
+    let (mut other, records) = informed(SLOTS, family("reduce", 90..140));
+    assert!(other.first_sizes().iter().all(|(_, size, _)| size.slots == 1) && records.is_empty(), "{records:?}");
+    let (mut stated, records) = informed(&SLOTS.replace("sizes = \"learned\"\n", ""), family("map", 90..140));
+    assert!(stated.first_sizes().iter().all(|(_, size, _)| size.slots == 1) && records.is_empty(), "{records:?}");
+    let split = "[profiles.task]\nheap = \"32MiB\"\noverhead = \"32MiB\"\n[executors.main]";
+    let managed =
+        SLOTS.replace("command = ", "runtime = \"jvm\"\nprofile = \"task\"\ncommand = ").replace("[executors.main]", split);
+    let (mut managed, records) = informed(&managed, family("map", 90..140));
+    assert!(managed.first_sizes().iter().all(|(_, size, _)| size.slots == 1) && records.is_empty(), "{records:?}");
+}

@@ -1,0 +1,48 @@
+//! Which executor a job's containers are started with.
+
+mod world;
+
+use world::{Habit, Scenario};
+
+const JOB: &str = r#"
+version = 1
+name = "other"
+[profiles.exec]
+memory = "288MiB"
+cpus = 4
+[executors.main]
+profile = "exec"
+slots = 4
+PROGRAM
+[[stage]]
+name = "map"
+count = 3
+command = ["prog"]
+[[stage]]
+name = "tools"
+command = ["prog"]
+files = [{ name = "executor.py", from = "/srv/executor.py" }]
+"#;
+
+/// Commands, whether tasks have cgroups, and names of files, of the set's containers and of that of one task alone.
+fn launches(program: &str) -> Vec<(String, bool, usize)> {
+    let world = Scenario::of(&JOB.replace("PROGRAM", program)).habit("map/1", Habit::native(500, 1000)).run();
+    assert_eq!(world.core.totals().done, 4);
+    let own = world.launches.iter().find(|(id, _)| id.as_str().starts_with("own-map-1-")).expect("a container of its own").1;
+    let set = &world.launches[&"set-main".parse().expect("id")];
+    [set, own].map(|launch| (launch.command.join(" "), launch.task_groups, launch.fetch.len())).to_vec()
+}
+
+#[test]
+fn containers_run_the_nodes_own_executor() {
+    let usual = |files| ("executor".to_owned(), true, files);
+    assert_eq!(launches(""), [usual(1), usual(0)]);
+}
+
+#[test]
+fn a_set_may_name_another_one_and_keeps_it_in_containers_for_one_task() {
+    let python = |groups| ("python3 ./executor.py".to_owned(), groups, 1);
+    let named = "program = [\"python3\", \"./executor.py\"]";
+    assert_eq!(launches(named), [python(false), python(false)], "with the file that another stage names");
+    assert_eq!(launches(&format!("{named}\ntask_groups = true")), [python(true), python(true)]);
+}

@@ -1,0 +1,81 @@
+//! Warnings of the resource manager: what may end by itself does, the rest moves, and nobody is charged for it.
+
+mod world;
+
+use headroom_types::ExitReason;
+use headroom_wire::v1::job::TaskState;
+use world::{Fault, Habit, Scenario};
+
+const JOB: &str = r#"
+version = 1
+name = "warned"
+[profiles.exec]
+memory = "160MiB"
+cpus = 2
+[executors.main]
+profile = "exec"
+count = 2
+slots = 2
+[retry]
+transient = 1
+[[stage]]
+name = "map"
+array = "0-7"
+command = ["prog", "{index}"]
+"#;
+
+fn job(runs_ms: u64) -> Scenario {
+    Scenario::of(JOB).nodes(&[1024, 1024]).usual(Habit::native(10, runs_ms))
+}
+
+#[test]
+fn what_can_end_before_a_preemption_does_and_nothing_is_begun_meanwhile() {
+    let world = job(1000).fault(Fault::Preempted { at_ms: 500, nth: 0, warning_ms: 5_000 }).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.transient, totals.memory_kills), (8, 0, 0), "nothing was lost");
+    assert!(world.rows.values().all(|row| row.attempts.len() == 1));
+    let first = &world.row("map/0").attempts[0].container;
+    let there = world.rows.values().filter(|row| row.attempts[0].container == *first).count();
+    assert_eq!(there, 2, "only what ran there when the warning came");
+    assert_eq!(world.granted.values().sum::<u32>(), 3, "another one was asked for");
+    assert!(world.words("PreemptSoon")[0].contains("queue b is owed its share"), "{:?}", world.words("PreemptSoon"));
+}
+
+#[test]
+fn what_is_taken_runs_again_at_the_same_size_and_is_not_charged() {
+    // Three times in a row, where the budget for losses is one.
+    let faults = [500, 2_500, 4_500].map(|at_ms| Fault::Preempted { at_ms, nth: 0, warning_ms: 1_000 });
+    let small = JOB.replace("count = 2", "count = 1").replace("0-7", "0-1");
+    let job = Scenario::of(&small).nodes(&[1024, 1024]).usual(Habit::native(10, 20_000));
+    let world = faults.into_iter().fold(job, Scenario::fault).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.failed, totals.escalated, totals.memory_kills), (2, 0, 0, 0));
+    assert_eq!(totals.transient, 6, "{totals:?}");
+    assert_eq!(world.row("map/0").attempts.len(), 4, "more often than its budget for losses allows");
+    for row in world.rows.values() {
+        assert_eq!(row.state, TaskState::Done);
+        let sizes: Vec<_> = row.attempts.iter().map(|a| a.profile.memory()).collect();
+        assert!(sizes.windows(2).all(|w| w[0] == w[1]), "{sizes:?}");
+        let (_, lost) = row.attempts.split_last().expect("attempts");
+        assert!(lost.iter().all(|a| a.reason == Some(ExitReason::Preempted) && a.decision.contains("not charged")), "{row:?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_emptied_is_left_as_its_tasks_end() {
+    let world = job(3_000).fault(Fault::Drained { at_ms: 200 }).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.transient), (8, 0), "nothing was lost");
+    let late = world.rows.values().flat_map(|row| &row.attempts).filter(|a| a.started.0 > 1_700_000_001_400);
+    let nodes: Vec<&str> = late.map(|a| a.node.as_str()).collect();
+    assert!(!nodes.is_empty() && nodes.iter().all(|n| *n == "n1"), "{nodes:?}");
+    assert!(world.words("NodeDraining").iter().all(|w| w.contains("n0 is to be empty")), "{:?}", world.words("NodeDraining"));
+}
+
+#[test]
+fn a_preemption_that_does_not_happen_is_forgotten() {
+    // The same container is warned with a moment far beyond the end of the job's first tasks and lives: the job ends all the same.
+    let world = job(30_000).fault(Fault::Preempted { at_ms: 500, nth: 0, warning_ms: 10_000_000 }).run();
+    assert_eq!(world.core.totals().done, 8);
+    assert!(world.rows.values().all(|row| row.attempts.len() == 1));
+}

@@ -1,0 +1,66 @@
+//! The file system that outputs lie on: it behaves as `output::commit` does on a real one, and never lets anything be replaced.
+
+use std::path::{Path, PathBuf};
+
+use headroom_appmaster::output::Turn;
+
+use super::*;
+
+#[derive(Clone, Default)]
+pub struct Files {
+    pub(super) rename_ms: u64,
+    /// Directories of attempts.
+    made: BTreeSet<PathBuf>,
+    /// What is in each place: the directory that it was before.
+    pub places: BTreeMap<PathBuf, PathBuf>,
+    pub(super) die_after: Option<usize>,
+    renamed: usize,
+}
+
+impl Files {
+    pub(super) fn new(rename_ms: u64, places: &[&str]) -> Files {
+        let places = places.iter().map(|p| (PathBuf::from(p), PathBuf::from("somebody else"))).collect();
+        Files { rename_ms, places, ..Files::default() }
+    }
+
+    pub(super) fn make(&mut self, output: Option<&str>) {
+        if let Some(output) = output {
+            assert!(self.made.insert(output.into()), "{output} was made before: two attempts share it");
+        }
+    }
+
+    /// The attempt whose directory is in this place.
+    pub fn attempt(&self, place: &str) -> Option<&str> {
+        self.places.get(Path::new(place))?.file_name()?.to_str()
+    }
+
+    /// The directory becomes what is in the place.
+    fn rename(&mut self, commit: &Commit) -> Option<String> {
+        match (self.made.contains(&commit.from), self.places.contains_key(&commit.to), commit.turn) {
+            (true, false, _) => {
+                self.made.remove(&commit.from);
+                self.places.insert(commit.to.clone(), commit.from.clone());
+                self.renamed += 1;
+                None
+            }
+            (false, true, Turn::Again | Turn::Anew) => None,
+            (false, _, _) => Some("it is gone".to_owned()),
+            (true, true, _) => Some("it was there before".to_owned()),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn put_in_place(&mut self, task: TaskKey, attempt: TaskAttemptId, commit: &Commit) {
+        let error = self.files.rename(commit);
+        if self.files.die_after == Some(self.files.renamed) {
+            self.files.die_after = None;
+            return self.master_dies();
+        }
+        let event = Event::Committed { task, attempt, error };
+        if self.twice {
+            self.later(400, Thing::Deliver(event.clone()));
+        }
+        self.step(event);
+    }
+}

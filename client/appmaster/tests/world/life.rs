@@ -1,0 +1,238 @@
+//! What happens to the executors of the played cluster and to the tasks in them.
+
+use super::*;
+
+impl World {
+    pub(super) fn grant(&mut self, request: &RequestId, resource: &Resource, slots: u32) -> bool {
+        let used = |node: usize| -> Bytes {
+            let on = self.boxes.values().filter(|b| b.granted.node.as_str() == format!("n{node}"));
+            on.fold(Bytes::ZERO, |sum, b| sum.saturating_add(b.granted.resource.memory))
+        };
+        let open = |node: usize| self.closed != Some(node);
+        let free = |node: usize| if open(node) { self.nodes[node].saturating_sub(used(node)) } else { Bytes::ZERO };
+        let Some(node) = (0..self.nodes.len()).filter(|n| free(*n) >= resource.memory).max_by_key(|n| free(*n)) else {
+            return false;
+        };
+        self.containers += 1;
+        let container = format!("job.1.e{}.c{}", self.epoch, self.containers).parse::<ContainerId>().expect("id");
+        let granted = Granted {
+            container: container.clone(),
+            request: request.clone(),
+            node: format!("n{node}").parse().expect("node"),
+            resource: resource.clone(),
+        };
+        *self.granted.entry(request.clone()).or_default() += 1;
+        let boxed = Box_ {
+            granted: granted.clone(),
+            slots,
+            running: BTreeMap::new(),
+            unacked: BTreeMap::new(),
+            connected: false,
+            leaving: false,
+            cut: false,
+        };
+        self.boxes.insert(container.clone(), boxed);
+        self.later(5, Thing::Granted(granted));
+        if self.nothing_starts {
+            self.later(20, Thing::ContainerEnds(container, ExitReason::LaunchFailed));
+        } else {
+            self.later(20, Thing::Hello(container));
+        }
+        true
+    }
+
+    pub(super) fn hello(&mut self, container: &ContainerId) {
+        if !self.master_up {
+            self.later(100, Thing::Hello(container.clone()));
+            return;
+        }
+        let Some(b) = self.boxes.get_mut(container).filter(|b| !b.cut) else { return };
+        b.connected = true;
+        let held: Vec<TaskAttemptId> = b.running.iter().filter(|(_, s)| s.hold_ms.is_some()).map(|(a, _)| a.clone()).collect();
+        let hello = Hello {
+            container: container.clone(),
+            slots: b.slots,
+            running: b.running.keys().cloned().collect(),
+            unacked: b.unacked.values().cloned().collect(),
+        };
+        self.step(Event::Hello(hello));
+        // What is held says so again; what runs and is not held has its end before it already.
+        for attempt in held {
+            let over = |thing: &Thing| matches!(thing, Thing::TaskEnds(c, a) if c == container && *a == attempt);
+            if !self.things.values().any(over) && self.boxes[container].running.contains_key(&attempt) {
+                self.press(container, &attempt);
+            }
+        }
+    }
+
+    pub(super) fn executor_hears(&mut self, container: &ContainerId, message: ToExecutor) {
+        let Some(b) = self.boxes.get_mut(container) else { return };
+        if !b.connected {
+            return;
+        }
+        match message {
+            ToExecutor::Start(start) => {
+                if b.running.contains_key(&start.attempt) || b.unacked.contains_key(&start.attempt) {
+                    return;
+                }
+                let attempt = start.attempt.clone();
+                let used: u32 = b.running.values().map(|s| s.slots).sum();
+                assert!(used + start.slots <= b.slots, "{container} is given more than its {} slots", b.slots);
+                self.files.make(start.output.as_deref());
+                b.running.insert(attempt.clone(), *start);
+                self.start(container, attempt);
+            }
+            ToExecutor::Stop { attempt } => {
+                b.running.remove(&attempt);
+            }
+            ToExecutor::Ack { attempt } => {
+                b.unacked.remove(&attempt);
+            }
+            ToExecutor::Shutdown => {
+                if !b.leaving {
+                    b.leaving = true;
+                    self.later(10, Thing::ContainerEnds(container.clone(), ExitReason::Exit { code: 0 }));
+                }
+            }
+            ToExecutor::Resize { attempt, limit } => {
+                let Some(start) = b.running.get_mut(&attempt) else { return };
+                start.limit = Some(limit);
+                let set = Box::new(LimitSet { attempt: attempt.clone(), limit, held_us: Some(1500), error: None });
+                self.later(1, Thing::Deliver(Event::LimitSet { container: container.clone(), set }));
+                self.press(container, &attempt);
+            }
+            ToExecutor::LetGo { attempt } => self.let_go(container, &attempt),
+            ToExecutor::Refused { .. } | ToExecutor::Alive => {}
+        }
+    }
+
+    pub(super) fn habit(&self, id: &TaskId) -> Habit {
+        self.habits.get(id).unwrap_or(&self.usual).clone()
+    }
+
+    pub(super) fn start(&mut self, container: &ContainerId, attempt: TaskAttemptId) {
+        let habit = self.habit(&attempt.task);
+        let start = self.boxes[container].running[&attempt].clone();
+        self.later(1, Thing::Deliver(Event::Started { container: container.clone(), attempt: attempt.clone() }));
+        let usage = TaskUsage { attempt: attempt.clone(), current: total(&habit), peak: total(&habit), heap: None };
+        self.later(2, Thing::Deliver(Event::Usage { container: container.clone(), tasks: vec![usage] }));
+        let whole = self.room(container) < total(&habit) && self.shared_fate;
+        if start.hold_ms.is_some() {
+            return self.press(container, &attempt);
+        }
+        let killed = verdict(&habit, &start).is_some() && !self.shared_fate || whole;
+        let after = if killed { habit.runs_ms / 2 } else { habit.runs_ms };
+        self.later(after, Thing::TaskEnds(container.clone(), attempt));
+    }
+
+    /// A task that may grow has all its memory, or is held.
+    pub(super) fn press(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
+        let (habit, start) = (self.habit(&attempt.task), self.boxes[container].running[attempt].clone());
+        let (limit, container) = (start.limit.expect("a limit"), container.clone());
+        if verdict(&habit, &start).is_none() {
+            return self.later(habit.runs_ms, Thing::TaskEnds(container, attempt.clone()));
+        }
+        self.later(3, Thing::Deliver(Event::Pressure { container, attempt: attempt.clone(), limit }));
+    }
+
+    pub(super) fn let_go(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
+        self.later(1, Thing::TaskEnds(container.clone(), attempt.clone()));
+    }
+
+    pub(super) fn resize(&mut self, container: ContainerId, resource: Resource) {
+        let Some(b) = self.boxes.get(&container) else { return };
+        let node: usize = b.granted.node.as_str()[1..].parse().expect("a number");
+        let on = self.boxes.values().filter(|other| other.granted.node == b.granted.node);
+        let used = on.fold(Bytes::ZERO, |sum, other| sum.saturating_add(other.granted.resource.memory));
+        let others = used.saturating_sub(b.granted.resource.memory);
+        if others.saturating_add(resource.memory) > self.nodes[node] {
+            let why = "the node has no room".to_owned();
+            return self.later(2, Thing::Deliver(Event::ResizeRefused { container, why }));
+        }
+        self.resizes += 1;
+        self.boxes.get_mut(&container).expect("there").granted.resource = resource.clone();
+        self.later(4, Thing::Resized(container, resource));
+    }
+
+    pub(super) fn room(&self, container: &ContainerId) -> Bytes {
+        self.boxes[container].granted.resource.memory.saturating_sub(Bytes::from_mib(32))
+    }
+
+    pub(super) fn task_ends(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
+        let Some(b) = self.boxes.get(container) else { return };
+        let Some(start) = b.running.get(attempt).cloned() else { return };
+        let habit = self.habit(&attempt.task);
+        if self.shared_fate && total(&habit) > self.room(container) {
+            let tasks = Vec::new();
+            self.container_ends(container, ExitReason::OverheadOom, tasks);
+            return;
+        }
+        let nth = usize::try_from(attempt.attempt - 1).expect("small");
+        let forced = habit.ends.get(nth).copied();
+        let verdict = if self.shared_fate { None } else { verdict(&habit, &start) };
+        let (reason, dimension) = match forced {
+            Some(reason) => (reason, None),
+            None => verdict.unwrap_or((ExitReason::Exit { code: 0 }, None)),
+        };
+        let mut evidence = Evidence::empty(EnforcerKind::Cgroup2);
+        evidence.own.limit = start.limit;
+        evidence.own.peak = Some(start.limit.map_or(total(&habit), |l| l.min(total(&habit))));
+        evidence.heap_budget = start.heap;
+        evidence.heap = start.heap.map(|budget| HeapFacts {
+            used: habit.heap.min(budget),
+            committed: habit.heap.min(budget),
+            max: budget,
+            ..HeapFacts::default()
+        });
+        let mut report = TaskReport {
+            attempt: attempt.clone(),
+            container: container.clone(),
+            reason,
+            dimension,
+            evidence,
+            diagnosis: Vec::new(),
+            started: Some(self.now().unix),
+            ended: self.now().unix,
+            timeline: Vec::new(),
+            log_tail: String::new(),
+        };
+        (habit.tells)(&mut report);
+        let b = self.boxes.get_mut(container).expect("there");
+        b.running.remove(attempt);
+        b.unacked.insert(attempt.clone(), report.clone());
+        if b.connected && self.master_up {
+            let event = Event::Ended { container: container.clone(), report: Box::new(report) };
+            if self.twice {
+                self.later(3, Thing::Deliver(event.clone()));
+                self.later(700, Thing::Deliver(event.clone()));
+            }
+            self.step(event);
+        }
+    }
+
+    pub(super) fn container_ends(&mut self, container: &ContainerId, reason: ExitReason, tasks: Vec<TaskGroupFacts>) {
+        let Some(b) = self.boxes.remove(container) else { return };
+        let report = ExitReport {
+            container: container.clone(),
+            node: b.granted.node.clone(),
+            reason,
+            evidence: Evidence::empty(EnforcerKind::Cgroup2),
+            diagnosis: Vec::new(),
+            started: None,
+            ended: self.now().unix,
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            tasks,
+        };
+        self.ends += 1;
+        let number = self.ends;
+        self.exits.insert(number, (b.granted.request.clone(), report, None));
+        self.later(30, Thing::Exited(number));
+        if self.twice {
+            self.later(900, Thing::Exited(number));
+        }
+        if b.connected {
+            self.later(1, Thing::Deliver(Event::LineDown { container: container.clone() }));
+        }
+    }
+}

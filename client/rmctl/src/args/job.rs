@@ -1,0 +1,74 @@
+//! `rmctl job`: what is known of a job's tasks, and what other sizes would have done for them.
+
+use std::path::PathBuf;
+
+#[cfg(feature = "dev")]
+use clap::Args;
+use clap::Subcommand;
+#[cfg(feature = "dev")]
+use headroom_types::Name;
+#[cfg(feature = "dev")]
+use headroom_wire::v1::job::Mode;
+
+/// About the tasks of jobs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobVerb {
+    /// Run recorded tasks again on hosts that do not exist, under each way of giving them memory
+    #[cfg(feature = "dev")]
+    Replay(Replay),
+    /// Families: jobs of one user and name of which something was learned
+    Families {
+        /// Of this user only
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+    },
+    /// First sizes for the next job of a name, from what its tasks needed before
+    #[cfg(feature = "dev")]
+    Suggest {
+        /// The name in its job file
+        name: Name,
+        /// Of this user's jobs instead of one's own
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+    },
+    /// The finished tasks of a job as a trace for `replay`
+    Export {
+        /// The job
+        job: String,
+        /// Into this file instead of standard output
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+}
+
+/// `rmctl job replay`.
+#[cfg(feature = "dev")]
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// A trace, or a folder of them: CSV with dataset, task_type, seq, input_bytes, peak_mem_bytes, runtime_s, user_mem_bytes, cpus
+    #[arg(long, value_name = "DIR", required_unless_present = "job")]
+    pub(crate) traces: Option<PathBuf>,
+    /// What the resource manager keeps of this job instead
+    #[arg(long, value_name = "JOB", conflicts_with = "traces")]
+    pub(crate) job: Option<String>,
+    /// headroom, pinterest, uber, databricks, tovar, fixed, or all of them
+    #[arg(long, default_value = "all", value_parser = modes, value_name = "MODE")]
+    pub(crate) mode: Modes,
+    /// Tasks at their limit are given more where they run, in the modes that do so
+    #[arg(long)]
+    pub(crate) growth: bool,
+}
+
+/// The modes to replay.
+#[cfg(feature = "dev")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Modes(pub(crate) Vec<Mode>);
+
+#[cfg(feature = "dev")]
+fn modes(text: &str) -> Result<Modes, String> {
+    if text == "all" {
+        return Ok(Modes(Mode::ALL.to_vec()));
+    }
+    let unknown = |_| format!("use all, or one of: {}", Mode::ALL.map(Mode::as_str).join(", "));
+    text.parse().map(|mode| Modes(vec![mode])).map_err(unknown)
+}

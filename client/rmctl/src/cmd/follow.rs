@@ -1,0 +1,177 @@
+//! `rmctl logs --follow`: every log as one open answer of its node, by way of the resource manager.
+//!
+//! Nothing is asked again and again: the nodes send what is written, and the resource manager says when the job has changed, so that logs
+//! of tasks that begin are opened. An answer that breaks off is asked for again from its position.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headroom_client::{Client, ClientError};
+use headroom_types::AppId;
+use headroom_wire::v1::apps::AppView;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::logs::{Source, WINDOW, ended, print, sources};
+use crate::args::Logs;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::logs as text;
+use crate::target::Part;
+
+/// The longest that the resource manager is to wait with an answer when nothing changes.
+const LONGEST: Duration = Duration::from_secs(30);
+/// A job that changes all the time is looked at so often.
+const PACE: Duration = Duration::from_millis(250);
+/// Before an answer that broke off is asked for again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Pieces that wait to be printed.
+const PIECES: usize = 64;
+
+/// Some bytes of a log.
+type Piece = (Source, Vec<u8>);
+
+/// How a log came to its end.
+enum End {
+    /// Its container has ended, or it was told that all is over; everything was sent.
+    Over,
+    /// It is not there, or not yet.
+    Missing(Source),
+}
+
+/// Prints what comes until all of it has ended, or somebody presses Ctrl-C.
+pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &Part, args: &Logs) -> Result<Exit, Failure> {
+    let (tell, mut told) = mpsc::channel::<Piece>(PIECES);
+    let over = watch::Sender::new(false);
+    let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
+    let mut printer = Printer { context, stderr: args.stderr, halves: BTreeMap::new() };
+    let mut look = Box::pin(changed(client.clone(), id.clone(), 0));
+    loop {
+        tokio::select! {
+            looked = &mut look => {
+                let (app, index) = looked?;
+                for source in sources(client, &app, part, args).await? {
+                    if known.insert(source.clone()) {
+                        streams.spawn(follow(client.clone(), source, args.tail, tell.clone(), over.subscribe()));
+                    }
+                }
+                if ended(&app, part) {
+                    break;
+                }
+                look = Box::pin(changed(client.clone(), id.clone(), index));
+            }
+            Some(piece) = told.recv() => printer.take(piece),
+            Some(end) = streams.join_next() => match (end, part) {
+                // Looked for again with the next change.
+                (Ok(End::Missing(source)), _) => drop(known.remove(&source)),
+                (Ok(End::Over) | Err(_), Part::Container(_)) => break,
+                (Ok(End::Over) | Err(_), Part::Whole | Part::Task(_) | Part::Attempt(_)) => {}
+            },
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        }
+    }
+    // What was printed just before the end is still on its way.
+    drop((tell, over.send_replace(true)));
+    while let Some(piece) = told.recv().await {
+        printer.take(piece);
+    }
+    printer.finish();
+    Ok(Exit::Ok)
+}
+
+/// The job, as soon as it is another one than `index` tells of.
+async fn changed(client: Client, id: AppId, index: u64) -> Result<(AppView, u64), ClientError> {
+    if index > 0 {
+        tokio::time::sleep(PACE).await;
+    }
+    loop {
+        match client.get_after(&format!("/v1/apps/{id}"), index, LONGEST).await {
+            // A resource manager that is being restarted is waited for.
+            Err(error) if error.unreachable() && index > 0 => tokio::time::sleep(AGAIN).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// One log, from its last lines on.
+async fn follow(
+    client: Client,
+    source: Source,
+    tail: Option<usize>,
+    tell: mpsc::Sender<Piece>,
+    over: watch::Receiver<bool>,
+) -> End {
+    let Ok((text, mut position)) = client.log_end(&source.container, &source.file, WINDOW).await else {
+        return End::Missing(source);
+    };
+    if tell.send((source.clone(), text::tail(&text, tail).as_bytes().to_vec())).await.is_err() {
+        return End::Over;
+    }
+    loop {
+        let mut told_over = over.clone();
+        let ended = tokio::select! {
+            ended = pieces(&client, &source, &mut position, &tell) => ended,
+            _ = told_over.wait_for(|over| *over) => Ended::Told,
+        };
+        match ended {
+            Ended::ByItself => return End::Over,
+            Ended::Told => {
+                // A piece may have been dropped with the answer: the position says from where.
+                let rest = client.log_after(&source.container, &source.file, position).await.unwrap_or_default();
+                tell.send((source, rest)).await.ok();
+                return End::Over;
+            }
+            Ended::BrokenOff => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// How one answer ended.
+enum Ended {
+    /// With its container.
+    ByItself,
+    /// In the middle.
+    BrokenOff,
+    /// Nobody needs more of it.
+    Told,
+}
+
+async fn pieces(client: &Client, source: &Source, position: &mut u64, tell: &mpsc::Sender<Piece>) -> Ended {
+    let Ok(mut log) = client.follow_log(&source.container, &source.file, *position).await else { return Ended::BrokenOff };
+    loop {
+        match log.next().await {
+            Some(Ok(bytes)) => {
+                // Room first: once a piece counts as read it must be on its way.
+                let Ok(room) = tell.reserve().await else { return Ended::ByItself };
+                *position = log.position();
+                room.send((source.clone(), bytes.to_vec()));
+            }
+            Some(Err(_)) => return Ended::BrokenOff,
+            None => return Ended::ByItself,
+        }
+    }
+}
+
+/// Prints whole lines; a line that is still being written waits for its end.
+struct Printer<'a> {
+    context: &'a Context,
+    stderr: bool,
+    halves: BTreeMap<Source, Vec<u8>>,
+}
+
+impl Printer<'_> {
+    fn take(&mut self, (source, bytes): Piece) {
+        let half = self.halves.entry(source.clone()).or_default();
+        half.extend_from_slice(&bytes);
+        if let Some(end) = half.iter().rposition(|byte| *byte == b'\n') {
+            let lines: Vec<u8> = half.drain(..=end).collect();
+            print(self.context, &source, &String::from_utf8_lossy(&lines), self.stderr);
+        }
+    }
+
+    fn finish(self) {
+        for (source, half) in self.halves.iter().filter(|(_, half)| !half.is_empty()) {
+            print(self.context, source, &String::from_utf8_lossy(half), self.stderr);
+        }
+    }
+}

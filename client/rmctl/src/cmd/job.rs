@@ -1,0 +1,95 @@
+//! `rmctl job`: the finished tasks of a job as a trace, and replays of traces.
+
+use std::path::Path;
+
+#[cfg(feature = "dev")]
+use headroom_appmaster::replay::{self, Estate, trace};
+
+#[cfg(feature = "dev")]
+use headroom_types::Name;
+
+use crate::args::JobVerb;
+#[cfg(feature = "dev")]
+use crate::args::Replay;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+#[cfg(feature = "dev")]
+use crate::progress::Progress;
+use crate::render::json::Found;
+#[cfg(feature = "dev")]
+use crate::render::replay as screen;
+use crate::render::{families as screens, record};
+
+/// Does what is asked about a job's tasks.
+pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failure> {
+    match what {
+        #[cfg(feature = "dev")]
+        JobVerb::Replay(args) => replay(context, args).await,
+        JobVerb::Families { user } => families(context, user.as_deref()).await,
+        #[cfg(feature = "dev")]
+        JobVerb::Suggest { name, user } => suggest(context, &name, user).await,
+        JobVerb::Export { job, to } => export(context, &job, to.as_deref()).await,
+    }
+}
+
+async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure> {
+    let rows = context.client()?.families(user).await?;
+    let text = Found { items: &rows, list: true }.text(context.format, |row| row.name.to_string());
+    context.term.print(&text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+#[cfg(feature = "dev")]
+async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result<Exit, Failure> {
+    let user = user.or_else(crate::context::user);
+    let family = context.client()?.family(name, user.as_deref()).await?;
+    let found = headroom_appmaster::suggest::suggest(&family);
+    let text = Found { items: &found, list: true }.text(context.format, |one| one.kind.clone());
+    context.term.print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn export(context: &Context, job: &str, to: Option<&Path>) -> Result<Exit, Failure> {
+    let text = recorded(context, job).await?;
+    match to {
+        None => context.term.print(&text),
+        Some(path) => {
+            std::fs::write(path, text).map_err(|e| Failure::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// The trace of a job that the resource manager knows.
+async fn recorded(context: &Context, job: &str) -> Result<String, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    let text = record::trace(&app);
+    if text.lines().count() < 2 {
+        let failure = Failure::new(Exit::NotFound, format!("no task of {} has ended well, so nothing is recorded of it", app.id));
+        return Err(failure.help(format!("rmctl ps {}", app.id)));
+    }
+    Ok(text)
+}
+
+#[cfg(feature = "dev")]
+async fn replay(context: &Context, args: Replay) -> Result<Exit, Failure> {
+    let wrong = |e: trace::TraceError| Failure::new(Exit::Usage, e.to_string());
+    let datasets = match (&args.traces, &args.job) {
+        (Some(path), _) => trace::read(path).map_err(wrong)?,
+        (None, Some(job)) => trace::parse(&recorded(context, job).await?, job).map_err(wrong)?,
+        (None, None) => Vec::new(),
+    };
+    let progress = Progress::keys(&context.term, "replayed");
+    let work = move || {
+        let rows = replay::replay(&datasets, &args.mode.0, args.growth, Estate::default(), &mut |d| progress.at(d.tasks, d.of));
+        drop(progress);
+        rows
+    };
+    let rows = tokio::task::spawn_blocking(work).await;
+    let rows = rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
+    let found = Found { items: &rows, list: true };
+    let text = found.text(context.format, |row| format!("{}/{}", row.dataset, row.mode.as_str()));
+    context.term.print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,135 @@
+//! Files a launch names by where they are, not by what is in them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// A file or an archive that the node puts into the working directory before the program starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FetchedFile {
+    /// Its name in the working directory: one plain path component. An archive becomes a directory of that name.
+    pub name: String,
+    /// `http://…`, `https://…`, or an absolute path on the node, which is read with the rights of the container's user.
+    pub from: String,
+    /// What its bytes must be. Needed for an address, where nothing else says that the bytes are the right ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Sha256>,
+    /// What becomes of it.
+    #[serde(default)]
+    pub kind: FileKind,
+    /// More bytes than this are refused; the node's own bound when left out. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<Bytes>,
+}
+
+/// What becomes of a fetched file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// It stays a file.
+    #[default]
+    File,
+    /// It stays a file and may be executed.
+    Program,
+    /// It is unpacked: tar, tar.gz or zip, told apart by its first bytes.
+    Archive,
+}
+
+impl FileKind {
+    /// All of them.
+    pub const ALL: [FileKind; 3] = [FileKind::File, FileKind::Program, FileKind::Archive];
+    /// The name in job files and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FileKind::File => "file",
+            FileKind::Program => "program",
+            FileKind::Archive => "archive",
+        }
+    }
+}
+impl FromStr for FileKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        FileKind::ALL
+            .into_iter()
+            .find(|k| k.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is not a kind of file; use file, program or archive"))
+    }
+}
+
+/// The SHA-256 of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sha256([u8; 32]);
+
+impl Sha256 {
+    /// From its 32 bytes.
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Sha256(bytes)
+    }
+}
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+impl FromStr for Sha256 {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a SHA-256: it has 64 hexadecimal digits, as `sha256sum` prints them");
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+            let digits = text.get(at..at + 2).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit())).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Sha256(bytes))
+    }
+}
+impl TryFrom<String> for Sha256 {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+impl From<Sha256> for String {
+    fn from(sum: Sha256) -> String {
+        sum.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_goes_through_text_and_back() {
+        let text = "00ff".repeat(16);
+        let sum: Sha256 = text.parse().expect("a sum");
+        assert_eq!((sum.to_string(), text.to_uppercase().parse()), (text.clone(), Ok(sum)));
+        let short = &text[1..];
+        for wrong in ["", short, &text.replace('f', "g"), &format!("+1{}", &text[2..]), &"é".repeat(32)] {
+            assert!(wrong.parse::<Sha256>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_a_plain_file() {
+        let file: FetchedFile = serde_json::from_str(r#"{"name":"a.jar","from":"/srv/a.jar"}"#).expect("reads");
+        assert_eq!((file.kind, file.sha256, file.most), (FileKind::File, None, None));
+        assert!(serde_json::from_str::<FetchedFile>(r#"{"name":"a","from":"/b","sha256":"12"}"#).is_err());
+    }
+}

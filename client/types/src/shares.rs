@@ -1,0 +1,98 @@
+//! Who held the memory at its fullest: the parts of a kill, which add up to what was charged.
+//!
+//! The kernel's own kinds come first and are exact. Where the largest process was looked at, its anonymous memory is divided
+//! further by the shape of its mappings; what that look and the kernel's figure differ by belongs to the other processes.
+
+use crate::Bytes;
+use crate::exit::Evidence;
+
+/// One part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// What it is, in a word or two.
+    pub what: &'static str,
+    /// How much of it.
+    pub bytes: Bytes,
+}
+
+impl Evidence {
+    /// The parts, none of them zero, in a fixed order. Empty where the kernel told no kinds.
+    pub fn shares(&self) -> Vec<Share> {
+        let stat = &self.own.stat;
+        let Some(anon) = stat.anon else { return Vec::new() };
+        let mut parts = self.anonymous(anon);
+        let shmem = stat.shmem.unwrap_or_default();
+        parts.push(("page cache and mapped files", stat.file.unwrap_or_default().saturating_sub(shmem)));
+        parts.push(("tmpfs and shared memory", shmem));
+        parts.push(("the kernel's", stat.kernel.or(stat.slab_unreclaimable).unwrap_or_default()));
+        parts.push(("sockets", stat.sock.unwrap_or_default()));
+        parts.into_iter().filter(|(_, bytes)| !bytes.is_zero()).map(|(what, bytes)| Share { what, bytes }).collect()
+    }
+
+    fn anonymous(&self, anon: Bytes) -> Vec<(&'static str, Bytes)> {
+        let mut left = anon;
+        let mut take = |what, wanted: Bytes| {
+            let part = wanted.min(left);
+            left = left.saturating_sub(part);
+            (what, part)
+        };
+        let Some(inside) = &self.inside else {
+            let heap = self.heap.map(|heap| take("heap", heap.committed));
+            return heap.into_iter().chain([("anonymous memory", left)]).collect();
+        };
+        let mut parts = vec![
+            take("stacks of threads", inside.stacks),
+            take("compiled code", inside.code),
+            take("native arenas", inside.arenas.saturating_add(inside.brk)),
+        ];
+        let mut other = inside.other;
+        if let Some(heap) = &self.heap {
+            let committed = heap.committed.min(other);
+            parts.push(take("heap", committed));
+            let metaspace = heap.metaspace.unwrap_or_default().min(other.saturating_sub(committed));
+            parts.push(take("class metadata", metaspace));
+            other = other.saturating_sub(committed).saturating_sub(metaspace);
+        }
+        parts.push(take("large native blocks", other));
+        parts.push(("other processes, or since then", left));
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EnforcerKind;
+    use crate::exit::{HeapFacts, MemoryStat, ProcessFacts};
+
+    const MIB: fn(u64) -> Bytes = Bytes::from_mib;
+
+    fn sum(e: &Evidence) -> Bytes {
+        e.shares().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes))
+    }
+
+    #[test]
+    fn they_add_up_whatever_is_known() {
+        let mut e = Evidence::empty(EnforcerKind::Cgroup2);
+        assert!(e.shares().is_empty());
+        e.own.stat = MemoryStat {
+            anon: Some(MIB(100)),
+            file: Some(MIB(20)),
+            shmem: Some(MIB(5)),
+            kernel: Some(MIB(3)),
+            ..MemoryStat::default()
+        };
+        assert_eq!(sum(&e), MIB(123));
+        e.heap = Some(HeapFacts { committed: MIB(40), metaspace: Some(MIB(6)), ..HeapFacts::default() });
+        assert_eq!(sum(&e), MIB(123));
+        e.inside = Some(ProcessFacts { stacks: MIB(9), other: MIB(70), arenas: MIB(4), ..ProcessFacts::default() });
+        assert_eq!(sum(&e), MIB(123));
+        let names: Vec<&str> = e.shares().iter().map(|s| s.what).collect();
+        assert!(
+            names.contains(&"heap") && names.contains(&"class metadata") && names.contains(&"stacks of threads"),
+            "{names:?}"
+        );
+        e.inside = Some(ProcessFacts { stacks: MIB(900), other: MIB(700), ..ProcessFacts::default() });
+        assert_eq!(sum(&e), MIB(123), "an old look never makes more of it than there is");
+    }
+}

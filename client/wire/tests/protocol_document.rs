@@ -1,0 +1,70 @@
+//! The page about the task channel is read as an executor of another language would be written from it: every example is a message.
+
+use std::collections::BTreeSet;
+
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE, OLDEST, ToExecutor, VERSION};
+use serde_json::Value;
+
+const PAGE: &str = include_str!("../../../docs/executor-protocol.md");
+
+/// The blocks of JSON, each with the number of its first line.
+fn examples() -> Vec<(usize, String)> {
+    let (mut found, mut open) = (Vec::new(), None);
+    for (number, line) in (1..).zip(PAGE.lines()) {
+        match (line.trim(), &mut open) {
+            ("```json", None) => open = Some((number + 1, String::new())),
+            ("```", Some(_)) => found.extend(open.take()),
+            (text, Some((_, block))) => *block = format!("{block}{text} "),
+            (_, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block of JSON is never closed");
+    found
+}
+
+/// The text as it is written again, when it is a message of that direction.
+fn again<T: serde::Serialize, E: std::fmt::Display>(read: Result<T, E>) -> Result<Value, String> {
+    read.map_err(|e| e.to_string()).and_then(|message| serde_json::to_value(&message).map_err(|e| e.to_string()))
+}
+
+#[test]
+fn every_example_is_a_message_with_all_its_fields() {
+    let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
+    for (line, text) in examples() {
+        assert!(text.len() < MAX_LINE);
+        let written: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("line {line}: {e}"));
+        let kind = written["kind"].as_str().unwrap_or_else(|| panic!("line {line}: no kind")).to_owned();
+        let said = FromExecutor::KINDS.contains(&kind.as_str()).then(|| again(FromExecutor::read(&text)));
+        let heard = ToExecutor::KINDS.contains(&kind.as_str()).then(|| again(ToExecutor::read(&text)));
+        assert!(said.is_some() || heard.is_some(), "line {line}: nobody says {kind}");
+        for read in said.iter().chain(&heard) {
+            assert_eq!(read.as_ref(), Ok(&written), "line {line}: what is read of a {kind} is not what the page shows");
+        }
+        if said.is_some() {
+            from.insert(kind.clone());
+        }
+        if heard.is_some() {
+            to.insert(kind);
+        }
+    }
+    let all = |kinds: &[&str]| kinds.iter().map(|k| (*k).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(from, all(&FromExecutor::KINDS), "each kind from the executor has an example");
+    assert_eq!(to, all(&ToExecutor::KINDS), "each kind to the executor has one too");
+}
+
+#[test]
+fn the_page_speaks_of_this_version_and_its_bounds() {
+    assert!(PAGE.contains(&format!("Version of this protocol: **{VERSION}**")));
+    assert!(PAGE.contains("1,048,576 bytes") && MAX_LINE == 1_048_576);
+    assert_eq!(OLDEST, VERSION, "the page tells of one version");
+}
+
+/// Every field of a start is in the table of the page.
+#[test]
+fn every_field_of_a_start_is_explained() {
+    let start = examples().into_iter().find(|(_, text)| text.contains("\"start\"")).expect("an example").1;
+    let Value::Object(fields) = serde_json::from_str(&start).expect("JSON") else { panic!("{start}") };
+    for field in fields.keys().filter(|f| *f != "kind") {
+        assert!(PAGE.contains(&format!("| `{field}` |")), "{field} has no row");
+    }
+}

@@ -1,0 +1,89 @@
+//! `files`: what the node puts beside a stage's tasks before they start.
+
+use headroom_types::{FetchedFile, FileKind};
+use headroom_wire::v1::convert::{MAX_FETCHED, check_fetched};
+use toml::Spanned;
+
+use super::spec::StageSpec;
+use crate::problem::Report;
+use crate::raw::{self, Hint, Section, hint};
+
+const FILES: Hint = hint(
+    "they are in the working directory before a task starts",
+    "write files = [{ name = \"data\", from = \"https://…\", sha256 = \"…\", kind = \"archive\" }]",
+);
+
+/// The `files` of one stage. What is wrong is noted and left out.
+pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Vec<FetchedFile> {
+    let mut files: Vec<FetchedFile> = Vec::new();
+    for section in s.table_array(r, "files", FILES) {
+        let (place, path) = (section.span(), section.path_of("name"));
+        let Some(file) = one(section, r) else { continue };
+        if files.iter().any(|known| known.name == file.name) {
+            let what = format!("a second file {:?}", file.name);
+            r.add(place, &path, what, "only one of them could be there", "give each file its own name");
+            continue;
+        }
+        files.push(file);
+    }
+    files
+}
+
+fn one(mut s: Section<'_>, r: &mut Report<'_>) -> Option<FetchedFile> {
+    let place = s.span();
+    let name = hint("the task finds it by that name in its working directory", "write name = \"model.bin\"");
+    let from = hint("the node fetches it from there", "write from = \"https://…\", or an absolute path that the node can read");
+    let sha256 = hint("it says which bytes are meant", "write sha256 = \"…\", as `sha256sum` prints it");
+    let kind = hint("it says what becomes of it", "write kind = \"file\", \"program\" or \"archive\"");
+    let most = hint("more bytes than that are refused", "write a size such as most = \"2GiB\", or leave it out");
+    let name = s.need(r, "name", name, raw::text).map(Spanned::into_inner);
+    let from = s.need(r, "from", from, raw::text).map(Spanned::into_inner);
+    let sha256 = s.read(r, "sha256", sha256, raw::parsed);
+    let file = FetchedFile {
+        name: name.unwrap_or_default(),
+        from: from.unwrap_or_default(),
+        sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
+        kind: s.read_or(r, "kind", kind, FileKind::File, raw::parsed),
+        most: s.read(r, "most", most, raw::some_memory).map(Spanned::into_inner),
+    };
+    let unread = file.name.is_empty() && !s.has("name") || file.from.is_empty() || (s.has("sha256") && sha256.is_none());
+    let path = s.path_of("from");
+    s.finish(r);
+    if unread {
+        return None;
+    }
+    match check_fetched(&file) {
+        Ok(()) => Some(file),
+        Err((what, fix)) => {
+            r.add(place, &path, what, "no node would start its executors", fix);
+            None
+        }
+    }
+}
+
+/// Stages that share executors share what is beside their tasks: a name must mean the same there, and there is a bound for all of it.
+pub(super) fn agree(stages: &[StageSpec], r: &mut Report<'_>, place: impl Fn(usize) -> std::ops::Range<usize>) {
+    for (n, stage) in stages.iter().enumerate() {
+        let before = stages.iter().take(n).filter(|other| other.executors == stage.executors);
+        for (other, theirs) in before.clone().flat_map(|other| other.files.iter().map(move |file| (other, file))) {
+            if stage.files.iter().any(|file| file.name == theirs.name && file != theirs) {
+                let what =
+                    format!("{:?} is another file in stage \"{}\", which runs on the same executors", theirs.name, other.name);
+                let fix = "give it another name, or give one of the stages executors of its own";
+                r.add(place(n), &format!("stage.{}.files", stage.name), what, "only one of them could be there", fix);
+            }
+        }
+        let all = before.map(|other| other.files.len()).sum::<usize>() + stage.files.len();
+        if all > MAX_FETCHED {
+            let what = format!("{all} files for one set of executors");
+            let fix = format!("use at most {MAX_FETCHED}, or put them into an archive");
+            r.add(
+                place(n),
+                &format!("stage.{}.files", stage.name),
+                what,
+                "each of them is fetched before an executor starts",
+                fix,
+            );
+        }
+    }
+}

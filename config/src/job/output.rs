@@ -1,0 +1,82 @@
+//! `idempotent` and `output`: whether an attempt may be repeated, and where the outputs of a fenced stage go.
+
+use std::path::{Component, Path};
+
+use toml::Spanned;
+
+use super::spec::Idempotent;
+use super::template::{Placeholder, Template};
+use crate::problem::Report;
+use crate::raw::{self, Section, hint};
+
+/// Longest directory. Names of tasks are added to it.
+const LONGEST: usize = 3000;
+
+/// Both keys, with the `words` in which `{output}` may stand. An output is there if, and only if, the stage is fenced.
+pub(super) fn read<'t>(
+    s: &mut Section<'_>,
+    r: &mut Report<'_>,
+    words: impl IntoIterator<Item = &'t Template>,
+) -> (Idempotent, Option<String>) {
+    let repeat = hint(
+        "a task that must not run twice is never retried, and one that is fenced has one output however often it runs",
+        "write idempotent = \"yes\", \"fenced\" or \"no\"",
+    );
+    let directory = hint(
+        "each attempt writes into a directory of its own below it, and that of one attempt becomes the task's output",
+        "write an absolute directory that all nodes and the master see, such as output = \"/data/out\"",
+    );
+    let output = s.read(r, "output", directory, |v| absolute(&raw::text(v)?));
+    let kinds = [("yes", Idempotent::Yes), ("fenced", Idempotent::Fenced), ("no", Idempotent::No)];
+    let usual = if s.has("output") { Idempotent::Fenced } else { Idempotent::Yes };
+    let written = s.read(r, "idempotent", repeat, |v| raw::choice(v, &kinds));
+    let idempotent = written.map_or(usual, Spanned::into_inner);
+    match idempotent {
+        Idempotent::Fenced if !s.has("output") => {
+            let what = "idempotent = \"fenced\" without output";
+            r.add(s.place("idempotent"), &s.path_of("output"), what, directory.why, directory.fix);
+        }
+        Idempotent::Yes | Idempotent::No if output.is_some() => {
+            let why = "what a stage that is not fenced writes is not looked after";
+            let fix = "write idempotent = \"fenced\", or remove output";
+            r.add(s.place("output"), &s.path_of("output"), "output in a stage that is not fenced", why, fix);
+        }
+        Idempotent::Yes | Idempotent::Fenced | Idempotent::No => {}
+    }
+    if !s.has("output") && words.into_iter().any(|word| word.holds(Placeholder::Output)) {
+        let why = "only the attempts of a fenced stage have a directory of their own";
+        let fix = "add idempotent = \"fenced\" and output = \"/a/directory\", or take {output} out";
+        r.add(s.place("command"), &s.path_of("output"), "{output} is used in a stage without output", why, fix);
+    }
+    (idempotent, output.map(Spanned::into_inner).filter(|_| idempotent == Idempotent::Fenced))
+}
+
+/// A directory from / on, with one spelling.
+fn absolute(text: &str) -> Result<String, String> {
+    let path = Path::new(text);
+    if text.contains('\0') {
+        return Err("a NUL character cannot be part of a path".to_owned());
+    }
+    if text.len() > LONGEST {
+        return Err(format!("{} bytes are longer than {LONGEST}", text.len()));
+    }
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(plain) {
+        return Err(format!("{text:?} is not a plain path from / on"));
+    }
+    let names: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if names.is_empty() { Err("/ cannot be an output".to_owned()) } else { Ok(format!("/{}", names.join("/"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_spelling() {
+        assert_eq!(absolute("/data//out/./x/"), Ok("/data/out/x".to_owned()));
+        for wrong in ["", "/", "out", "./out", "/data/../out", "/a\0b", &format!("/{}", "x".repeat(LONGEST))] {
+            assert!(absolute(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What a node agent is told about containers' rights, files and the node's health: checked types, and their keys.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::problem::Report;
+use crate::raw::{self, Section, hint};
+
+/// What a program may do on the host. [`Default`] is what an empty file means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// Whom programs run as. Heeded where the agent may change its user.
+    pub run_as: RunAs,
+    /// Users of the host for submitters of other names.
+    pub users: BTreeMap<String, String>,
+    /// Users with a smaller number are refused, unless `users` or `run_as` names them.
+    pub min_uid: u32,
+    /// Whether a program may be root at all.
+    pub allow_root: bool,
+    /// Whether each container has a `/tmp` of its own.
+    pub private_tmp: bool,
+    /// Mode bits that new files do not get.
+    pub umask: u32,
+    /// Most open files of one process.
+    pub open_files: u32,
+    /// Whether processors that others leave idle may be used.
+    pub cpu: CpuBound,
+}
+
+/// Whom the programs of containers run as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunAs {
+    /// Whoever submitted the application.
+    Submitter,
+    /// The user of the agent.
+    Agent,
+    /// Always this user.
+    User(String),
+}
+
+impl FromStr for RunAs {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "submitter" => Ok(RunAs::Submitter),
+            "agent" => Ok(RunAs::Agent),
+            name => user_name(name).map(RunAs::User),
+        }
+    }
+}
+
+/// What a container may take of processors nobody else wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuBound {
+    /// All of them.
+    #[default]
+    Share,
+    /// No more than it was granted.
+    Limit,
+}
+
+impl FromStr for CpuBound {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "share" => Ok(CpuBound::Share),
+            "limit" => Ok(CpuBound::Limit),
+            other => Err(format!("{other:?} is neither share nor limit")),
+        }
+    }
+}
+
+impl Default for Isolation {
+    fn default() -> Self {
+        Isolation {
+            run_as: RunAs::Submitter,
+            users: BTreeMap::new(),
+            min_uid: 1000,
+            allow_root: false,
+            private_tmp: true,
+            umask: 0o027,
+            open_files: 65_536,
+            cpu: CpuBound::Share,
+        }
+    }
+}
+
+/// How much of what programs say is kept, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logs {
+    /// Size of one segment of a log. Bytes.
+    pub size: Bytes,
+    /// How many of the newest segments of a log are kept. At least 2.
+    pub count: u32,
+    /// Most that all logs of one container take. Bytes.
+    pub container: Bytes,
+    /// How long they are kept after the container's end.
+    pub keep: Duration,
+}
+
+impl Logs {
+    /// Most that one log takes. Bytes.
+    pub fn of_one(&self) -> Bytes {
+        Bytes::new(self.size.get().saturating_mul(u64::from(self.count)))
+    }
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Logs { size: Bytes::from_mib(16), count: 4, container: Bytes::from_mib(256), keep: Duration::from_secs(3 * 86_400) }
+    }
+}
+
+/// When a node says of itself that it cannot take work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthChecks {
+    /// A fuller disk is not healthy. Percent of its space.
+    pub disk_full: u32,
+    /// Likewise of its inodes.
+    pub inodes_full: u32,
+    /// How often the disk is looked at.
+    pub every: Duration,
+    /// A program that looks at the node.
+    pub script: Option<PathBuf>,
+    /// How often it runs.
+    pub script_every: Duration,
+    /// How long it may take.
+    pub script_timeout: Duration,
+}
+
+impl Default for HealthChecks {
+    fn default() -> Self {
+        HealthChecks {
+            disk_full: 90,
+            inodes_full: 95,
+            every: Duration::from_secs(10),
+            script: None,
+            script_every: Duration::from_secs(60),
+            script_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What may be fetched for containers, and how much of it is kept for the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// Most that is kept when no container uses it. Bytes.
+    pub size: Bytes,
+    /// Largest file that is fetched. Bytes.
+    pub file: Bytes,
+    /// Most that an archive may hold. Bytes.
+    pub unpacked: Bytes,
+    /// Most files and directories in an archive.
+    pub entries: u32,
+    /// How long fetching for one container may take.
+    pub deadline: Duration,
+    /// Certificates, in PEM, of authorities that are trusted beside those of the host.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Cache {
+            size: Bytes::from_gib(10),
+            file: Bytes::from_gib(4),
+            unpacked: Bytes::from_gib(16),
+            entries: 100_000,
+            deadline: Duration::from_secs(600),
+            ca_file: None,
+        }
+    }
+}
+
+pub(crate) fn isolation(r: &mut Report<'_>, root: &mut Section<'_>) -> Isolation {
+    let usual = Isolation::default();
+    let whole = hint("programs of users do not get the rights of the agent", "write a table: [isolation]");
+    let Some(mut t) = root.table(r, "isolation", whole) else { return usual };
+    let who = hint("programs run as this user", "write \"submitter\", \"agent\" or the name of a user");
+    let names = hint("a submitter of that name runs as this user", "write users = { \"ann@example\" = \"ann\" }");
+    let uid = hint("the accounts of the system are not for jobs", "write the number of the first user, such as 1000");
+    let switch = hint("it is either so or not", "write true or false");
+    let mask = hint("new files do not get these bits", "write them in octal, in quotes: umask = \"027\"");
+    let number = hint("one process may not take them all", "write a whole number from 64");
+    let cpu = hint("idle processors are used or left idle", "write \"share\" or \"limit\"");
+    let checked = Isolation {
+        run_as: t.read_or(r, "run_as", who, usual.run_as, raw::parsed),
+        users: t.named_values(r, "users", names, pair).into_iter().collect(),
+        min_uid: t.read_or(r, "min_uid", uid, usual.min_uid, raw::count(0, u32::MAX - 1)),
+        allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, raw::truth),
+        private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, raw::truth),
+        umask: t.read_or(r, "umask", mask, usual.umask, octal),
+        open_files: t.read_or(r, "open_files", number, usual.open_files, raw::count(64, 1 << 30)),
+        cpu: t.read_or(r, "cpu", cpu, usual.cpu, raw::parsed),
+    };
+    t.finish(r);
+    checked
+}
+
+pub(crate) fn logs(r: &mut Report<'_>, root: &mut Section<'_>) -> Logs {
+    let usual = Logs::default();
+    let whole = hint("what programs say is kept, and not for ever", "write a table: [logs]");
+    let Some(mut t) = root.table(r, "logs", whole) else { return usual };
+    let size = hint("logs are kept within it", "write a size such as \"16MiB\", at least 64KiB");
+    let count = hint("so many of the newest segments are kept", "write a whole number from 2");
+    let keep = hint("logs go after that time", "write a time such as \"3d\"");
+    let checked = Logs {
+        size: t.read_or(r, "size", size, usual.size, segment),
+        count: t.read_or(r, "count", count, usual.count, raw::count(2, 10_000)),
+        container: t.read_or(r, "container", size, usual.container, segment),
+        keep: t.read_or(r, "keep", keep, usual.keep, raw::duration),
+    };
+    t.finish(r);
+    checked
+}
+
+pub(crate) fn health(r: &mut Report<'_>, root: &mut Section<'_>) -> HealthChecks {
+    let usual = HealthChecks::default();
+    let whole = hint("a node that cannot work says so", "write a table: [health]");
+    let Some(mut t) = root.table(r, "health", whole) else { return usual };
+    let percent = hint("a fuller disk is not healthy", "write percent, from 1 to 100");
+    let time = hint("it is looked at again and again", "write a time such as \"10s\"");
+    let path = hint("it is run as a program", "write an absolute path in quotes, or leave it out");
+    let checked = HealthChecks {
+        disk_full: t.read_or(r, "disk_full", percent, usual.disk_full, raw::count(1, 100)),
+        inodes_full: t.read_or(r, "inodes_full", percent, usual.inodes_full, raw::count(1, 100)),
+        every: t.read_or(r, "every", time, usual.every, raw::duration),
+        script: t.read(r, "script", path, crate::compile::absolute).map(Spanned::into_inner),
+        script_every: t.read_or(r, "script_every", time, usual.script_every, raw::duration),
+        script_timeout: t.read_or(r, "script_timeout", time, usual.script_timeout, raw::duration),
+    };
+    t.finish(r);
+    checked
+}
+
+pub(crate) fn cache(r: &mut Report<'_>, root: &mut Section<'_>) -> Cache {
+    let usual = Cache::default();
+    let whole = hint("files that jobs name are fetched and kept", "write a table: [cache]");
+    let Some(mut t) = root.table(r, "cache", whole) else { return usual };
+    let size = hint("the disk is for containers too", "write a size such as \"10GiB\"");
+    let count = hint("an archive is not to fill the disk with names", "write a whole number from 1");
+    let time = hint("a container that waits for its files holds its memory", "write a time such as \"10m\"");
+    let trust = hint("servers whose certificates it has signed are trusted", "write an absolute path in quotes, or leave it out");
+    let checked = Cache {
+        size: t.read_or(r, "size", size, usual.size, raw::size),
+        file: t.read_or(r, "file", size, usual.file, raw::some_memory),
+        unpacked: t.read_or(r, "unpacked", size, usual.unpacked, raw::some_memory),
+        entries: t.read_or(r, "entries", count, usual.entries, raw::count(1, 10_000_000)),
+        deadline: t.read_or(r, "deadline", time, usual.deadline, raw::duration),
+        ca_file: t.read(r, "ca_file", trust, crate::compile::absolute).map(Spanned::into_inner),
+    };
+    t.finish(r);
+    checked
+}
+
+fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String> {
+    Ok((submitter.to_owned(), user_name(&raw::text(value)?)?))
+}
+
+/// A name as user databases have them.
+fn user_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '\\' | '$');
+    let good = (1..=64).contains(&text.len()) && !text.starts_with('-') && text.chars().all(plain);
+    if good { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the name of a user")) }
+}
+
+fn octal(value: &DeValue<'_>) -> Result<u32, String> {
+    let text = raw::text(value)?;
+    let bits = u32::from_str_radix(&text, 8).map_err(|_| format!("{text:?} is not a number in octal"))?;
+    // Without its own rights a program could not read back what it wrote.
+    if bits > 0o777 || bits & 0o700 != 0 { Err(format!("{text:?} is not between 000 and 077")) } else { Ok(bits) }
+}
+
+fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
+    let size = raw::size(value)?;
+    if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::nodeagent;
+
+    #[test]
+    fn every_key_of_the_tables_can_be_set() {
+        let text = "[isolation]\nrun_as = 'jobs'\nusers = { 'ann@x' = 'ann' }\nmin_uid = 500\nallow_root = true\nprivate_tmp = false\n\
+                    umask = '077'\nopen_files = 1024\ncpu = 'limit'\n[logs]\nsize = '1MiB'\ncount = 3\ncontainer = '8MiB'\nkeep = '1h'\n\
+                    [health]\ndisk_full = 80\ninodes_full = 70\nevery = '1s'\nscript = '/bin/true'\nscript_every = '2s'\n\
+                    script_timeout = '3s'\n[cache]\nsize = '1GiB'\nfile = '2MiB'\nunpacked = '3MiB'\nentries = 4\ndeadline = '5s'\n";
+        let c = nodeagent(text, "f").expect("right");
+        assert_eq!((c.isolation.run_as, c.isolation.umask, c.isolation.cpu), (RunAs::User("jobs".into()), 0o77, CpuBound::Limit));
+        assert_eq!((c.isolation.users["ann@x"].as_str(), c.isolation.min_uid), ("ann", 500));
+        assert!(c.isolation.allow_root && !c.isolation.private_tmp && c.isolation.open_files == 1024);
+        assert_eq!((c.logs.of_one(), c.logs.keep), (Bytes::from_mib(3), Duration::from_secs(3600)));
+        assert_eq!((c.health.script, c.health.disk_full), (Some("/bin/true".into()), 80));
+        assert_eq!((c.cache.entries, c.cache.deadline), (4, Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn every_mistake_in_the_tables_has_its_place() {
+        let text = "[isolation]\nrun_as = 'no such'\numask = '027x'\ncpu = 'all'\nuser = 1\n[logs]\nsize = '1KiB'\ncount = 1\n\
+                    [health]\ndisk_full = 101\nscript = 'relative'\n[cache]\nentries = 0\n";
+        let problems = nodeagent(text, "f").expect_err("nine mistakes");
+        let mut keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        keys.sort_unstable();
+        let wanted = [
+            "cache.entries",
+            "health.disk_full",
+            "health.script",
+            "isolation.cpu",
+            "isolation.run_as",
+            "isolation.umask",
+            "isolation.user",
+            "logs.count",
+            "logs.size",
+        ];
+        assert_eq!(keys, wanted, "{problems:#?}");
+    }
+}

@@ -1,0 +1,26 @@
+//! This very program again, in a guest with cgroup v2.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_types::Bytes;
+use integration::guest::{Disk, Guest, job};
+use serde_json::{Map, Value};
+
+/// Memory of the guest.
+const MEMORY: Bytes = Bytes::from_mib(2048);
+/// Its disk: files of programs lie on it, for a guest's own temporary directory is memory. MiB.
+const DISK: u32 = 1024;
+
+/// What `measure WORDS -o json` prints in a guest, which may take so long.
+pub(crate) fn in_a_guest(words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
+    let own = std::env::current_exe().context("where this program lies")?;
+    let own = own.to_str().context("this program's path is not UTF-8")?;
+    let disk = Disk::new(DISK)?;
+    let guest = Guest::new().with_programs().memory(MEMORY).disk(&disk).env("TMPDIR", job::DISK).timeout(longest).quietly();
+    let all: Vec<&str> = [&[own], words, &["-o", "json"]].concat();
+    let outcome = guest.run(&all)?;
+    let line = outcome.stdout.lines().rev().find(|line| line.starts_with('{'));
+    let line = line.with_context(|| format!("the guest gave no figures, and exit code {}", outcome.code))?;
+    serde_json::from_str(line).context("the figures of the guest")
+}

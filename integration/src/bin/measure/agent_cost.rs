@@ -1,0 +1,106 @@
+//! What the agent costs while it does nothing but look at its containers.
+//!
+//! The real agent under a played manager, with many sleeping containers. Once all run it is left alone for a while, and then its
+//! processor time over a window, its resident memory at the end, and the private memory of each shim are read from the kernel.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use headroom_types::Bytes;
+use integration::clock;
+use integration::lone::agent::{container, order, words};
+use integration::lone::{Desk, LoneAgent, Shape};
+use serde::Serialize;
+
+use crate::progress;
+
+/// How long all launches may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// After the last launch, before the window.
+const SETTLE: Duration = Duration::from_secs(3);
+/// The window.
+const WINDOW: Duration = Duration::from_secs(20);
+/// The kernel counts processor time in hundredths of a second.
+const TICKS: f64 = 100.0;
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    containers: u64,
+    /// Resident memory of the agent at the end of the window, of which anonymous; the rest are pages of its program file.
+    rss_mib: f64,
+    anon_mib: f64,
+    /// Processor time of the agent in the window, of one processor.
+    cpu_percent: f64,
+    /// Private memory of a shim, the mean and the largest.
+    shim_private_kib: f64,
+    shim_private_max_kib: f64,
+    /// Threads and open files of the agent.
+    threads: usize,
+    descriptors: usize,
+}
+
+/// Starts the containers and looks.
+pub(crate) fn measure(containers: u64) -> Result<Figures> {
+    let desk = Desk::open()?;
+    let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_gib(16), cpus: 256 })?;
+    agent.start(&desk)?;
+    let ids: Vec<_> = (1..=containers).map(container).collect::<Result<_>>()?;
+    let orders: Result<Vec<_>> =
+        ids.iter().map(|id| Ok((id.clone(), order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?))).collect();
+    desk.run(orders?);
+    let all = |book: &integration::lone::desk::Book| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
+    desk.until("all containers to run", PATIENCE, all).with_context(|| agent.last_words())?;
+    progress::tell(&format!("{containers} containers run; {} s are looked at", WINDOW.as_secs()));
+    clock::pause(SETTLE);
+    let pid = agent.pid()?;
+    let (before, begun) = (ticks(pid)?, Instant::now());
+    clock::pause(WINDOW);
+    let (after, took) = (ticks(pid)?, begun.elapsed().as_secs_f64());
+    let shims: Vec<f64> = ids.iter().filter_map(|id| private_kib(agent.process(id, "shim.pid")?)).collect();
+    let count = |dir: &str| fs::read_dir(format!("/proc/{pid}/{dir}")).map_or(0, Iterator::count);
+    Ok(Figures {
+        containers,
+        rss_mib: status_kib(pid, "VmRSS:")? / 1024.0,
+        anon_mib: status_kib(pid, "RssAnon:")? / 1024.0,
+        cpu_percent: (after - before) / TICKS / took * 100.0,
+        shim_private_kib: shims.iter().sum::<f64>() / f64::from(u32::try_from(shims.len().max(1))?),
+        shim_private_max_kib: shims.iter().copied().fold(0.0, f64::max),
+        threads: count("task"),
+        descriptors: count("fd"),
+    })
+}
+
+/// User and system time so far, of the process itself.
+fn ticks(pid: i32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit_once(") ").context("a stat")?.1.split(' ').collect();
+    Ok(fields.get(11..13).context("a stat")?.iter().filter_map(|field| field.parse::<f64>().ok()).sum())
+}
+
+fn status_kib(pid: i32, key: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    kib(&status, key).with_context(|| format!("{key} of {pid}"))
+}
+
+/// Pages that are only this process's own, clean or dirty. `None` when it is gone.
+fn private_kib(pid: i32) -> Option<f64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    Some(kib(&rollup, "Private_Clean:")? + kib(&rollup, "Private_Dirty:")?)
+}
+
+fn kib(text: &str, key: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kib;
+
+    #[test]
+    fn a_figure_is_found_by_its_key() {
+        assert_eq!(kib("Rss:  900 kB\nPrivate_Dirty:      64 kB\n", "Private_Dirty:"), Some(64.0));
+        assert_eq!(kib("Rss:  900 kB\n", "Pss:"), None);
+    }
+}

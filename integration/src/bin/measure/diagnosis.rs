@@ -1,0 +1,82 @@
+//! Names what each of the provoking programs ran out of, on this host's kernel or in a guest.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_types::EnforcerKind;
+use integration::provoke::{Bench, Case, Row, cases};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{again, progress};
+
+/// What a round may take in a guest on a busy machine.
+const ROUND: Duration = Duration::from_secs(1200);
+
+/// The table.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    enforcer: EnforcerKind,
+    rounds: u32,
+    /// Runs of programs.
+    programs: usize,
+    /// Those that were named right.
+    right: usize,
+    /// Programs of which a part was not on this machine.
+    skipped: Vec<String>,
+    rows: Vec<Row>,
+}
+
+/// Runs every program whose name has `only` in it, so often.
+pub(crate) fn measure(rounds: u32, only: &str) -> Result<Figures> {
+    let native = std::env::current_exe()?.with_file_name("provoke");
+    anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
+    let bench = Bench::new("diagnosis", &native)?;
+    let (wanted, missing): (Vec<Case>, Vec<Case>) =
+        cases().into_iter().filter(|case| case.program.contains(only)).partition(|case| case.needs.missing().is_none());
+    let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.needs.missing().unwrap_or_default()));
+    let mut rows = Vec::new();
+    for round in 0..rounds {
+        for case in &wanted {
+            rows.push(one(&bench, case, round).with_context(|| case.program)?);
+        }
+    }
+    let right = rows.iter().filter(|row| row.right).count();
+    Ok(Figures { enforcer: bench.kind(), rounds, programs: rows.len(), right, skipped: skipped.collect(), rows })
+}
+
+/// The same in a guest with cgroup v2.
+pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<Figures> {
+    let words = ["diagnosis", "--rounds", &rounds.to_string(), "--only", only];
+    let figures = again::in_a_guest(&words, ROUND * rounds)?;
+    serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
+}
+
+fn one(bench: &Bench, case: &Case, round: u32) -> Result<Row> {
+    let report = bench.run(case)?;
+    let row = Row::of(case, &report);
+    progress::tell(&format!("round {round}: {} is {} ({})", row.program, row.named, if row.right { "right" } else { "WRONG" }));
+    if !row.right {
+        // Whoever mends the rules needs all of it.
+        progress::tell(&serde_json::to_string(&report).context("the report")?);
+    }
+    Ok(row)
+}
+
+/// For people: a line each.
+pub(crate) fn table(figures: &Figures) -> String {
+    let mut text = format!("{} of {} named right on {}\n", figures.right, figures.programs, figures.enforcer);
+    text.push_str(&format!(
+        "{:22} {:8} {:18} {:18} {:9} {:6} FIX\n",
+        "PROGRAM", "RUNTIME", "NAMED", "EXPECTED", "CERTAINTY", "RIGHT"
+    ));
+    for r in &figures.rows {
+        let sure = r.certainty.map(|c| c.to_string()).unwrap_or_default();
+        let right = if r.right { "yes" } else { "NO" };
+        text.push_str(&format!(
+            "{:22} {:8} {:18} {:18} {sure:9} {right:6} {}\n",
+            r.program, r.runtime, r.named, r.expected, r.fix
+        ));
+    }
+    text + &figures.skipped.iter().map(|why| format!("skipped {why}\n")).collect::<String>()
+}

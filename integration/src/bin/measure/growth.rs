@@ -1,0 +1,314 @@
+//! More memory for tasks that run: kills with it and without, and how long a task waits for it.
+//!
+//! Two parts. Jobs on a cluster of the real daemons, four tasks at once that each need three times their limit: how often the kernel
+//! killed, and, as the executor measured it, from its holding a task to the new limit read back and the task going on. Then one
+//! real executor under a played master: from the kernel's word to the line of pressure that the master reads. The kernel's word is
+//! taken by a thread of this program that watches the same files as the executor does and goes before everybody on its processor.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_executor::growth::is_pressed;
+use headroom_node_cgroup::hold::pressure_from;
+use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, Watch, detect};
+use headroom_node_exec::{Child, spawn};
+use headroom_types::{Bytes, TaskAttemptId};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
+use integration::cluster::{Cluster, NodeShape};
+use integration::jobs::{JobFile, WorkLog};
+use integration::{clock, programs};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::quantiles::{millis, quantile};
+use crate::{again, progress};
+
+/// What a task is given.
+const LIMIT: Bytes = Bytes::from_mib(48);
+/// What it needs: three times that. MiB.
+const NEEDS: &str = "144";
+/// In which time it takes that. Milliseconds.
+const OVER: &str = "300";
+/// Tasks at once in one job.
+const AT_ONCE: u32 = 4;
+/// The longest that one step may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks.
+const GLANCE: Duration = Duration::from_millis(2);
+/// What a round may take in a guest on a busy machine.
+const ROUND: Duration = Duration::from_secs(60);
+const TOKEN: &str = "a-secret-of-growth";
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    enforcer: String,
+    /// Tasks of the jobs with growth, as many without, and as many under the played master.
+    rounds: u32,
+    kills_without: u32,
+    kills_with: u32,
+    /// Times that a task was given more.
+    grown: u32,
+    pressure_to_master_p50_ms: f64,
+    pressure_to_master_p99_ms: f64,
+    pressure_to_limit_p50_ms: f64,
+    pressure_to_limit_p99_ms: f64,
+}
+
+/// The same in a guest with cgroup v2.
+pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
+    again::in_a_guest(&["growth", "--rounds", &rounds.to_string()], Duration::from_secs(300) + ROUND * rounds)
+}
+
+/// Runs both parts.
+pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+    let jobs = rounds.div_ceil(AT_ONCE);
+    let (mut kills_with, mut kills_without, mut grown, mut held) = (0, 0, 0, Vec::new());
+    let shape = NodeShape { memory: Bytes::from_mib(1536), cpus: 8, enforcer: None };
+    let cluster = Cluster::start(&[shape])?;
+    for n in 0..jobs {
+        let with = job(&cluster, &format!("growing-{n}"), "grow = true")?;
+        let without = job(&cluster, &format!("killing-{n}"), "")?;
+        let totals = |view: &AppView| view.job.as_ref().map(|job| job.totals.clone()).context("no job");
+        kills_with += totals(&with)?.memory_kills;
+        kills_without += totals(&without)?.memory_kills;
+        grown += totals(&with)?.grown;
+        held.extend(holds(&with)?);
+        progress::tell(&format!("job {n}: {kills_with} kills with growth, {kills_without} without"));
+    }
+    drop(cluster);
+    let (told, enforcer) = told(jobs * AT_ONCE)?;
+    let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
+    Ok(Figures {
+        enforcer,
+        rounds: jobs * AT_ONCE,
+        kills_without,
+        kills_with,
+        grown,
+        pressure_to_master_p50_ms: at(&told, 50)?,
+        pressure_to_master_p99_ms: at(&told, 99)?,
+        pressure_to_limit_p50_ms: at(&held, 50)?,
+        pressure_to_limit_p99_ms: at(&held, 99)?,
+    })
+}
+
+/// Four tasks at once that need three times their limit; the job must finish.
+fn job(cluster: &Cluster, name: &str, more: &str) -> Result<AppView> {
+    let log = WorkLog::at(cluster.dir().join(format!("{name}.log")));
+    let command = workload(log.path(), &["--mib", NEEDS, "--over-ms", OVER])?;
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let job = JobFile::new(name, 1, AT_ONCE, LIMIT).stage("large", AT_ONCE, &command, more);
+    let app = cluster.submit(job.text())?;
+    let end = cluster.until_ended(&app)?;
+    ensure!(end.state == AppState::Finished, "{name} ended as {}: {}", end.state.as_str(), end.diagnostics);
+    Ok(end)
+}
+
+/// How long each task was held until it had its new limit. Nanoseconds.
+fn holds(end: &AppView) -> Result<Vec<u128>> {
+    let job = end.job.as_ref().context("no job")?;
+    let grown = job.tasks.iter().flat_map(|task| &task.attempts).flat_map(|attempt| &attempt.grown);
+    Ok(grown.filter_map(|growth| growth.held_us).map(|us| u128::from(us) * 1000).collect())
+}
+
+fn workload(log: &Path, arguments: &[&str]) -> Result<Vec<String>> {
+    let (program, log) = (programs::path("workload")?, log.display().to_string());
+    let words = [program.display().to_string(), "run".to_owned(), "--log".to_owned(), log];
+    Ok(words.into_iter().chain(arguments.iter().map(|word| (*word).to_owned())).collect())
+}
+
+/// From the kernel's word to the master's line, so often. Nanoseconds; and what held the limits.
+fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
+    let mut lone = Lone::start()?;
+    let mut times = Vec::new();
+    for n in 0..rounds {
+        times.extend(lone.round(n).with_context(|| format!("round {n}"))?);
+    }
+    progress::tell(&format!("{} of {rounds} words of pressure were seen by both", times.len()));
+    let kind = lone.container()?.kind().to_string();
+    lone.close()?;
+    Ok((times, kind))
+}
+
+/// An executor in a container of its own, and the line to it.
+struct Lone {
+    dir: tempfile::TempDir,
+    enforcer: Enforcer,
+    group: Option<Group>,
+    executor: Child,
+    write: TcpStream,
+    read: BufReader<TcpStream>,
+}
+
+impl Lone {
+    fn start() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-growth-").tempdir().context("a directory")?;
+        let name = format!("headroom-growth-{}", std::process::id());
+        let enforcer = detect(&Wanted { kind: None, root: None, name })?.enforcer;
+        ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here");
+        let group = enforcer.create("c1", &Limits { memory: Some(Bytes::from_mib(1024)), ..Limits::default() })?;
+        let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
+        let executor = executor(dir.path(), &group, listener.local_addr()?.port())?;
+        let (write, _) = listener.accept().context("the executor")?;
+        write.set_read_timeout(Some(PATIENCE))?;
+        write.set_nodelay(true)?;
+        let read = BufReader::new(write.try_clone()?);
+        Ok(Lone { dir, enforcer, group: Some(group), executor, write, read })
+    }
+
+    fn container(&self) -> Result<&Group> {
+        self.group.as_ref().context("it is closed")
+    }
+
+    /// One task that comes near its limit once. `None` when it had ended before this program looked.
+    fn round(&mut self, n: u32) -> Result<Option<u128>> {
+        let gate = self.dir.path().join(format!("gate-{n}"));
+        let gate_text = gate.display().to_string();
+        let arguments = ["--mib", "96", "--over-ms", "200", "--after", &gate_text];
+        let start = TaskStart {
+            attempt: format!("near/{n}@1").parse().context("a task's name")?,
+            command: workload(&self.dir.path().join("log"), &arguments)?,
+            env: std::collections::BTreeMap::new(),
+            cwd: None,
+            slots: 1,
+            limit: Some(LIMIT),
+            heap: None,
+            heap_exit_codes: Vec::new(),
+            timeout_ms: None,
+            hold_ms: Some(60_000),
+            output: None,
+        };
+        let attempt = start.attempt.clone();
+        self.send(&ToExecutor::Start(Box::new(start)))?;
+        self.until(|line| matches!(line, FromExecutor::Started { .. }))?;
+        let watch = Pressure::of(self.container()?, &attempt)?;
+        let watcher = std::thread::spawn(move || watch.wait());
+        std::fs::write(&gate, "").context("opening the gate")?;
+        self.until(|line| matches!(line, FromExecutor::Pressure { .. }))?;
+        let told = Instant::now();
+        self.send(&ToExecutor::Resize { attempt: attempt.clone(), limit: Bytes::from_mib(256) })?;
+        self.until(|line| matches!(line, FromExecutor::Ended { .. }))?;
+        self.send(&ToExecutor::Ack { attempt })?;
+        let Ok(rang) = watcher.join() else { bail!("the thread that watches is gone") };
+        // Who was woken by the same event a moment sooner than this thread took nothing.
+        Ok(rang?.map(|rang| told.saturating_duration_since(rang).as_nanos()))
+    }
+
+    fn send(&mut self, message: &ToExecutor) -> Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.write.write_all(&line).context("to the executor")
+    }
+
+    fn until(&mut self, mut wanted: impl FnMut(&FromExecutor) -> bool) -> Result<()> {
+        loop {
+            let mut line = String::new();
+            let n = self.read.read_line(&mut line).context("a line of the executor")?;
+            ensure!(n > 0, "the executor hung up");
+            if wanted(&serde_json::from_str(&line).with_context(|| line.clone())?) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn close(mut self) -> Result<()> {
+        self.send(&ToExecutor::Shutdown)?;
+        self.executor.wait().context("the end of the executor")?;
+        Ok(())
+    }
+}
+
+impl Drop for Lone {
+    fn drop(&mut self) {
+        // Gone already is what is wanted; what stays is told by whoever looks for cgroups.
+        let _ = self.executor.signal(9);
+        if let Some(group) = self.group.take() {
+            let _ = group.kill().and_then(|()| group.remove(Duration::from_secs(10)));
+        }
+        let _ = self.enforcer.remove_root();
+    }
+}
+
+fn executor(dir: &Path, group: &Group, port: u16) -> Result<Child> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let of = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    let env = [
+        ("PATH".into(), path),
+        of("LANG", "C.UTF-8"),
+        of("HEADROOM_MASTER_URL", &format!("tcp://127.0.0.1:{port}")),
+        of("HEADROOM_APP_TOKEN", TOKEN),
+        of("HEADROOM_SLOTS", "1"),
+        of("HEADROOM_APP", "growth.1"),
+        of("HEADROOM_CONTAINER", "growth.1.e1.c1"),
+        of("HEADROOM_CONTAINER_DIR", &dir.display().to_string()),
+        of("HEADROOM_ENFORCER", group.kind().as_str()),
+        of("HEADROOM_CGROUP", &group.path().context("its cgroup")?.display().to_string()),
+    ];
+    let log = std::fs::File::create(dir.join("stderr"))?;
+    let (program, procs) = (programs::path("executor")?, group.procs_files());
+    let command = headroom_node_exec::Command {
+        env: &env,
+        stderr: Some(&log),
+        procs_files: &procs,
+        new_session: true,
+        ..headroom_node_exec::Command::new(&program, dir)
+    };
+    Ok(spawn(&command)?)
+}
+
+/// The kernel's word on one task.
+struct Pressure {
+    task: Group,
+    watch: Watch,
+}
+
+impl Pressure {
+    fn of(container: &Group, attempt: &TaskAttemptId) -> Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        let name = attempt.file_name();
+        let task = loop {
+            if let Some((_, task)) = container.tasks()?.into_iter().find(|(n, _)| *n == name) {
+                break task;
+            }
+            ensure!(Instant::now() < deadline, "the task's cgroup is not there");
+            clock::pause(GLANCE);
+        };
+        let watch = match Watch::usage(&task, pressure_from(LIMIT))? {
+            Some(watch) => watch,
+            None => Watch::open(&task)?.context("a watch of its events")?,
+        };
+        Ok(Pressure { task, watch })
+    }
+
+    /// When the kernel first told of it; `None` when the group was gone by the time it was looked at.
+    fn wait(self) -> Result<Option<Instant>> {
+        go_first()?;
+        let most = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs())?, tv_nsec: 0 };
+        loop {
+            let ready = poll(&mut [PollFd::new(&self.watch, PollFlags::IN)], Some(&most)).context("the kernel's word")?;
+            let rang = Instant::now();
+            ensure!(ready > 0, "no word of pressure for {} s", PATIENCE.as_secs());
+            self.watch.clear()?;
+            let Ok(facts) = self.task.facts() else { return Ok(None) };
+            if is_pressed(&facts, LIMIT) {
+                return Ok(Some(rang));
+            }
+        }
+    }
+}
+
+/// This thread goes before all others on its processor.
+fn go_first() -> Result<()> {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let done = Command::new("chrt").args(["-f", "-p", "10", &own]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let done = done.context("chrt: `apt-get install -y util-linux`")?;
+    ensure!(done.success(), "chrt: only root may have a thread go first");
+    Ok(())
+}

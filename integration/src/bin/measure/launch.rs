@@ -1,0 +1,310 @@
+//! How long the agent takes from an order to a running program, how many containers it carries in a second, and how soon it tells an end.
+//!
+//! The real agent under a played manager on loopback, so that nothing but the agent is measured. Three parts in one run: launches one
+//! after another (order sent → the word that it runs), kills one after another (SIGKILL to the program → its report), and a
+//! crowd of containers whose program ends at once (order → report), a bounded number at a time. Beside the crowd, in turns with it, what
+//! the kernel alone costs: a loop that makes the same cgroups with the same limits, forks, enters, executes, waits and removes them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{Bytes, ContainerId};
+use integration::lone::agent::{container, order, words};
+use integration::lone::{Desk, LoneAgent, Shape};
+use serde::Serialize;
+
+use crate::progress;
+use crate::quantiles::{millis, quantile};
+
+/// The longest that one step may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Containers under way at once in the crowd.
+const AT_ONCE: u64 = 32;
+/// Turns of crowd and bare loop; the median of each counts.
+const TURNS: usize = 3;
+/// What a container may take.
+const MEMORY: Bytes = Bytes::from_mib(16);
+/// What every container of the crowd runs.
+const PROGRAM: &str = "/bin/true";
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    /// From the order to the word that it runs.
+    p50_ms: f64,
+    p99_ms: f64,
+    /// From SIGKILL to the report.
+    exit_p50_ms: f64,
+    exit_p99_ms: f64,
+    /// Containers carried from order to report in a second.
+    per_s: f64,
+    /// Turns of the bare loop in a second, on one thread.
+    bare_per_s: f64,
+    /// How many times as long as the bare loop a container takes.
+    ratio: f64,
+    /// Processor time of the agent and all it starts for one container, and of one turn of the bare loop. Milliseconds.
+    cpu_ms: f64,
+    bare_cpu_ms: f64,
+    /// `crun run` in a second, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crun_per_s: Option<f64>,
+    n: u64,
+}
+
+/// Runs the parts.
+pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+    let desk = Desk::open()?;
+    let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_gib(4), cpus: 64 })?;
+    agent.start(&desk)?;
+    let mut next = 1;
+    let (starts, ends) = one_by_one(&desk, &agent, &mut next, rounds)?;
+    let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
+    let bare = Bare::new(&agent)?;
+    let (mut crowd, mut loops) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        crowd.push(crowd_of(&desk, &agent, &mut next, u64::from(rounds))?);
+        loops.push(bare.turn(rounds)?);
+        progress::tell(&format!("turn {turn}: {:?} and {:?}", crowd.last(), loops.last()));
+    }
+    let crun_per_s = crun(agent.dir(), rounds.min(100))?;
+    let (crowd, loops) = (median(crowd)?, median(loops)?);
+    Ok(Figures {
+        p50_ms: at(&starts, 50)?,
+        p99_ms: at(&starts, 99)?,
+        exit_p50_ms: at(&ends, 50)?,
+        exit_p99_ms: at(&ends, 99)?,
+        per_s: crowd.per_s,
+        bare_per_s: loops.per_s,
+        ratio: loops.per_s / crowd.per_s,
+        cpu_ms: crowd.cpu_ms,
+        bare_cpu_ms: loops.cpu_ms,
+        crun_per_s,
+        n: u64::from(rounds) * u64::try_from(TURNS)?,
+    })
+}
+
+/// One turn of something.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    per_s: f64,
+    cpu_ms: f64,
+}
+
+/// The turn of middle speed.
+fn median(mut paces: Vec<Pace>) -> Result<Pace> {
+    paces.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
+    paces.get(paces.len() / 2).copied().context("nothing was measured")
+}
+
+/// Starts and ends of single containers: nanoseconds from order to running, and from kill to report.
+fn one_by_one(desk: &Desk, agent: &LoneAgent, next: &mut u64, rounds: u32) -> Result<(Vec<u128>, Vec<u128>)> {
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let id = fresh(next)?;
+        let begun = Instant::now();
+        desk.run([(id.clone(), order(MEMORY, words(&["/bin/sleep", "60"]))?)]);
+        let running =
+            desk.until("it to run", PATIENCE, |book| book.running.get(&id).copied()).with_context(|| agent.last_words())?;
+        starts.push(running.duration_since(begun).as_nanos());
+        let pid = agent.process(&id, "pid").context("its process id")?;
+        let killed = Instant::now();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).context("killing it")?;
+        let told = desk.until("its end", PATIENCE, |book| book.ends.get(&id).map(|end| end.at))?;
+        ends.push(told.duration_since(killed).as_nanos());
+        let_go(desk, &[id]);
+    }
+    Ok((starts, ends))
+}
+
+/// `count` containers whose program ends at once, `AT_ONCE` of them under way.
+fn crowd_of(desk: &Desk, agent: &LoneAgent, next: &mut u64, count: u64) -> Result<Pace> {
+    let before = cpu_of(agent)?;
+    let begun = Instant::now();
+    let (mut open, mut left) = (Vec::<ContainerId>::new(), count);
+    while left > 0 || !open.is_empty() {
+        let free = AT_ONCE.saturating_sub(u64::try_from(open.len())?).min(left);
+        let mut orders = Vec::new();
+        for _ in 0..free {
+            let id = fresh(next)?;
+            orders.push((id.clone(), order(MEMORY, words(&[PROGRAM]))?));
+            open.push(id);
+        }
+        left -= free;
+        desk.run(orders);
+        let done: Vec<ContainerId> = desk
+            .until("an end", PATIENCE, |book| {
+                let done: Vec<_> = open.iter().filter(|id| book.ends.contains_key(*id)).cloned().collect();
+                (!done.is_empty()).then_some(done)
+            })
+            .with_context(|| agent.last_words())?;
+        open.retain(|id| !done.contains(id));
+        let_go(desk, &done);
+    }
+    let took = begun.elapsed().as_secs_f64();
+    let wrong = desk
+        .book()
+        .ends
+        .values()
+        .filter(|end| end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally")
+        .count();
+    ensure!(wrong == 0, "{wrong} containers did not end as they should");
+    Ok(Pace { per_s: as_f64(count) / took, cpu_ms: (cpu_of(agent)? - before) * 1e3 / as_f64(count) })
+}
+
+fn let_go(desk: &Desk, ids: &[ContainerId]) {
+    desk.forget(ids.iter().cloned());
+    desk.drop_wants(ids);
+}
+
+fn fresh(next: &mut u64) -> Result<ContainerId> {
+    *next += 1;
+    container(*next - 1)
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of thousands
+fn as_f64(n: u64) -> f64 {
+    n as f64
+}
+
+/// Processor time of the agent and its launcher, and of the shims and programs that they reaped. Seconds.
+fn cpu_of(agent: &LoneAgent) -> Result<f64> {
+    let mut ticks = 0;
+    for pid in [agent.pid()?].into_iter().chain(agent.launcher()) {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let fields: Vec<&str> = stat.rsplit_once(") ").context("a stat")?.1.split(' ').collect();
+        ticks += fields.get(11..15).context("a stat")?.iter().filter_map(|f| f.parse::<u64>().ok()).sum::<u64>();
+    }
+    Ok(as_f64(ticks) / 100.0)
+}
+
+/// The bare loop: cgroups beside the agent's own, with the same files written.
+struct Bare {
+    memory: PathBuf,
+    pids: Option<PathBuf>,
+    v1: bool,
+}
+
+impl Bare {
+    fn new(agent: &LoneAgent) -> Result<Self> {
+        let roots = agent.cgroups();
+        let memory = roots.first().context("this host gives no cgroups; there is nothing to compare with")?.join("containers");
+        let v1 = memory.join("memory.limit_in_bytes").exists();
+        let pids =
+            roots.iter().map(|root| root.join("containers")).find(|dir| *dir != memory && dir.join("cgroup.procs").exists());
+        Ok(Bare { memory, pids, v1 })
+    }
+
+    fn turn(&self, rounds: u32) -> Result<Pace> {
+        let before = own_cpu()?;
+        let begun = Instant::now();
+        for n in 0..rounds {
+            self.one(n)?;
+        }
+        let (took, count) = (begun.elapsed().as_secs_f64(), f64::from(rounds));
+        Ok(Pace { per_s: count / took, cpu_ms: (own_cpu()? - before) * 1e3 / count })
+    }
+
+    fn one(&self, n: u32) -> Result<()> {
+        let dir = self.memory.join(format!("bare-{n}"));
+        let main = dir.join("main");
+        fs::create_dir(&dir)?;
+        let bytes = MEMORY.get().to_string();
+        let limit = if self.v1 { "memory.limit_in_bytes" } else { "memory.max" };
+        fs::write(dir.join(limit), &bytes)?;
+        fs::create_dir(&main)?;
+        let mirror = self.pids.as_ref().map(|pids| pids.join(format!("bare-{n}")));
+        if let Some(mirror) = &mirror {
+            fs::create_dir(mirror)?;
+            fs::write(mirror.join("pids.max"), "4096")?;
+        }
+        run_in(&main, mirror.as_deref(), if self.v1 { "tasks" } else { "cgroup.procs" })?;
+        if let Some(mirror) = &mirror {
+            fs::remove_dir(mirror)?;
+        }
+        remove(&main)?;
+        remove(&dir)
+    }
+}
+
+/// A child enters both groups by the file `door` of each and becomes the program; waits for it. By `vfork`, which is the quicker of the two forks.
+fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
+    let groups: Vec<PathBuf> = std::iter::once(main).chain(mirror).map(|dir| dir.join(door)).collect();
+    let command = headroom_node_exec::Command {
+        procs_files: &groups,
+        ..headroom_node_exec::Command::new(Path::new(PROGRAM), Path::new("/"))
+    };
+    let ended = headroom_node_exec::spawn(&command)?.wait()?;
+    ensure!(ended == headroom_node_exec::Ended::Code(0), "{PROGRAM} ended with {ended:?}");
+    Ok(())
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match fs::remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && begun.elapsed() < Duration::from_secs(2) => {
+                std::thread::yield_now();
+            }
+            Err(e) => return Err(e).with_context(|| dir.display().to_string()),
+        }
+    }
+}
+
+/// Processor time of this process and of its children that were waited for. Seconds.
+fn own_cpu() -> Result<f64> {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let of = |who| -> Result<f64> {
+        let usage = getrusage(who)?;
+        let seconds = |t: nix::sys::time::TimeVal| {
+            Duration::from_micros(u64::try_from(t.tv_sec() * 1_000_000 + t.tv_usec()).unwrap_or(0)).as_secs_f64()
+        };
+        Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+    };
+    Ok(of(UsageWho::RUSAGE_SELF)? + of(UsageWho::RUSAGE_CHILDREN)?)
+}
+
+/// `crun run` of the same program with a memory limit, one after another, where it is installed and takes this host's cgroups.
+fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
+    let installed = Command::new("crun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !installed.is_ok_and(|status| status.success()) {
+        progress::tell("crun is not installed; without it");
+        return Ok(None);
+    }
+    let bundle = dir.join("bundle");
+    fs::create_dir_all(bundle.join("root"))?;
+    fs::write(bundle.join("config.json"), spec().to_string())?;
+    // crun refuses a hybrid host while the empty v2 hierarchy is in sight, and `/` itself as a root: both are changed in a mount
+    // namespace of the loop's own.
+    let script = format!(
+        "umount /sys/fs/cgroup/unified 2>/dev/null; mount --bind / {bundle}/root || exit 1; n=0; while [ $n -lt {rounds} ]; do \
+         crun --cgroup-manager=cgroupfs run --bundle {bundle} headroom-bare-{own}-$n </dev/null || exit 1; n=$((n+1)); done",
+        bundle = bundle.display(),
+        own = std::process::id()
+    );
+    let begun = Instant::now();
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().context("unshare")?;
+    let took = begun.elapsed().as_secs_f64();
+    if !output.status.success() {
+        progress::tell(&format!("crun does not run here: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        return Ok(None);
+    }
+    Ok(Some(f64::from(rounds) / took))
+}
+
+/// The least that an OCI runtime takes: the host's own files, a process and a mount namespace, and the same limit.
+fn spec() -> serde_json::Value {
+    serde_json::json!({
+        "ociVersion": "1.0.2",
+        "process": { "terminal": false, "user": { "uid": 0, "gid": 0 }, "args": [PROGRAM], "env": ["PATH=/usr/bin:/bin"], "cwd": "/" },
+        "root": { "path": "root" },
+        "mounts": [{ "destination": "/proc", "type": "proc", "source": "proc" }],
+        "linux": {
+            "namespaces": [{ "type": "pid" }, { "type": "mount" }],
+            "resources": { "memory": { "limit": MEMORY.get() }, "pids": { "limit": 4096 } }
+        }
+    })
+}

@@ -1,0 +1,110 @@
+//! Tasks that do nothing, through everything that a task goes through: submitted with `rmctl`, each in a cgroup of its own with limits that
+//! were read back, its end reaped, judged, acknowledged and on the disk of its master.
+//!
+//! Beside it in the same run: `xargs -P2`, which only starts and reaps the same program, and GNU parallel where it is installed. Last single tasks, one
+//! application each, from the start of `rmctl` to the word that it is over.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{AppId, Bytes};
+use headroom_wire::v1::apps::AppState;
+use integration::clock;
+use integration::cluster::{Cluster, NodeShape};
+
+use crate::quantiles::{millis, quantile};
+
+/// Longest that all of them may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often the end is looked for.
+const GLANCE: Duration = Duration::from_millis(2);
+/// Applications of one task.
+const SINGLES: usize = 20;
+/// Programs that `xargs` and `parallel` start.
+const PEERS: u32 = 2000;
+
+/// How fast tasks go through.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Figures {
+    /// From the start of `rmctl submit` to the end of the application.
+    tasks_per_s: f64,
+    /// Time by the wall for one of them. Microseconds.
+    us_per_task: f64,
+    n: u32,
+    /// One application of one task, from the start of `rmctl` to the application's end.
+    single_p50_ms: f64,
+    single_p99_ms: f64,
+    xargs_per_s: f64,
+    parallel_per_s: Option<f64>,
+}
+
+/// Runs `n` tasks and gives the figures.
+pub(crate) fn measure(n: u32) -> Result<Figures> {
+    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_gib(4), cpus: 4, enforcer: None }])?;
+    let begun = Instant::now();
+    let app = cluster.submit(&job(n))?;
+    end_of(&cluster, &app)?;
+    let all = begun.elapsed();
+    let done = cluster.app(&app)?.job.map_or(0, |job| job.totals.done);
+    ensure!(done == n, "{done} of {n} tasks are told as done");
+    let singles: Vec<u128> = (0..SINGLES).map(|_| single(&cluster)).collect::<Result<_>>()?;
+    let at = |percent| quantile(&singles, percent).map(millis).context("nothing was measured");
+    Ok(Figures {
+        tasks_per_s: f64::from(n) / all.as_secs_f64(),
+        us_per_task: all.as_secs_f64() * 1e6 / f64::from(n),
+        n,
+        single_p50_ms: at(50)?,
+        single_p99_ms: at(99)?,
+        xargs_per_s: peer("xargs", &["-P2", "-n1", "true"])?.context("xargs is not installed")?,
+        parallel_per_s: peer("parallel", &["-j2", "true"])?,
+    })
+}
+
+/// Executors with a slot for more than the processors, because a task waits for the disk of others.
+fn job(n: u32) -> String {
+    let last = n.saturating_sub(1);
+    format!(
+        "version = 1\nname = \"tasks\"\n[profiles.exec]\nmemory = \"1GiB\"\ncpus = 1\n\
+         [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 8\n\
+         [[stage]]\nname = \"nothing\"\narray = \"0-{last}\"\ncommand = [\"true\"]\n"
+    )
+}
+
+/// Waits until the application is over, by a list that names no tasks.
+fn end_of(cluster: &Cluster, app: &AppId) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let apps = cluster.call(cluster.client().apps())?;
+        let view = apps.into_iter().find(|a| a.id == *app).with_context(|| format!("{app} is not listed"))?;
+        if view.state.is_final() {
+            ensure!(view.state == AppState::Finished, "{app} ended as {}: {}", view.state.as_str(), view.diagnostics);
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{app} has not ended within {} s", PATIENCE.as_secs());
+        clock::pause(GLANCE);
+    }
+}
+
+/// One application of one task. Nanoseconds.
+fn single(cluster: &Cluster) -> Result<u128> {
+    let begun = Instant::now();
+    let app = cluster.submit(&job(1))?;
+    end_of(cluster, &app)?;
+    Ok(begun.elapsed().as_nanos())
+}
+
+/// Programs a second that another tool starts; `None` where it is not installed.
+fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
+    let begun = Instant::now();
+    let mut child = match Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn() {
+        Ok(child) => child,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).context(program.to_owned()),
+    };
+    let lines: String = (0..PEERS).map(|i| format!("{i}\n")).collect();
+    child.stdin.take().context("its input")?.write_all(lines.as_bytes())?;
+    ensure!(child.wait()?.success(), "{program} failed");
+    Ok(Some(f64::from(PEERS) / begun.elapsed().as_secs_f64()))
+}

@@ -1,0 +1,65 @@
+//! The matrix of memory deaths: on this host's kernel, measured without any, or in guests with cgroup v2.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use headroom_types::EnforcerKind;
+use integration::guest::in_guest;
+use integration::verdicts::case::Stage;
+use integration::verdicts::{Figures, Plan, here, in_guests, of_this_kernel, on_this_kernel};
+
+use crate::Format;
+
+/// What can be said of a run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// verdicts, diagnosis, growth: boot guests with cgroup v2 and do it there
+    #[arg(long)]
+    pub(crate) guest: bool,
+    /// verdicts: what holds the limits; what this kernel has when left out
+    #[arg(long, value_parser = enforcer)]
+    enforcer: Option<EnforcerKind>,
+    /// verdicts, diagnosis: cases and programs whose name has this in it
+    #[arg(long, default_value = "")]
+    pub(crate) only: String,
+    /// verdicts: parts of the matrix (roomy, herd, fenced, nested, fragile, swapped, starved)
+    #[arg(long, value_delimiter = ',')]
+    stages: Vec<Stage>,
+}
+
+fn enforcer(text: &str) -> Result<EnforcerKind, String> {
+    let kinds = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
+    kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "there are cgroup2, cgroup1 and poll".to_owned())
+}
+
+/// Plays, prints, and says by the exit code whether all was right.
+pub(crate) fn measure(rounds: u32, args: &Args, format: Format) -> Result<ExitCode> {
+    let figures = play(rounds, args)?;
+    print(&figures, format)?;
+    // In a guest the figures are what counts; whoever started it judges them.
+    let fine = figures.is_perfect() || in_guest();
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn play(rounds: u32, args: &Args) -> Result<Figures> {
+    if in_guest() {
+        return here(rounds, args.only.clone(), args.stages.clone());
+    }
+    if args.guest {
+        let own = std::env::current_exe().context("where this program lies")?;
+        return in_guests(rounds, &args.only, &args.stages, &own, &["verdicts", "-o", "json"]);
+    }
+    let scratch = tempfile::Builder::new().prefix("headroom-scratch-").tempdir().context("a directory for files")?;
+    let enforcer = args.enforcer.unwrap_or_else(of_this_kernel);
+    let plan = Plan { enforcer, rounds, only: args.only.clone(), stages: args.stages.clone() };
+    on_this_kernel(&plan, scratch.path())
+}
+
+#[allow(clippy::print_stdout)] // the figures are what this program is for
+fn print(figures: &Figures, format: Format) -> Result<()> {
+    match format {
+        Format::Json => println!("{}", serde_json::to_string(figures)?),
+        Format::Table => println!("{}", figures.table()),
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! A resource manager that wants what its owner says, and writes down what the node tells and when.
+//!
+//! Answers on loopback from a thread of its own. What is wanted is a level: the first line to a node names everything, later ones
+//! what changed, and a node that comes back is told everything again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use headroom_types::{ContainerId, Epoch, ExitReport, StopCause};
+use headroom_wire::v1::nodes::{
+    Desired, DesiredContainer, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, RunOrder, Want,
+};
+use tokio::sync::{oneshot, watch};
+
+/// The only life this manager has.
+const EPOCH: Epoch = Epoch(1);
+/// Largest message it takes. Bytes.
+const LARGEST: usize = 64 << 20;
+
+/// The manager.
+#[derive(Debug)]
+pub struct Desk {
+    url: String,
+    shared: Arc<Shared>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    book: Mutex<Book>,
+    news: Condvar,
+    /// How many changes of what is wanted there are.
+    wanted: watch::Sender<usize>,
+}
+
+/// What was told of one end.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The first report.
+    pub report: ExitReport,
+    /// When it came.
+    pub at: Instant,
+    /// How often it was told.
+    pub told: u32,
+    /// Reports that named another reason than the first.
+    pub contradicted: u32,
+}
+
+/// All that is wanted and was told.
+#[derive(Debug, Default)]
+pub struct Book {
+    wants: BTreeMap<ContainerId, Want>,
+    changes: Vec<DesiredContainer>,
+    /// When the node said for the first time that it runs.
+    pub running: BTreeMap<ContainerId, Instant>,
+    /// Ends.
+    pub ends: BTreeMap<ContainerId, End>,
+    /// What the node showed in its last registration or sign of life.
+    pub shown: BTreeSet<ContainerId>,
+    /// How often a node registered.
+    pub registrations: u32,
+    /// How many messages of all kinds came.
+    pub messages: u64,
+}
+
+impl Desk {
+    /// Opens on a free port.
+    pub fn open() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
+        listener.set_nonblocking(true)?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let shared = Arc::new(Shared { book: Mutex::default(), news: Condvar::new(), wanted: watch::Sender::new(0) });
+        let (end, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let state = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("desk".into()).spawn(move || {
+            runtime.block_on(async move {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+                tokio::select! {
+                    _ = axum::serve(listener, router(state)) => {}
+                    _ = ended => {}
+                }
+            });
+        })?;
+        Ok(Desk { url, shared, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Wants containers to run, all in one line.
+    pub fn run(&self, orders: impl IntoIterator<Item = (ContainerId, RunOrder)>) {
+        self.want(orders.into_iter().map(|(id, order)| (id, Want::Run(Box::new(order)))));
+    }
+
+    /// Wants a container to end.
+    pub fn stop(&self, id: &ContainerId, cause: StopCause) {
+        self.want([(id.clone(), Want::Stop { cause })]);
+    }
+
+    /// Has the reports of these.
+    pub fn forget(&self, ids: impl IntoIterator<Item = ContainerId>) {
+        self.want(ids.into_iter().map(|id| (id, Want::Forget)));
+    }
+
+    /// Does not speak of these any more.
+    pub fn drop_wants(&self, ids: &[ContainerId]) {
+        let mut book = self.book();
+        for id in ids {
+            book.wants.remove(id);
+        }
+    }
+
+    fn want(&self, wants: impl IntoIterator<Item = (ContainerId, Want)>) {
+        let count = {
+            let mut book = self.book();
+            for (container, want) in wants {
+                book.wants.insert(container.clone(), want.clone());
+                book.changes.push(DesiredContainer { container, want });
+            }
+            book.changes.len()
+        };
+        self.shared.wanted.send_replace(count);
+    }
+
+    /// The book.
+    pub fn book(&self) -> MutexGuard<'_, Book> {
+        self.shared.book()
+    }
+
+    /// Waits until the book shows something; looks whenever something was told, and now and then.
+    pub fn until<T>(&self, what: &str, time: Duration, mut see: impl FnMut(&Book) -> Option<T>) -> Result<T> {
+        let deadline = Instant::now() + time;
+        let mut book = self.book();
+        loop {
+            if let Some(seen) = see(&book) {
+                return Ok(seen);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("waited {} s in vain for {what}", time.as_secs());
+            }
+            let wait = left.min(Duration::from_millis(20));
+            (book, _) = self.shared.news.wait_timeout(book, wait).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            // A thread that has ended needs no word.
+            let _ = end.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    /// Whether the node was told that nobody needs its report any more.
+    pub fn is_forgotten(&self, id: &ContainerId) -> bool {
+        matches!(self.wants.get(id), Some(Want::Forget))
+    }
+
+    fn observe(&mut self, containers: &[Observed], exits: Vec<ExitReport>, now: Instant) {
+        self.messages += 1;
+        for c in containers.iter().filter(|c| c.phase == Phase::Running) {
+            self.running.entry(c.container.clone()).or_insert(now);
+        }
+        for report in exits {
+            let new = End { report: report.clone(), at: now, told: 0, contradicted: 0 };
+            let end = self.ends.entry(report.container.clone()).or_insert(new);
+            end.told += 1;
+            end.contradicted += u32::from(end.report.reason != report.reason);
+        }
+    }
+
+    fn all(&self) -> Desired {
+        let containers = self.wants.iter().map(|(id, want)| DesiredContainer { container: id.clone(), want: want.clone() });
+        Desired { epoch: EPOCH, full: true, containers: containers.collect() }
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/nodes/{node}/register", post(register))
+        .route("/v1/nodes/{node}/report", post(report))
+        .route("/v1/nodes/{node}/desired", get(desired))
+        .layer(axum::extract::DefaultBodyLimit::max(LARGEST))
+        .with_state(shared)
+}
+
+async fn register(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+    let now = Instant::now();
+    let Ok(body) = serde_json::from_slice::<RegisterNode>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
+    let mut book = shared.book();
+    book.registrations += 1;
+    book.shown = body.containers.iter().map(|c| c.container.clone()).collect();
+    book.observe(&body.containers, body.exits, now);
+    drop(book);
+    shared.news.notify_all();
+    Json(NodeRegistered { epoch: EPOCH, acked: Vec::new() }).into_response()
+}
+
+async fn report(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+    let now = Instant::now();
+    let Ok(body) = serde_json::from_slice::<NodeReport>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
+    let received = body.exits.iter().map(|r| r.container.clone()).collect();
+    shared.book().observe(&body.containers, body.exits, now);
+    shared.news.notify_all();
+    Json(NodeReportReply { received }).into_response()
+}
+
+async fn desired(State(shared): State<Arc<Shared>>) -> Response {
+    let wanted = shared.wanted.subscribe();
+    let lines = futures_util::stream::unfold((shared, wanted, None), |(shared, mut wanted, told)| async move {
+        let (line, told) = match told {
+            None => {
+                let book = shared.book();
+                (book.all(), book.changes.len())
+            }
+            Some(told) => {
+                wanted.wait_for(|count| *count > told).await.ok()?;
+                let book = shared.book();
+                let containers = book.changes.get(told..).unwrap_or_default().to_vec();
+                (Desired { epoch: EPOCH, full: false, containers }, book.changes.len())
+            }
+        };
+        let mut text = serde_json::to_vec(&line).ok()?;
+        text.push(b'\n');
+        Some((Ok::<_, Infallible>(Bytes::from(text)), (shared, wanted, Some(told))))
+    });
+    Body::from_stream(lines).into_response()
+}

@@ -1,0 +1,408 @@
+//! The agent killed with SIGKILL at every step of its containers' lives, again and again.
+//!
+//! A round orders three containers with different ends, kills the agent (at a place in its code, when a file of a container appears,
+//! or after a while; and in some rounds its launcher a little before), starts it again, sometimes kills it a second time, and waits until every end was told. Then it asks: was each
+//! launched once, is each verdict the right one, is nothing left. All that is drawn comes from the seed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use headroom_types::{Bytes, ContainerId, ExitReason, StopCause};
+use headroom_wire::v1::nodes::RunOrder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use crate::clock;
+use crate::lone::agent::{LoneAgent, Shape, container, order, words};
+use crate::lone::desk::{Book, Desk, End};
+use crate::lone::remains::{Remains, reap_shims};
+use crate::world::chance::Chance;
+
+/// Containers in one round.
+const EACH: u64 = 3;
+/// How long an end may take to be told after the last kill.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a kill waits for its moment; a round in which it never comes goes on without.
+const MOMENT: Duration = Duration::from_secs(4);
+/// How long what is left may take to go.
+const GONE: Duration = Duration::from_secs(10);
+
+/// Places in the agent's code at which it can be made to die: `nodeagent/agent/src/crash.rs`.
+const PLACES: [&str; 20] = [
+    "directory-made",
+    "order-written",
+    "files-made",
+    "group-made",
+    "prepared",
+    "shim-wanted",
+    "shim-started",
+    "answered",
+    "stop-wanted",
+    "stop-recorded",
+    "terminated",
+    "killed",
+    "shim-ended",
+    "rest-ended",
+    "report-written",
+    "group-removed",
+    "collected",
+    "received",
+    "forget-wanted",
+    "forgotten",
+];
+/// Places that a starting agent comes to.
+const AT_START: [&str; 2] = ["adoption", "adopted"];
+/// Files of a container whose appearance is a moment to kill at.
+const FILES: [&str; 11] =
+    ["order.tmp", "order.json", "work", "stdout", "spec", "shim.pid", "pid", "exit", "report.tmp", "report.json", "stop"];
+
+/// What came out.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Tally {
+    /// Rounds.
+    pub rounds: u32,
+    /// Containers whose end was never told, was told wrong, or that never ran.
+    pub lost: u32,
+    /// Containers that were launched more than once.
+    pub twice: u32,
+    /// Cgroups, processes, zombies, files and descriptors left.
+    pub leaked: usize,
+    /// Kills of the agent.
+    pub kills: u32,
+    /// Kills of its launcher.
+    pub launchers: u32,
+    /// Of the kills of the agent, at a named place in its code. Only builds with debug assertions have them.
+    pub at_places: u32,
+    /// Containers in all rounds.
+    pub containers: u32,
+    /// What was wrong, the first few.
+    pub notes: Vec<String>,
+}
+
+/// How a container is meant to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Story {
+    /// At once, with this code.
+    Quick(u8),
+    /// After a while, with this code.
+    Slow(u8),
+    /// By a SIGKILL of its own.
+    Shot,
+    /// By the kernel, at its limit.
+    Greedy,
+    /// It is stopped, and ends when it is asked to.
+    Stopped,
+    /// It is stopped, and does not end before it is killed.
+    Stubborn,
+    /// It cannot be started.
+    NoProgram,
+}
+
+const STORIES: [Story; 9] = [
+    Story::Quick(3),
+    Story::Slow(5),
+    Story::Stopped,
+    Story::Greedy,
+    Story::Slow(0),
+    Story::Shot,
+    Story::Stopped,
+    Story::Stubborn,
+    Story::NoProgram,
+];
+
+/// When the agent is killed.
+#[derive(Clone, Debug)]
+enum Moment {
+    Place(&'static str),
+    File { name: &'static str, after: Duration },
+    After(Duration),
+}
+
+impl Story {
+    fn order(self, launches: &std::path::Path) -> Result<RunOrder> {
+        let note = format!("echo $$ >> {}; ", launches.display());
+        let script = match self {
+            Story::Quick(code) => format!("{note} exit {code}"),
+            Story::Slow(code) => format!("{note} sleep 0.4; exit {code}"),
+            Story::Shot => format!("{note} sleep 0.1; kill -9 $$"),
+            // 64 MiB in any POSIX shell.
+            Story::Greedy => {
+                format!("{note} x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62")
+            }
+            Story::Stopped => format!("{note} exec sleep 61"),
+            Story::Stubborn => format!("{note} trap '' TERM; while :; do sleep 0.05; done"),
+            Story::NoProgram => return order(Bytes::from_mib(24), words(&["/no/such/program"])),
+        };
+        let mut launch = words(&["/bin/sh", "-c", &script]);
+        launch.stop_grace_ms = Some(200);
+        order(Bytes::from_mib(24), launch)
+    }
+
+    fn is_right(self, reason: ExitReason) -> bool {
+        match self {
+            Story::Quick(code) | Story::Slow(code) => reason == ExitReason::Exit { code: i32::from(code) },
+            Story::Shot => reason == ExitReason::KilledExternally,
+            Story::Greedy => reason == ExitReason::OverheadOom,
+            Story::Stopped | Story::Stubborn => reason == ExitReason::Stopped,
+            Story::NoProgram => reason == ExitReason::LaunchFailed,
+        }
+    }
+
+    /// Whether it must have run: a stop may come before.
+    fn must_run(self) -> bool {
+        match self {
+            Story::Quick(_) | Story::Slow(_) | Story::Shot | Story::Greedy => true,
+            Story::Stopped | Story::Stubborn | Story::NoProgram => false,
+        }
+    }
+}
+
+/// Runs `rounds` rounds drawn from `seed`. `tell` hears of each.
+pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<Tally> {
+    // Shims of a killed agent become ours, as they would become those of process 1.
+    nix::sys::prctl::set_child_subreaper(true).context("becoming the parent of orphans")?;
+    let desk = Desk::open()?;
+    let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_mib(512), cpus: 8 })?;
+    agent.start(&desk)?;
+    let before = Remains::of(&agent);
+    let mut site = Site { desk, agent, dice: Chance::new(seed), tally: Tally::default(), next: 1 };
+    for n in 0..rounds {
+        site.round(n).with_context(|| format!("round {n} of seed {seed}; {}", site.agent.last_words()))?;
+        tell(n, &site.tally);
+    }
+    site.tally.rounds = rounds;
+    site.tally.leaked = site.leaked(&before)?;
+    Ok(site.tally)
+}
+
+struct Site {
+    desk: Desk,
+    agent: LoneAgent,
+    dice: Chance,
+    tally: Tally,
+    next: u64,
+}
+
+struct Case {
+    id: ContainerId,
+    story: Story,
+    launches: PathBuf,
+}
+
+impl Site {
+    fn round(&mut self, n: u32) -> Result<()> {
+        let moment = self.moment(n);
+        if let Moment::Place(place) = &moment {
+            self.start_to_die_at(place)?;
+        }
+        let cases = self.order(&moment)?;
+        let stops_at = Instant::now() + Duration::from_millis(self.dice.below(300));
+        if self.dice.below(4) == 0 {
+            self.kill_launcher();
+        }
+        self.until_dead(&moment, &cases, stops_at)?;
+        self.agent.kill()?;
+        self.tally.kills += 1;
+        // A third of all agents that come back are killed while they take up what is there.
+        if self.dice.below(3) == 0 {
+            self.kill_at_start()?;
+        }
+        self.agent.start(&self.desk)?;
+        self.stop_those(&cases);
+        self.judge(n, &cases)?;
+        reap_shims();
+        Ok(())
+    }
+
+    /// At a moment at which orders are on their way, or shims.
+    fn kill_launcher(&mut self) {
+        clock::pause(Duration::from_micros(self.dice.below(20_000)));
+        let launcher = self.agent.launcher();
+        let killed = launcher.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
+        self.tally.launchers += u32::from(killed);
+    }
+
+    fn moment(&mut self, n: u32) -> Moment {
+        let places = u32::try_from(PLACES.len()).unwrap_or(1);
+        // Every other round of a build that has them goes through the places in turn.
+        if cfg!(debug_assertions) && n.is_multiple_of(2) {
+            let place = PLACES.get(usize::try_from(n / 2 % places).unwrap_or(0)).copied().unwrap_or("prepared");
+            return Moment::Place(place);
+        }
+        let after = Duration::from_micros(self.dice.below(1500));
+        match self.dice.below(3) {
+            0 => Moment::After(Duration::from_micros(self.dice.below(600_000))),
+            _ => Moment::File { name: one_of(&mut self.dice, &FILES).unwrap_or("pid"), after },
+        }
+    }
+
+    fn start_to_die_at(&mut self, place: &str) -> Result<()> {
+        let before = self.desk.book().registrations;
+        self.agent.spawn(Some(("HEADROOM_CRASH_AT", place)))?;
+        let begun = Instant::now();
+        while self.desk.book().registrations == before && !self.agent.is_dead()? && begun.elapsed() < PATIENCE {
+            clock::pause(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    fn order(&mut self, moment: &Moment) -> Result<Vec<Case>> {
+        let mut cases = Vec::new();
+        for nth in 0..EACH {
+            let id = container(self.next)?;
+            self.next += 1;
+            let needed = needed(moment).filter(|_| nth == 0);
+            let drawn = one_of(&mut self.dice, &STORIES).unwrap_or(Story::Quick(3));
+            let story = needed.unwrap_or(drawn);
+            cases.push(Case { launches: self.agent.dir().join(format!("launches-{}", id.seq)), id, story });
+        }
+        let orders: Result<Vec<_>> = cases.iter().map(|c| Ok((c.id.clone(), c.story.order(&c.launches)?))).collect();
+        self.desk.run(orders?);
+        self.tally.containers += u32::try_from(cases.len()).unwrap_or(0);
+        Ok(cases)
+    }
+
+    /// Plays the manager's part until the moment is there: stops what is to be stopped, lets what is told be forgotten.
+    fn until_dead(&mut self, moment: &Moment, cases: &[Case], stops_at: Instant) -> Result<()> {
+        let begun = Instant::now();
+        let mut seen: Option<Instant> = None;
+        let mut stopped = false;
+        while begun.elapsed() < MOMENT {
+            if !stopped && Instant::now() >= stops_at {
+                stopped = true;
+                self.stop_those(cases);
+            }
+            self.forget_told(cases);
+            match moment {
+                Moment::Place(_) => {
+                    if self.agent.is_dead()? {
+                        self.tally.at_places += 1;
+                        return Ok(());
+                    }
+                    clock::pause(Duration::from_millis(2));
+                }
+                Moment::File { name, after } => {
+                    let there = || cases.iter().any(|c| self.agent.file(&c.id, name).exists());
+                    let since = seen.or_else(|| there().then(Instant::now));
+                    seen = since;
+                    if since.is_some_and(|at| at.elapsed() >= *after) {
+                        return Ok(());
+                    }
+                }
+                Moment::After(time) => {
+                    if begun.elapsed() >= *time {
+                        return Ok(());
+                    }
+                    clock::pause(Duration::from_micros(200));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_those(&self, cases: &[Case]) {
+        for case in cases.iter().filter(|c| matches!(c.story, Story::Stopped | Story::Stubborn)) {
+            if !self.desk.book().ends.contains_key(&case.id) {
+                self.desk.stop(&case.id, StopCause::Asked);
+            }
+        }
+    }
+
+    fn forget_told(&self, cases: &[Case]) {
+        let told: Vec<ContainerId> = {
+            let book = self.desk.book();
+            cases.iter().filter(|c| book.ends.contains_key(&c.id) && !book.is_forgotten(&c.id)).map(|c| c.id.clone()).collect()
+        };
+        if !told.is_empty() {
+            self.desk.forget(told);
+        }
+    }
+
+    fn kill_at_start(&mut self) -> Result<()> {
+        let place = one_of(&mut self.dice, &AT_START).filter(|_| cfg!(debug_assertions));
+        self.agent.spawn(place.map(|p| ("HEADROOM_CRASH_AT", p)))?;
+        let wait = Duration::from_millis(self.dice.below(400));
+        let begun = Instant::now();
+        let limit = if place.is_some() { MOMENT } else { wait };
+        while begun.elapsed() < limit && !self.agent.is_dead()? {
+            clock::pause(Duration::from_millis(1));
+        }
+        self.tally.at_places += u32::from(place.is_some() && self.agent.is_dead()?);
+        self.tally.kills += 1;
+        self.agent.kill()
+    }
+
+    fn judge(&mut self, n: u32, cases: &[Case]) -> Result<()> {
+        for case in cases {
+            let told = |book: &Book| book.ends.get(&case.id).cloned();
+            let end = self.desk.until("an end to be told", PATIENCE, told).ok();
+            self.look_at(n, case, end.as_ref());
+        }
+        self.forget_told(cases);
+        let gone = |site: &Site, id: &ContainerId| !site.agent.file(id, "").exists() || site.agent.file(id, "forgotten").exists();
+        let begun = Instant::now();
+        while !cases.iter().all(|c| gone(self, &c.id)) && begun.elapsed() < GONE {
+            clock::pause(Duration::from_millis(2));
+        }
+        let ids: Vec<ContainerId> = cases.iter().map(|c| c.id.clone()).collect();
+        self.desk.drop_wants(&ids);
+        Ok(())
+    }
+
+    fn look_at(&mut self, n: u32, case: &Case, end: Option<&End>) {
+        let launches = fs::read_to_string(&case.launches).unwrap_or_default().lines().count();
+        let wrong = match end {
+            None => Some("its end was never told".to_owned()),
+            Some(end) if end.contradicted > 0 => Some(format!("its end was told in two ways, first as {}", end.report.reason)),
+            Some(end) if !case.story.is_right(end.report.reason) => {
+                let why: Vec<&str> = end.report.diagnosis.iter().map(|d| d.cause.as_str()).collect();
+                Some(format!("its end was told as {} ({})", end.report.reason, why.join("; ")))
+            }
+            Some(_) if launches == 0 && case.story.must_run() => Some("it never ran".to_owned()),
+            Some(_) => None,
+        };
+        self.tally.lost += u32::from(wrong.is_some());
+        self.tally.twice += u32::from(launches > 1);
+        let twice = (launches > 1).then(|| format!("it ran {launches} times"));
+        for what in [wrong, twice].into_iter().flatten() {
+            if self.tally.notes.len() < 20 {
+                self.tally.notes.push(format!("round {n}, {} ({:?}): {what}", case.id, case.story));
+            }
+        }
+    }
+
+    /// What is there beyond what was there before, once it had time to go.
+    fn leaked(&mut self, before: &Remains) -> Result<usize> {
+        let begun = Instant::now();
+        loop {
+            reap_shims();
+            let now = Remains::of(&self.agent);
+            let beyond = now.beyond(before);
+            if beyond == 0 || begun.elapsed() >= GONE {
+                if beyond > 0 {
+                    self.tally.notes.push(format!("left behind: {now:?}; before: {before:?}"));
+                }
+                return Ok(beyond);
+            }
+            clock::pause(Duration::from_millis(50));
+        }
+    }
+}
+
+fn one_of<T: Copy>(chance: &mut Chance, of: &[T]) -> Option<T> {
+    let place = chance.below(u64::try_from(of.len()).unwrap_or(0));
+    of.get(usize::try_from(place).unwrap_or(0)).copied()
+}
+
+/// Some places are only come to by a container that is stopped.
+fn needed(moment: &Moment) -> Option<Story> {
+    match moment {
+        Moment::Place("stop-wanted" | "stop-recorded" | "terminated") => Some(Story::Stopped),
+        Moment::Place("killed") => Some(Story::Stubborn),
+        Moment::File { name: "stop", .. } => Some(Story::Stopped),
+        Moment::Place(_) | Moment::File { .. } | Moment::After(_) => None,
+    }
+}

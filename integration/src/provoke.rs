@@ -1,0 +1,207 @@
+//! Programs that run out of one kind of memory each, run as real tasks in real cgroups, and what the diagnosis makes of them.
+//!
+//! A [`Bench`] is a container with the executor's own code in this process around it: the launch, the measuring, the verdict
+//! and the rules are those that ship. Owned by whoever made it; dropping it removes its cgroups and files.
+
+mod cases;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_executor::environment::Environment;
+use headroom_executor::launch::Site;
+use headroom_executor::task::{self, Lines, Order};
+use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, detect};
+use headroom_types::{Bytes, Certainty, EnforcerKind, StopCause, SubCause, TaskReport};
+use headroom_wire::v1::task::TaskStart;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+pub use cases::{Case, Needs, cases};
+
+/// Nothing provoked takes longer, on a machine with twenty times too much to do; what does is stopped, and is wrong.
+const LONGEST: Duration = Duration::from_secs(600);
+/// How long cgroups may take to go.
+const REMOVAL: Duration = Duration::from_secs(10);
+/// The container around the tasks.
+const CONTAINER: Bytes = Bytes::from_mib(900);
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Which program.
+    pub program: String,
+    /// What manages its memory.
+    pub runtime: String,
+    /// The sub-cause that came first; `unnamed` when there was none.
+    pub named: SubCause,
+    /// The one that it is.
+    pub expected: SubCause,
+    /// How sure the diagnosis was.
+    pub certainty: Option<Certainty>,
+    /// The cure.
+    pub fix: String,
+    /// What it would have fitted in with the cure alone, MiB.
+    pub would_fit_mib: Option<u64>,
+    /// Whether the first name is the right one.
+    pub right: bool,
+}
+
+impl Row {
+    /// What the report on `case` says.
+    pub fn of(case: &Case, report: &TaskReport) -> Row {
+        let first = report.diagnosis.first();
+        let named = first.map_or(SubCause::Unnamed, |row| row.name);
+        Row {
+            program: case.program.to_owned(),
+            runtime: case.runtime.to_owned(),
+            named,
+            expected: case.expected,
+            certainty: first.map(|row| row.certainty),
+            fix: first.map(|row| row.fix.clone()).unwrap_or_default(),
+            would_fit_mib: first.and_then(|row| row.would_fit).map(Bytes::whole_mib),
+            right: named == case.expected,
+        }
+    }
+}
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The built `provoke`.
+    pub native: PathBuf,
+    /// Where `Provoke.java` is, and scripts.
+    pub sources: PathBuf,
+    /// Where its classes are.
+    pub classes: PathBuf,
+    /// A file on a tmpfs that is this bench's own.
+    pub in_memory: PathBuf,
+    /// A directory for files on a disk.
+    pub dir: PathBuf,
+}
+
+/// A container for tasks that are meant to fail.
+#[derive(Debug)]
+pub struct Bench {
+    /// Goes with the bench.
+    _dir: tempfile::TempDir,
+    programs: Programs,
+    site: Arc<Site>,
+    group: Option<Group>,
+    enforcer: Option<Enforcer>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Bench {
+    /// Makes the container. `native` is the built program `provoke`.
+    pub fn new(name: &str, native: &Path) -> Result<Bench> {
+        let dir = tempfile::tempdir().context("a directory")?;
+        let wanted = Wanted { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()) };
+        let enforcer = detect(&wanted).context("an enforcer")?.enforcer;
+        ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here; the best there is, is {}", enforcer.kind());
+        let group = enforcer.create("c1", &Limits { memory: Some(CONTAINER), ..Limits::default() }).context("a container")?;
+        let path = group.path().context("the container's cgroup")?.to_owned();
+        let site = Arc::new(Site::new(environment(enforcer.kind(), &path, dir.path())?)?);
+        let in_memory = PathBuf::from(format!("/dev/shm/{}", wanted.name));
+        let classes = dir.path().join("classes");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("provoke");
+        let programs = Programs { native: native.to_owned(), sources, classes, in_memory, dir: dir.path().to_owned() };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        Ok(Bench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
+    }
+
+    /// What holds the limits.
+    pub fn kind(&self) -> EnforcerKind {
+        self.site.container.kind()
+    }
+
+    /// Compiles the Java sources; once, before the first case that needs them.
+    pub fn compile(&self) -> Result<()> {
+        if self.programs.classes.exists() {
+            return Ok(());
+        }
+        let source = self.programs.sources.join("Provoke.java");
+        let mut command = std::process::Command::new("javac");
+        let output = command.arg("-d").arg(&self.programs.classes).arg(source).output().context("javac")?;
+        ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    /// Runs one case to its end.
+    pub fn run(&self, case: &Case) -> Result<TaskReport> {
+        if case.needs == Needs::Java {
+            self.compile()?;
+        }
+        let start = Arc::new(self.start(case)?);
+        let report = self.runtime.block_on(self.live(start));
+        let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it
+        report
+    }
+
+    fn start(&self, case: &Case) -> Result<TaskStart> {
+        Ok(TaskStart {
+            attempt: format!("{}/0@1", case.program).parse().context("a task's name")?,
+            command: (case.command)(&self.programs),
+            env: case.env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            cwd: None,
+            slots: 1,
+            limit: Some(case.limit),
+            heap: case.heap,
+            heap_exit_codes: case.codes.to_vec(),
+            timeout_ms: None,
+            hold_ms: None,
+            output: None,
+        })
+    }
+
+    async fn live(&self, start: Arc<TaskStart>) -> Result<TaskReport> {
+        let (orders, to_task) = mpsc::channel(1);
+        let (news, mut told) = mpsc::channel(8);
+        let (usage, _used) = watch::channel(None);
+        let (pressed, _held) = watch::channel(None);
+        let life = task::run(self.site.clone(), start, Lines { orders: to_task, news, usage, pressed });
+        let life = tokio::spawn(life);
+        let listen = tokio::spawn(async move { while told.recv().await.is_some() {} });
+        let late = tokio::spawn(async move {
+            tokio::time::sleep(LONGEST).await;
+            let _ = orders.send(Order::Stop { cause: StopCause::Timeout, grace: Duration::from_millis(100) }).await;
+        });
+        let finished = life.await.context("the task")?;
+        late.abort();
+        listen.abort();
+        if let Some(group) = finished.group {
+            tokio::task::spawn_blocking(move || group.remove()).await?.context("its cgroup stays behind")?;
+        }
+        Ok(finished.report)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.programs.in_memory);
+        if let Some(group) = self.group.take() {
+            let _ = group.kill().and_then(|()| group.remove(REMOVAL));
+        }
+        if let Some(enforcer) = self.enforcer.take() {
+            let _ = enforcer.remove_root();
+        }
+    }
+}
+
+fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<Environment> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    Ok(Environment {
+        master: "127.0.0.1:1".to_owned(),
+        token: "none".to_owned(),
+        slots: 1,
+        app: "provoke.1".parse().context("an id")?,
+        container: "provoke.1.e1.c1".parse().context("an id")?,
+        rm: None,
+        dir: dir.to_owned(),
+        enforcer,
+        cgroup: Some(cgroup.to_owned()),
+        for_tasks: vec![("PATH".into(), path), ("LANG".into(), "C.UTF-8".into())],
+    })
+}

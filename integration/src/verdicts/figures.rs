@@ -1,0 +1,186 @@
+//! What a run of the matrix comes to: figures for machines, a table for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::case::Case;
+use super::play::Played;
+use super::wrong::Wrong;
+
+/// A run on one enforcer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Which.
+    pub enforcer: String,
+    /// Cases that were played.
+    pub cases: usize,
+    /// Containers that came to their end.
+    pub rounds: u32,
+    /// Those whose verdict was right.
+    pub right: u32,
+    /// Those in which a process was killed.
+    pub kills: u32,
+    /// From the end of a killed process to the report at the resource manager, as half of them had it. Milliseconds.
+    pub kill_to_report_p50_ms: Option<u64>,
+    /// As 99 of 100 had it. Milliseconds.
+    pub kill_to_report_p99_ms: Option<u64>,
+    /// Verdicts that were not right.
+    pub wrong: Vec<Wrong>,
+    /// Case by case.
+    pub table: Vec<Row>,
+    /// What could not be played, and why.
+    pub skipped: Vec<String>,
+    /// Cgroups that were left when all was over, and reports that contradicted an earlier one.
+    pub left: Vec<String>,
+}
+
+/// One case.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name.
+    pub case: String,
+    /// Verdicts that were given, and how often.
+    pub verdicts: BTreeMap<String, u32>,
+    /// The one that is right.
+    pub expected: String,
+    /// Containers.
+    pub rounds: u32,
+    /// Right verdicts.
+    pub right: u32,
+    /// Containers in which a process was killed.
+    pub kills: u32,
+    /// How many main processes lived for so many milliseconds.
+    pub lived: BTreeMap<u64, u32>,
+    /// Of how many that were killed the report took so many milliseconds to the resource manager.
+    pub told: BTreeMap<u64, u32>,
+    /// How many were stuck at their limits for so many milliseconds until they were ended.
+    pub stuck: BTreeMap<u64, u32>,
+}
+
+impl Row {
+    /// A case that is about to be played.
+    pub fn of(case: &Case) -> Row {
+        Row { case: case.name.to_owned(), expected: case.expected(), ..Row::default() }
+    }
+
+    /// Counts one container.
+    pub(super) fn count(&mut self, played: &Played) {
+        *self.verdicts.entry(played.verdict.clone()).or_default() += 1;
+        self.rounds += 1;
+        self.right += u32::from(played.wrong.is_none());
+        self.kills += u32::from(played.killed);
+        if let Some(ms) = played.lived_ms {
+            *self.lived.entry(ms).or_default() += 1;
+        }
+        if let Some(ms) = played.stuck_ms {
+            *self.stuck.entry(ms).or_default() += 1;
+        }
+        if let Some(ms) = played.told_ms.filter(|_| played.killed) {
+            *self.told.entry(ms).or_default() += 1;
+        }
+    }
+
+    /// The shortest, the middle and the longest life, and the longest that one was stuck. Milliseconds.
+    fn lives(&self) -> String {
+        let at = |percent| quantile(&self.lived, percent).map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+        let stuck = quantile(&self.stuck, 100).map(|ms| format!(", stuck for {ms} at most")).unwrap_or_default();
+        format!("{}/{}/{}{stuck}", at(0), at(50), at(100))
+    }
+}
+
+/// The smallest number that at least `percent` of all do not exceed; `None` of nothing.
+fn quantile(counts: &BTreeMap<u64, u32>, percent: u64) -> Option<u64> {
+    let all: u64 = counts.values().copied().map(u64::from).sum();
+    let rank = (all * percent).div_ceil(100).max(1);
+    let mut passed = 0;
+    counts.iter().find_map(|(value, count)| {
+        passed += u64::from(*count);
+        (passed >= rank).then_some(*value)
+    })
+}
+
+impl Figures {
+    /// Takes in a row.
+    pub fn add(&mut self, row: Row, wrong: Vec<Wrong>) {
+        self.cases += 1;
+        self.rounds += row.rounds;
+        self.right += row.right;
+        self.kills += row.kills;
+        self.wrong.extend(wrong);
+        self.table.push(row);
+        let mut told = BTreeMap::new();
+        for (ms, count) in self.table.iter().flat_map(|row| &row.told) {
+            *told.entry(*ms).or_default() += count;
+        }
+        self.kill_to_report_p50_ms = quantile(&told, 50);
+        self.kill_to_report_p99_ms = quantile(&told, 99);
+    }
+
+    /// Takes in what another run on the same kind of enforcer came to.
+    pub fn join(&mut self, other: Figures) {
+        for row in other.table {
+            self.add(row, Vec::new());
+        }
+        self.wrong.extend(other.wrong);
+        self.skipped.extend(other.skipped);
+        self.left.extend(other.left);
+        self.enforcer = other.enforcer;
+    }
+
+    /// Whether all verdicts were right and nothing was left behind.
+    pub fn is_perfect(&self) -> bool {
+        self.right == self.rounds && self.wrong.is_empty() && self.left.is_empty()
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:42} {:9} {:34} {:26} {:>6} {:>6} {:>6}  {}\n",
+            "case", "enforcer", "verdict", "expected", "rounds", "right", "kills", "lived ms (least/middle/most)"
+        );
+        for row in &self.table {
+            let verdicts: Vec<String> = match row.verdicts.len() {
+                1 => row.verdicts.keys().cloned().collect(),
+                _ => row.verdicts.iter().map(|(verdict, n)| format!("{verdict} {n}")).collect(),
+            };
+            let Row { case, expected, rounds, right, kills, .. } = row;
+            let lives = row.lives();
+            let (enforcer, verdicts) = (&self.enforcer, verdicts.join(", "));
+            let _ =
+                writeln!(text, "{case:42} {enforcer:9} {verdicts:34} {expected:26} {rounds:>6} {right:>6} {kills:>6}  {lives}");
+        }
+        let _ = writeln!(
+            text,
+            "{}: {} cases, {} rounds, {} right, {} with a kill",
+            self.enforcer, self.cases, self.rounds, self.right, self.kills
+        );
+        if let (Some(p50), Some(p99)) = (self.kill_to_report_p50_ms, self.kill_to_report_p99_ms) {
+            let _ = writeln!(text, "from a kill to its report: {p50} ms in the middle, {p99} ms for 99 of 100");
+        }
+        for what in &self.skipped {
+            let _ = writeln!(text, "SKIPPED: {what}");
+        }
+        for what in &self.left {
+            let _ = writeln!(text, "left behind: {what}");
+        }
+        for w in &self.wrong {
+            let _ = writeln!(text, "wrong: {}, round {}: {} ({}); {}", w.case, w.round, w.verdict, w.why, w.evidence);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_of_counts_is_one_of_the_values() {
+        let counts = BTreeMap::from([(2, 98), (5, 1), (90, 1)]);
+        let at = |percent| quantile(&counts, percent);
+        assert_eq!((at(0), at(50), at(99), at(100)), (Some(2), Some(2), Some(5), Some(90)));
+        assert_eq!(quantile(&BTreeMap::new(), 50), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! A resource manager for one agent: it wants what the matrix says, and hands over the exit reports.
+//!
+//! It speaks `/v1` over a real socket, so that the agent under it is the one that is shipped. Reports are taken in at once and the
+//! container is forgotten, as a resource manager does whose application has the report. Told twice is remembered.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context as _, Result};
+use axum::body::{Body, Bytes as Line};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use headroom_types::{Bytes, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::nodes::{
+    Desired, DesiredContainer, Health, NodeRegistered, NodeReport, NodeReportReply, RegisterNode, RunOrder, Want,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+/// Its only life.
+const EPOCH: Epoch = Epoch(1);
+/// Changes that may wait for the agent to read them.
+const CHANGES: usize = 4096;
+
+/// An exit report that came.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// The report.
+    pub(super) report: Box<ExitReport>,
+    /// When it came.
+    pub(super) at: UnixMillis,
+}
+
+/// The resource manager.
+#[derive(Clone, Debug)]
+pub(super) struct Manager {
+    /// Where it listens.
+    pub(super) url: String,
+    book: Arc<Mutex<Book>>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    next: u64,
+    wants: BTreeMap<ContainerId, Want>,
+    /// To the agent that listens now.
+    line: Option<mpsc::Sender<DesiredContainer>>,
+    waiting: BTreeMap<ContainerId, oneshot::Sender<Told>>,
+    /// Ends that were told again after they had been taken in, with another verdict.
+    contradicted: Vec<ContainerId>,
+    told: BTreeMap<ContainerId, String>,
+    health: Option<Health>,
+}
+
+impl Manager {
+    /// Starts one on a free port, within the runtime that calls.
+    pub(super) async fn start() -> Result<Manager> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("a free port")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let book = Arc::new(Mutex::new(Book::default()));
+        let router = Router::new()
+            .route("/v1/nodes/{node}/register", post(register))
+            .route("/v1/nodes/{node}/report", post(report))
+            .route("/v1/nodes/{node}/desired", get(desired))
+            .with_state(Arc::clone(&book));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Manager { url, book })
+    }
+
+    /// Wants a container to run; its report comes when it has ended.
+    pub(super) fn run(&self, memory: Bytes, launch: LaunchSpec) -> Result<(ContainerId, oneshot::Receiver<Told>)> {
+        let (ended, end) = oneshot::channel();
+        let mut book = locked(&self.book);
+        book.next += 1;
+        let id: ContainerId = format!("matrix.1.e1.c{}", book.next).parse().context("a container's id")?;
+        let order = RunOrder {
+            app: id.app.clone(),
+            request: Some("case".parse().context("a request's id")?),
+            attempt: 1,
+            resource: Resource::new(memory, Cpus::from_milli(500)),
+            version: 1,
+            launch,
+            user: None,
+            granted: UnixMillis(1),
+        };
+        book.waiting.insert(id.clone(), ended);
+        book.want(&id, Want::Run(Box::new(order)));
+        Ok((id, end))
+    }
+
+    /// Wants a container to end.
+    pub(super) fn stop(&self, id: &ContainerId) {
+        let mut book = locked(&self.book);
+        // One that has ended meanwhile is forgotten; there is nothing left to stop.
+        if book.wants.contains_key(id) {
+            book.want(id, Want::Stop { cause: StopCause::Asked });
+        }
+    }
+
+    /// What the agent is told of a container; nothing when it is to forget it.
+    pub(super) fn wanted(&self, id: &ContainerId) -> String {
+        format!("{:?}", locked(&self.book).wants.get(id))
+    }
+
+    /// What the agent said of its enforcer when it registered; `None` before that.
+    pub(super) fn health(&self) -> Option<Health> {
+        locked(&self.book).health.clone()
+    }
+
+    /// Containers whose end was told a second time with another reason.
+    pub(super) fn contradicted(&self) -> Vec<ContainerId> {
+        locked(&self.book).contradicted.clone()
+    }
+}
+
+fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    // A handler that panicked has changed nothing by halves: each does one insertion at a time.
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Book {
+    fn want(&mut self, id: &ContainerId, want: Want) {
+        let change = DesiredContainer { container: id.clone(), want: want.clone() };
+        match want {
+            Want::Forget => drop(self.wants.remove(id)),
+            Want::Run(_) | Want::Stop { .. } => drop(self.wants.insert(id.clone(), want)),
+        }
+        // An agent that is gone, or does not keep up, connects again and is told everything.
+        if self.line.as_ref().is_some_and(|line| line.try_send(change).is_err()) {
+            self.line = None;
+        }
+    }
+
+    fn take_in(&mut self, exits: Vec<ExitReport>) -> Vec<ContainerId> {
+        let at = UnixMillis(u64::try_from(crate::clock::realtime_nanos() / 1_000_000).unwrap_or(u64::MAX));
+        let ids: Vec<ContainerId> = exits.iter().map(|r| r.container.clone()).collect();
+        for report in exits {
+            let id = report.container.clone();
+            let reason = report.reason.to_string();
+            let before = self.told.insert(id.clone(), reason.clone());
+            if before.is_some_and(|before| before != reason) {
+                self.contradicted.push(id.clone());
+            }
+            if let Some(waiting) = self.waiting.remove(&id) {
+                // Who waited may have given up.
+                let _ = waiting.send(Told { report: Box::new(report), at });
+            }
+            self.want(&id, Want::Forget);
+        }
+        ids
+    }
+}
+
+async fn register(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<RegisterNode>) -> Response {
+    let mut book = locked(&book);
+    book.health = Some(body.health);
+    let acked = book.take_in(body.exits);
+    Json(NodeRegistered { epoch: EPOCH, acked }).into_response()
+}
+
+async fn report(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<NodeReport>) -> Response {
+    if body.epoch != EPOCH {
+        return (StatusCode::GONE, Json(Problem::new(Code::HR0410, "another epoch"))).into_response();
+    }
+    Json(NodeReportReply { received: locked(&book).take_in(body.exits) }).into_response()
+}
+
+/// Everything first, then changes as they come.
+async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
+    let (line, changes) = mpsc::channel(CHANGES);
+    let all = {
+        let mut book = locked(&book);
+        book.line = Some(line);
+        let of = |(id, want): (&ContainerId, &Want)| DesiredContainer { container: id.clone(), want: want.clone() };
+        book.wants.iter().map(of).collect()
+    };
+    let first = Desired { epoch: EPOCH, full: true, containers: all };
+    let lines = futures_util::stream::unfold((Some(first), changes), |(first, mut changes)| async move {
+        let next = match first {
+            Some(first) => first,
+            None => {
+                let mut some = vec![changes.recv().await?];
+                while let Ok(more) = changes.try_recv() {
+                    some.push(more);
+                }
+                Desired { epoch: EPOCH, full: false, containers: some }
+            }
+        };
+        let mut text = serde_json::to_vec(&next).ok()?;
+        text.push(b'\n');
+        Some((Ok::<_, Infallible>(Line::from(text)), (None, changes)))
+    });
+    Body::from_stream(lines).into_response()
+}

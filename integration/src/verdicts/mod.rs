@@ -1,0 +1,311 @@
+//! The matrix of memory deaths: every way to end that we know of, on a real agent, and whether its verdict is right.
+//!
+//! Owned by `measure verdicts` and `tests/verdict_matrix.rs`. The agent is the program that is shipped, with its shim, its cgroups and
+//! its classification; only the resource manager above it is played, so that thousands of containers cost seconds. Several cases
+//! run at once on purpose: a verdict must not depend on what happens to a neighbour.
+
+pub mod case;
+mod cases;
+mod figures;
+mod guests;
+mod manager;
+mod master;
+mod node;
+mod play;
+mod tools;
+mod wrong;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use headroom_types::{Bytes, EnforcerKind};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::task::TaskStart;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::{guest, programs};
+use case::{Case, Stage};
+use node::Node;
+use play::{Played, play};
+use tools::Tools;
+
+pub use figures::{Figures, Row};
+pub use guests::{here, in_guests};
+pub use wrong::Wrong;
+
+/// Containers of the herd.
+const HERD: u32 = 100;
+/// Memory of the node with room for all; nothing is taken by offering it.
+const ROOM: Bytes = Bytes::from_gib(6);
+/// Memory of the node whose own limit is hit.
+const FENCE: Bytes = Bytes::from_mib(64);
+
+/// What is to be played.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// On which enforcer.
+    pub enforcer: EnforcerKind,
+    /// Rounds of a case that costs nothing but processor time.
+    pub rounds: u32,
+    /// Cases whose name has this in it; all when empty.
+    pub only: String,
+    /// Stages; all when empty.
+    pub stages: Vec<Stage>,
+}
+
+impl Plan {
+    fn cases(&self, stage: Stage) -> Vec<Case> {
+        let wanted = |case: &Case| {
+            let on_stage = case.stage == stage && (self.stages.is_empty() || self.stages.contains(&stage));
+            on_stage && case.on.contains(&self.enforcer) && case.name.contains(&self.only)
+        };
+        cases::all().into_iter().filter(wanted).collect()
+    }
+
+    /// Containers that may run at once, the herd aside.
+    fn at_once(&self) -> usize {
+        match self.enforcer {
+            EnforcerKind::Cgroup1 => 12,
+            EnforcerKind::Cgroup2 | EnforcerKind::Poll => 6,
+        }
+    }
+}
+
+/// The enforcer that this machine's kernel has for root.
+pub fn of_this_kernel() -> EnforcerKind {
+    let base = Path::new("/sys/fs/cgroup");
+    match (base.join("cgroup.controllers").exists(), base.join("memory").exists()) {
+        (true, _) => EnforcerKind::Cgroup2,
+        (false, true) => EnforcerKind::Cgroup1,
+        (false, false) => EnforcerKind::Poll,
+    }
+}
+
+/// Plays all that the plan names, on this kernel. `scratch` is a directory on a disk, not in memory.
+pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<Figures> {
+    let tools = Tools::find(scratch)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(perform(plan, &tools))
+}
+
+async fn perform(plan: &Plan, tools: &Tools) -> Result<Figures> {
+    let mut company = Company { plan, tools, figures: Figures { enforcer: plan.enforcer.to_string(), ..Figures::default() } };
+    company.roomy().await?;
+    company.fenced().await?;
+    company.nested().await?;
+    company.fragile().await?;
+    company.starved().await?;
+    Ok(company.figures)
+}
+
+struct Company<'a> {
+    plan: &'a Plan,
+    tools: &'a Tools,
+    figures: Figures,
+}
+
+/// What a case is launched with, and how often.
+struct Booked {
+    case: Case,
+    launch: LaunchSpec,
+    /// Of its executor.
+    tasks: Vec<TaskStart>,
+    times: u32,
+}
+
+impl Booked {
+    /// Once; of an executor, each of its tasks.
+    async fn play(&self, node: &Node, round: u32) -> Result<Vec<Played>> {
+        if self.tasks.is_empty() {
+            return Ok(vec![play(node, &self.case, &self.launch, round).await?]);
+        }
+        play::play_tasks(node, &self.case, &self.launch, &self.tasks, round).await
+    }
+}
+
+impl Company<'_> {
+    fn booked(&mut self, stage: Stage) -> Vec<Booked> {
+        let mut booked = Vec::new();
+        for case in self.plan.cases(stage) {
+            match case.launch(self.tools).and_then(|launch| Ok((launch, case.tasks(self.tools)?))) {
+                Ok((launch, tasks)) => booked.push(Booked { times: case.pace.times(self.plan.rounds), case, launch, tasks }),
+                Err(why) => self.figures.skipped.push(format!("{}: {why}", case.name)),
+            }
+        }
+        booked
+    }
+
+    async fn roomy(&mut self) -> Result<()> {
+        let (single, herds) = (self.booked(Stage::Roomy), self.booked(Stage::Herd));
+        // A host without swap plays that case in a guest.
+        let swapped = if has_swap() { self.booked(Stage::Swapped) } else { Vec::new() };
+        if single.is_empty() && herds.is_empty() && swapped.is_empty() {
+            return Ok(());
+        }
+        let node = Arc::new(Node::start(self.plan.enforcer, ROOM).await?);
+        let mixed: Vec<Booked> = single.into_iter().chain(swapped).collect();
+        self.mixed(&node, mixed).await?;
+        for booked in herds {
+            self.herd(&node, booked).await?;
+        }
+        self.leave(&node).await;
+        Ok(())
+    }
+
+    /// All cases at once, round by round, a bounded number of containers at a time.
+    async fn mixed(&mut self, node: &Arc<Node>, booked: Vec<Booked>) -> Result<()> {
+        let most = booked.iter().map(|b| b.times).max().unwrap_or(0);
+        let places = Arc::new(Semaphore::new(self.plan.at_once()));
+        let booked = Arc::new(booked);
+        let mut playing = JoinSet::new();
+        for round in 0..most {
+            for (n, due) in booked.iter().enumerate() {
+                // Rare cases are spread over the whole run.
+                if u64::from(round) * u64::from(due.times) % u64::from(most) >= u64::from(due.times) {
+                    continue;
+                }
+                let place = Arc::clone(&places).acquire_owned().await?;
+                let (node, booked) = (Arc::clone(node), Arc::clone(&booked));
+                playing.spawn(async move {
+                    let _place = place;
+                    let due = booked.get(n).context("a case")?;
+                    Ok::<_, anyhow::Error>((n, due.play(&node, round).await?))
+                });
+            }
+        }
+        let mut played: BTreeMap<usize, Vec<Played>> = BTreeMap::new();
+        while let Some(done) = playing.join_next().await {
+            let (n, one) = done.context("a round")??;
+            played.entry(n).or_default().extend(one);
+        }
+        for (n, all) in played {
+            self.note(booked.get(n).context("a case")?, all);
+        }
+        Ok(())
+    }
+
+    /// A hundred at once, all at their limits, again and again.
+    async fn herd(&mut self, node: &Arc<Node>, booked: Booked) -> Result<()> {
+        let (booked, mut all) = (Arc::new(booked), Vec::new());
+        for round in 0..booked.times {
+            let mut playing = JoinSet::new();
+            for _ in 0..HERD {
+                let (node, booked) = (Arc::clone(node), Arc::clone(&booked));
+                playing.spawn(async move { play(&node, &booked.case, &booked.launch, round).await });
+            }
+            while let Some(done) = playing.join_next().await {
+                all.push(done.context("one of the herd")??);
+            }
+        }
+        self.note(&booked, all);
+        Ok(())
+    }
+
+    /// One that takes too much beside one that does not: the first dies for the node's limit, the other lives.
+    async fn fenced(&mut self) -> Result<()> {
+        let booked = self.booked(Stage::Fenced);
+        if booked.is_empty() {
+            return Ok(());
+        }
+        let node = Node::start(self.plan.enforcer, FENCE).await?;
+        for one in booked {
+            let all = self.beside_an_innocent(&node, &one).await?;
+            self.note(&one, all);
+        }
+        self.leave(&node).await;
+        Ok(())
+    }
+
+    /// The same, but the limit is one that the node does not know of.
+    async fn nested(&mut self) -> Result<()> {
+        let booked = self.booked(Stage::Nested);
+        if booked.is_empty() {
+            return Ok(());
+        }
+        let node = Node::start_within(FENCE, ROOM).await?;
+        for one in booked {
+            let all = self.beside_an_innocent(&node, &one).await?;
+            self.note(&one, all);
+        }
+        self.leave(&node).await;
+        Ok(())
+    }
+
+    async fn beside_an_innocent(&mut self, node: &Node, booked: &Booked) -> Result<Vec<Played>> {
+        let innocent = cases::innocent();
+        let launch = innocent.launch(self.tools).map_err(anyhow::Error::msg)?;
+        let mut all = Vec::new();
+        for round in 0..booked.times {
+            let (id, end) = node.manager.run(innocent.limit(), launch.clone())?;
+            node.ready(&id).await?;
+            all.push(play(node, &booked.case, &booked.launch, round).await?);
+            node.open_gate(&id)?;
+            let told = tokio::time::timeout(play::PATIENCE, end).await.context("the innocent one's report")??;
+            let played = play::judge(node, &innocent, &told, &[], round);
+            if let Some(wrong) = played.wrong {
+                self.figures.wrong.push(wrong);
+            }
+        }
+        Ok(all)
+    }
+
+    async fn fragile(&mut self) -> Result<()> {
+        let booked = self.booked(Stage::Fragile);
+        if booked.is_empty() {
+            return Ok(());
+        }
+        let node = Node::start(self.plan.enforcer, ROOM).await?;
+        for one in booked {
+            let mut all = Vec::new();
+            for round in 0..one.times {
+                all.push(play(&node, &one.case, &one.launch, round).await?);
+            }
+            self.note(&one, all);
+        }
+        self.leave(&node).await;
+        Ok(())
+    }
+
+    /// Only where the whole host may be starved: in a guest that was made for it.
+    async fn starved(&mut self) -> Result<()> {
+        // Nobody starves a host that others live on.
+        let booked = if guest::in_guest() { self.booked(Stage::Starved) } else { Vec::new() };
+        if booked.is_empty() {
+            return Ok(());
+        }
+        let node = Node::start(self.plan.enforcer, ROOM).await?;
+        for one in booked {
+            let all = self.beside_an_innocent(&node, &one).await?;
+            self.note(&one, all);
+        }
+        self.leave(&node).await;
+        Ok(())
+    }
+
+    fn note(&mut self, booked: &Booked, all: Vec<Played>) {
+        let (mut row, mut wrong) = (Row::of(&booked.case), Vec::new());
+        for played in all {
+            row.count(&played);
+            wrong.extend(played.wrong);
+        }
+        self.figures.add(row, wrong);
+    }
+
+    async fn leave(&mut self, node: &Node) {
+        let groups = node.leftovers().await.into_iter().map(|g| format!("cgroup {g}"));
+        let twice = node.manager.contradicted().into_iter().map(|id| format!("{id} was told with two reasons"));
+        self.figures.left.extend(groups.chain(twice));
+    }
+}
+
+fn has_swap() -> bool {
+    std::fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
+}
+
+/// Directory of the shipped programs, for those who start a guest.
+fn bin_dir() -> Result<&'static Path> {
+    programs::dir()
+}

@@ -1,0 +1,166 @@
+//! One round of one case on a real agent: launch, do what is to be done, wait for the exit report, judge it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_node_core::{Scope, classify};
+use headroom_types::{ContainerId, TaskReport};
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::task::TaskStart;
+use serde_json::Value;
+
+use super::case::{Act, Case, shown, stuck_ms};
+use super::manager::Told;
+use super::master::Master;
+use super::node::Node;
+use super::wrong::Wrong;
+
+/// How long an exit report may take, with a runtime to start, in a guest on a busy machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The verdict on one whose report did not come.
+const UNTOLD: &str = "no report";
+
+/// What came of one container, or of one task of an executor.
+#[derive(Debug)]
+pub(super) struct Played {
+    /// The verdict that was given.
+    pub(super) verdict: String,
+    /// Whether a process of it was killed: by the kernel for memory, by the agent, or by whoever plays an operator.
+    pub(super) killed: bool,
+    /// How long its main process lived, as its shim saw it. Milliseconds.
+    pub(super) lived_ms: Option<u64>,
+    /// From that process's end to the report at the resource manager. Milliseconds.
+    pub(super) told_ms: Option<u64>,
+    /// How long it was stuck at its limit until it was ended, where its program said when that began. Milliseconds.
+    pub(super) stuck_ms: Option<u64>,
+    /// What is wrong with the verdict.
+    pub(super) wrong: Option<Wrong>,
+}
+
+/// Plays `case` once. An error is one of this program or of the machine, not a wrong verdict.
+pub(super) async fn play(node: &Node, case: &Case, launch: &LaunchSpec, round: u32) -> Result<Played> {
+    let (id, end) = node.manager.run(case.limit(), launch.clone())?;
+    if case.waits() {
+        node.ready(&id).await.with_context(|| format!("{}, round {round}", case.name))?;
+        act(node, case.act, &id, round)?;
+    }
+    match tokio::time::timeout(PATIENCE, end).await {
+        Ok(told) => Ok(judge(node, case, &told.context("the manager is gone")?, &launch.heap_exit_codes, round)),
+        Err(_) => Ok(untold(node, case, &id, round)),
+    }
+}
+
+/// Plays an executor once: its tasks, and that it ends well.
+pub(super) async fn play_tasks(
+    node: &Node,
+    case: &Case,
+    launch: &LaunchSpec,
+    tasks: &[TaskStart],
+    round: u32,
+) -> Result<Vec<Played>> {
+    let master = Master::open().await?;
+    let mut launch = launch.clone();
+    launch.env.extend(master.environment(tasks.len()));
+    let (id, end) = node.manager.run(case.limit(), launch)?;
+    let reports = match tokio::time::timeout(PATIENCE, master.carry(tasks)).await {
+        Ok(reports) => reports.with_context(|| format!("{}, round {round}: its executor", case.name))?,
+        Err(_) => return Ok(vec![untold(node, case, &id, round)]),
+    };
+    let Ok(told) = tokio::time::timeout(PATIENCE, end).await else { return Ok(vec![untold(node, case, &id, round)]) };
+    let container = judge(node, case, &told.context("the manager is gone")?, &[], round);
+    // What an executor could not tell because it was killed is told by its container's report.
+    let missing = tasks.len().saturating_sub(reports.len());
+    let played = reports.iter().map(|report| judge_task(case, report, round));
+    if missing > 0 || container.wrong.is_some() {
+        return Ok(played.chain([container]).collect());
+    }
+    Ok(played.collect())
+}
+
+/// A report that did not come is as wrong as can be; what there is to see of its container goes with it.
+fn untold(node: &Node, case: &Case, id: &ContainerId, round: u32) -> Played {
+    let wrong = Wrong {
+        case: case.name.to_owned(),
+        round,
+        expected: case.expected(),
+        verdict: UNTOLD.to_owned(),
+        why: format!("no report of {id} within {} s", PATIENCE.as_secs()),
+        evidence: Value::Null,
+        log_tail: String::new(),
+        agent: node.traces_of(id),
+    };
+    Played { verdict: UNTOLD.to_owned(), killed: false, lived_ms: None, told_ms: None, stuck_ms: None, wrong: Some(wrong) }
+}
+
+fn judge_task(case: &Case, report: &TaskReport, round: u32) -> Played {
+    let e = &report.evidence;
+    let verdict = shown(report.reason, report.dimension);
+    let wrong = case.judge_task(report).err().map(|why| Wrong {
+        case: case.name.to_owned(),
+        round,
+        expected: case.expected(),
+        verdict: verdict.clone(),
+        why,
+        evidence: serde_json::to_value(e).unwrap_or(Value::Null),
+        log_tail: report.log_tail.clone(),
+        agent: Vec::new(),
+    });
+    let lived_ms = report.started.and_then(|s| report.ended.0.checked_sub(s.0));
+    Played { verdict, killed: e.own.events.oom_kill > 0 || e.signal == Some(9), lived_ms, told_ms: None, stuck_ms: None, wrong }
+}
+
+fn act(node: &Node, act: Act, id: &ContainerId, round: u32) -> Result<()> {
+    match act {
+        Act::None => Ok(()),
+        Act::Kill => node.kill_program(id),
+        Act::KillAll => node.kill_group(id),
+        Act::Stop => {
+            node.manager.stop(id);
+            Ok(())
+        }
+        Act::StopAtGate => {
+            if round.is_multiple_of(2) {
+                node.open_gate(id)?;
+                pause(round % 13);
+                node.manager.stop(id);
+                Ok(())
+            } else {
+                node.manager.stop(id);
+                pause(round % 5);
+                node.open_gate(id)
+            }
+        }
+        Act::CrashAtGate => {
+            node.open_gate(id)?;
+            pause(round % 17);
+            node.crash()?;
+            node.start_agent()
+        }
+    }
+}
+
+/// From before the kill to after it: where in the end a container is hit differs from round to round.
+fn pause(ms: u32) {
+    crate::clock::pause(Duration::from_millis(u64::from(ms)));
+}
+
+/// What is said of one report.
+pub(super) fn judge(node: &Node, case: &Case, told: &Told, codes: &[i32], round: u32) -> Played {
+    let report = &told.report;
+    let e = &report.evidence;
+    let verdict = shown(report.reason, classify(e, Scope::Container, codes).dimension);
+    let wrong = case.judge(report, codes).err().map(|why| Wrong {
+        case: case.name.to_owned(),
+        round,
+        expected: case.expected(),
+        verdict: verdict.clone(),
+        why,
+        evidence: serde_json::to_value(e).unwrap_or(Value::Null),
+        log_tail: report.log_tail.clone(),
+        agent: node.log_of(&report.container),
+    });
+    let killed = e.own.events.oom_kill > 0 || e.signal == Some(9);
+    let lived_ms = report.started.and_then(|s| report.ended.0.checked_sub(s.0));
+    Played { verdict, killed, lived_ms, told_ms: told.at.0.checked_sub(report.ended.0), stuck_ms: stuck_ms(report), wrong }
+}

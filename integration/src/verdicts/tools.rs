@@ -1,0 +1,187 @@
+//! The programs that cases start, and where they may write.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::Bytes;
+use headroom_wire::v1::am::LaunchSpec;
+use headroom_wire::v1::task::TaskStart;
+
+use super::case::{Program, Runtime};
+use crate::programs;
+
+/// The JVM's ways to run out of memory.
+const SOURCE: &str = include_str!("Deaths.java");
+/// Names the directory with the compiled classes to the run in a guest.
+pub(super) const CLASSES: &str = "HEADROOM_MATRIX_CLASSES";
+/// The word in arguments that stands for the scratch directory, and the variable that names it.
+const SCRATCH: &str = "SCRATCH";
+
+/// Lets go of the cached code of the JVM in `$0`, as far as nobody else has it mapped, then becomes it.
+const COLD: &str = r#"for f in lib/server/libjvm.so lib/modules lib/server/classes.jsa; do
+dd if="$0/$f" iflag=nocache count=0 status=none; done; exec "$0/bin/java" "$@""#;
+
+/// Copies what the JVM in `$0` runs from to `$1`, and has it on the disk: only what is there can be let go of.
+const COPY: &str = r#"set -e; mkdir "$1.new"; cp -rL "$0/bin" "$0/lib" "$0/conf" "$1.new"; rm -f "$1.new/lib/src.zip"
+sync "$1.new/lib/server/libjvm.so" "$1.new/lib/modules" "$1.new/lib/server/classes.jsa"; mv "$1.new" "$1""#;
+
+/// What there is on this machine.
+#[derive(Debug)]
+pub(super) struct Tools {
+    workload: PathBuf,
+    /// A directory on a disk: what is written there is page cache, and not memory as in a tmpfs.
+    scratch: PathBuf,
+    classes: Option<PathBuf>,
+    java: Option<PathBuf>,
+    node: Option<PathBuf>,
+    python: Option<PathBuf>,
+}
+
+impl Tools {
+    /// Looks for everything. `scratch` is a directory on a disk.
+    pub(super) fn find(scratch: &Path) -> Result<Tools> {
+        let java = on_path("java");
+        let classes = match (&java, std::env::var_os(CLASSES)) {
+            (None, _) => None,
+            (Some(_), Some(dir)) => Some(dir.into()),
+            (Some(_), None) => compile(scratch)?,
+        };
+        Ok(Tools {
+            workload: programs::path("workload")?,
+            scratch: scratch.to_owned(),
+            classes,
+            java,
+            node: on_path("node"),
+            python: Some(PathBuf::from("/usr/bin/python3")).filter(|p| p.is_file()).or_else(|| on_path("python3")),
+        })
+    }
+
+    /// Where the compiled classes are.
+    pub(super) fn classes(&self) -> Option<&Path> {
+        self.classes.as_deref()
+    }
+
+    /// What a program is launched as, or what is missing for it.
+    pub(super) fn launch(&self, program: &Program) -> Result<LaunchSpec, String> {
+        let mut launch = LaunchSpec::default();
+        launch.env.insert(SCRATCH.into(), self.scratch.display().to_string());
+        launch.command = match program {
+            Program::Steps(steps) => self.steps(steps),
+            Program::Few(most, steps) => {
+                launch.max_processes = Some(*most);
+                self.steps(steps)
+            }
+            Program::Executor(steps) => {
+                launch.task_groups = true;
+                self.steps(steps)
+            }
+            Program::Tasks(..) => {
+                launch.task_groups = true;
+                vec!["executor".to_owned()]
+            }
+            Program::Runtime(runtime, heap, codes) => {
+                launch.heap = Some(Bytes::from_mib(*heap)).filter(|heap| !heap.is_zero());
+                launch.heap_exit_codes = codes.to_vec();
+                self.runtime(runtime)?
+            }
+        };
+        Ok(launch)
+    }
+
+    /// One task of an executor.
+    pub(super) fn task(&self, n: u32, limit: Bytes, steps: &[&str]) -> Result<TaskStart, String> {
+        Ok(TaskStart {
+            attempt: format!("case/{n}@1").parse().map_err(|e| format!("a task's name: {e}"))?,
+            command: self.steps(steps),
+            env: BTreeMap::new(),
+            cwd: None,
+            slots: 1,
+            limit: Some(limit),
+            heap: None,
+            heap_exit_codes: Vec::new(),
+            timeout_ms: None,
+            hold_ms: None,
+            output: None,
+        })
+    }
+
+    fn steps(&self, steps: &[&str]) -> Vec<String> {
+        let scratch = self.scratch.display().to_string();
+        let words = steps.iter().map(|step| step.replace(SCRATCH, &scratch));
+        [self.workload.display().to_string(), "act".into()].into_iter().chain(words).collect()
+    }
+
+    fn runtime(&self, runtime: &Runtime) -> Result<Vec<String>, String> {
+        let words = |program: &Path, rest: &[&[&str]]| {
+            let rest = rest.iter().flat_map(|words| words.iter().map(|w| (*w).to_owned()));
+            std::iter::once(program.display().to_string()).chain(rest).collect()
+        };
+        let there = |found: &Option<PathBuf>, name| found.clone().ok_or_else(|| format!("there is no {name} on this machine"));
+        Ok(match runtime {
+            Runtime::Java(flags, mode) => {
+                let classes = self.classes.as_ref().ok_or("there is no javac on this machine")?.display().to_string();
+                words(&there(&self.java, "java")?, &[flags, &["-cp", &classes, "Deaths", mode]])
+            }
+            Runtime::ColdJava(flags, mode) => {
+                let classes = self.classes.as_ref().ok_or("there is no javac on this machine")?.display().to_string();
+                let home = newest_jvm(&there(&self.java, "java")?).display().to_string();
+                let own = ["-c", COLD, &home, "-cp", &classes];
+                words(Path::new("/bin/sh"), &[&own, flags, &["Deaths", mode]])
+            }
+            Runtime::OwnJava(flags, mode) => {
+                let classes = self.classes.as_ref().ok_or("there is no javac on this machine")?.display().to_string();
+                let home = self.own_jvm(&newest_jvm(&there(&self.java, "java")?))?.display().to_string();
+                let own = ["-c", COLD, &home, "-cp", &classes];
+                words(Path::new("/bin/sh"), &[&own, flags, &["Deaths", mode]])
+            }
+            Runtime::Node(flags, script) => words(&there(&self.node, "node")?, &[flags, &["-e", script]]),
+            Runtime::NodeInShell(script) => {
+                let node = there(&self.node, "node")?.display().to_string();
+                let line = r#""$0" --max-old-space-size=32 -e "$1"; exit $?"#;
+                words(Path::new("/bin/sh"), &[&["-c", line, &node, script]])
+            }
+            Runtime::Python(script, argument) => words(&there(&self.python, "python3")?, &[&["-c", script, argument]]),
+        })
+    }
+}
+
+impl Tools {
+    /// A copy of a JVM on the scratch disk, made once.
+    fn own_jvm(&self, home: &Path) -> Result<PathBuf, String> {
+        let copy = self.scratch.join("jvm");
+        if copy.is_dir() {
+            return Ok(copy);
+        }
+        let output = Command::new("/bin/sh").args(["-c", COPY]).arg(home).arg(&copy).output();
+        let output = output.map_err(|e| format!("/bin/sh: {e}"))?;
+        let told = || format!("copying {}: {}", home.display(), String::from_utf8_lossy(&output.stderr));
+        output.status.success().then_some(copy).ok_or_else(told)
+    }
+}
+
+/// A program, links to it followed: what a shim script starts would be measured too.
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
+}
+
+/// The directory of the newest JVM: one of its own beside the usual one, whose code nobody else has mapped, or the usual one.
+fn newest_jvm(java: &Path) -> PathBuf {
+    let entries = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|e| e.path());
+    let named = entries.filter(|dir| dir.file_name().is_some_and(|n| n.to_string_lossy().starts_with("temurin")));
+    let usual = || java.canonicalize().ok().and_then(|p| Some(p.parent()?.parent()?.to_owned()));
+    named.filter(|dir| dir.join("bin/java").is_file()).max().or_else(usual).unwrap_or_else(|| PathBuf::from("/usr"))
+}
+
+/// `None` where there is no compiler.
+fn compile(scratch: &Path) -> Result<Option<PathBuf>> {
+    let Some(javac) = on_path("javac") else { return Ok(None) };
+    let source = scratch.join("Deaths.java");
+    fs::write(&source, SOURCE)?;
+    let output = Command::new(javac).arg("-d").arg(scratch).arg(&source).output().context("javac")?;
+    ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(Some(scratch.to_owned()))
+}

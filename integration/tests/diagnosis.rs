@@ -1,0 +1,104 @@
+//! Every sub-cause that a diagnosis names, provoked by a real program in a real cgroup of this host.
+//!
+//! The same table as `measure diagnosis`, one test for each group of programs so that a failure says where.
+
+#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; what was skipped is for whoever reads the run
+
+use std::path::Path;
+
+use headroom_types::exit::Mark;
+use headroom_types::{Bytes, Charge, SubCause, TaskReport};
+use integration::provoke::{Bench, Case, Needs, Row, cases};
+
+/// Runs what `wanted` picks; all of it must be named right. Gives the reports.
+fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskReport)> {
+    let bench = Bench::new(name, Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a bench");
+    let mut reports = Vec::new();
+    for case in cases().into_iter().filter(wanted) {
+        if let Some(missing) = case.needs.missing() {
+            println!("SKIPPED {}: there is no {missing} on the PATH", case.program);
+            continue;
+        }
+        let report = bench.run(&case).expect("it runs");
+        let row = Row::of(&case, &report);
+        println!("{} on {}: {} ({:?})", row.program, bench.kind(), row.named, row.certainty);
+        assert!(row.right, "{}: expected {}\n{:#?}\n{:#?}", row.program, row.expected, report.diagnosis, report.evidence);
+        assert_eq!(report.reason.charge(), Charge::Memory, "{}", row.program);
+        whole_life(&case, &report);
+        reports.push((case, report));
+    }
+    reports
+}
+
+/// The timeline goes on until death, holds the peak, and says how it ended. How soon it begins depends on the machine alone.
+fn whole_life(case: &Case, report: &TaskReport) {
+    let points = &report.timeline;
+    let last = points.last().expect("points");
+    let lived = report.started.map_or(0, |start| u64::try_from(report.ended.since(start).as_millis()).unwrap_or(0));
+    assert!(points.is_sorted_by_key(|point| point.at_ms), "{}: {points:?}", case.program);
+    // Read after the end, from the same moment on; the clock of the report may have been set by a little meanwhile.
+    assert!(last.at_ms + 1000 >= lived, "{}: ends at {} of {lived} ms", case.program, last.at_ms);
+    let killed =
+        report.evidence.signal == Some(9) && report.evidence.stop_asked.is_none() && report.evidence.heap_marker.is_none();
+    let mark = if killed { Mark::Killed } else { Mark::Ended };
+    assert_eq!(last.mark, Some(mark), "{}", case.program);
+    assert!(points.len() <= headroom_node_core::timeline::POINTS);
+    let most = points.iter().map(|s| s.current).max();
+    assert_eq!(most, report.evidence.own.peak, "{}: the peak is in it", case.program);
+}
+
+fn is(names: &'static [&'static str]) -> impl Fn(&Case) -> bool {
+    move |case| names.contains(&case.program)
+}
+
+#[test]
+fn a_heap_that_is_too_small() {
+    named_right("heap", is(&["live-heap", "gc-bound", "gc-overhead-limit", "budget-not-passed"]));
+}
+
+#[test]
+fn a_heap_in_pieces() {
+    let reports = named_right("pieces", is(&["humongous", "humongous-gc-log"]));
+    let logged = reports.iter().find(|(case, _)| case.program == "humongous-gc-log");
+    if let Some((_, report)) = logged {
+        let gc = report.evidence.heap.and_then(|h| h.gc).expect("told");
+        assert!(gc.region.is_some() && gc.humongous.is_some_and(|n| n > 8), "from the log: {gc:?}");
+    }
+}
+
+#[test]
+fn what_is_beside_the_heap_of_a_jvm() {
+    let names = &["direct-buffers", "direct-buffers-capped", "thread-stacks", "metaspace", "metaspace-capped", "code-cache"];
+    for (case, report) in named_right("beside", is(names)) {
+        let told = report.evidence.heap.expect("counters");
+        assert!(told.gc.is_some() && told.eden.is_some(), "{}: {told:?}", case.program);
+        parts_add_up(&case, &report);
+    }
+}
+
+/// The parts of a kill are of the size of what was charged: what was anonymous at the fullest that was seen, and files at the end.
+fn parts_add_up(case: &Case, report: &TaskReport) {
+    let e = &report.evidence;
+    if e.inside.is_none() || e.signal != Some(9) {
+        return;
+    }
+    let sum = e.shares().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes));
+    let (least, most) = (case.limit.mul_ratio(1, 2), case.limit.mul_ratio(5, 4));
+    assert!(least <= sum && sum <= most, "{}: {sum} of {}: {:?}", case.program, case.limit, e.shares());
+}
+
+#[test]
+fn native_programs() {
+    let names = &["own-data", "native-arenas", "child-processes", "native-threads", "tmpfs", "sockets"];
+    for (case, report) in named_right("native", is(names)) {
+        let row = report.diagnosis.first().expect("one");
+        if row.name == SubCause::ChildProcesses || row.name == SubCause::Tmpfs {
+            assert!(row.would_fit.is_some_and(|fits| fits < case.limit), "{}: {row:?}", case.program);
+        }
+    }
+}
+
+#[test]
+fn other_runtimes() {
+    named_right("runtimes", |case| matches!(case.needs, Needs::Python | Needs::Node));
+}

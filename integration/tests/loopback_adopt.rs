@@ -1,0 +1,142 @@
+//! The node agent killed at every step, upgraded, and run beside shims of another release: nothing is lost, twice or left.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use headroom_types::{Bytes, ContainerId, ExitReason};
+use integration::cluster::{SOON, until};
+use integration::guest::{Guest, in_guest};
+use integration::lone::agent::{container, order, words};
+use integration::lone::remains::Remains;
+use integration::lone::{Desk, LoneAgent, Shape, rounds};
+use integration::{on_host_and_in_guest, programs};
+
+/// The rounds go through all places in the agent's code that it can be made to die at, each beside a kill at another moment.
+const ROUNDS: u32 = 42;
+/// A guest has one slow processor; `measure adopt` runs more.
+const ROUNDS_IN_GUEST: u32 = 10;
+
+fn guest() -> Guest {
+    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(200))
+}
+
+fn shape() -> Shape {
+    Shape { memory: Bytes::from_gib(1), cpus: 16 }
+}
+
+fn shell(id: &ContainerId, script: &str) -> (ContainerId, headroom_wire::v1::nodes::RunOrder) {
+    (id.clone(), order(Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"))
+}
+
+/// Runs until a file appears, and says with its exit code who it was.
+fn gated(gate: &Path, code: u32) -> String {
+    format!("echo run >> runs; while [ ! -e {} ]; do sleep 0.05; done; exit {code}", gate.display())
+}
+
+fn reason(desk: &Desk, id: &ContainerId) -> ExitReason {
+    desk.until("an end", SOON, |book| book.ends.get(id).map(|end| end.report.reason)).expect("ends")
+}
+
+fn killed_at_every_step() {
+    let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
+    let tally = rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
+    assert_eq!((tally.lost, tally.twice, tally.leaked), (0, 0, 0), "{:#?}", tally.notes);
+    assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
+}
+on_host_and_in_guest!(killed, guest(), killed_at_every_step);
+
+/// Copies the two programs of a node into a directory of its own.
+fn installed(dir: &Path) -> PathBuf {
+    let bin = dir.join("old-release");
+    fs::create_dir(&bin).expect("a directory");
+    for name in ["nodeagent", "container-shim"] {
+        fs::copy(programs::path(name).expect("is built"), bin.join(name)).expect("copies");
+    }
+    bin
+}
+
+fn upgraded_under_running_containers() {
+    let desk = Desk::open().expect("opens");
+    let mut agent = LoneAgent::new(&desk, shape()).expect("a place");
+    let old = installed(agent.dir());
+    agent.use_programs(old.clone());
+    agent.start(&desk).expect("starts");
+    let gate = agent.dir().join("gate");
+    let ids: Vec<ContainerId> = (1..=3).map(|n| container(n).expect("id")).collect();
+    desk.run(ids.iter().zip(1..).map(|(id, code)| shell(id, &gated(&gate, code))));
+    desk.until("all to run", SOON, |book| ids.iter().all(|id| book.running.contains_key(id)).then_some(())).expect("run");
+    let pids: Vec<_> = ids.iter().map(|id| agent.process(id, "pid")).collect();
+    agent.terminate().expect("ends");
+    // The old release is gone from the disk; its shims run on.
+    fs::remove_dir_all(&old).expect("removes");
+    agent.use_programs(programs::dir().expect("programs").to_owned());
+    agent.start(&desk).expect("starts");
+    assert_eq!(desk.book().shown.len(), ids.len(), "the new agent shows what the old one started");
+    assert_eq!(pids, ids.iter().map(|id| agent.process(id, "pid")).collect::<Vec<_>>(), "and has touched nothing");
+    fs::write(&gate, "").expect("opens the gate");
+    for (id, code) in ids.iter().zip(1..) {
+        assert_eq!(reason(&desk, id), ExitReason::Exit { code });
+        assert_eq!(fs::read_to_string(agent.file(id, "work/runs")).expect("runs"), "run\n", "launched once");
+    }
+}
+on_host_and_in_guest!(upgraded, guest(), upgraded_under_running_containers);
+
+/// What the first release's shim did, as a script: the same files and the same line, and no line of its record that came later.
+const OLDER_SHIM: &str = r#"#!/bin/sh
+case "$1" in -*) exit 2;; esac
+born() { cut -d' ' -f22 "/proc/$1/stat"; }
+cd "$1/work"
+echo "$$ $(born $$)" > ../shim.pid
+sh -c "$(sed -n 's/^arg //p' ../spec | tail -n 1)" > ../stdout 2> ../stderr < /dev/null &
+echo "$! $(born $!)" > ../pid
+echo "started $!"
+exec > /dev/null
+wait $!
+printf 'headroom-exit 1\ncode %s\nstarted-ms 1\nended-ms 2\nend\n' $? > ../exit.tmp
+mv ../exit.tmp ../exit
+"#;
+
+/// A shim that was there before the agent was upgraded, and one that ends while no agent is there.
+fn beside_an_older_shim() {
+    let desk = Desk::open().expect("opens");
+    let mut agent = LoneAgent::new(&desk, shape()).expect("a place");
+    let bin = installed(agent.dir());
+    let shim = bin.join("container-shim");
+    fs::write(&shim, OLDER_SHIM).expect("writes");
+    fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).expect("executable");
+    agent.use_programs(bin);
+    agent.start(&desk).expect("starts");
+    let gates = [agent.dir().join("gate-1"), agent.dir().join("gate-2")];
+    let ids = [container(1).expect("id"), container(2).expect("id")];
+    desk.run(ids.iter().zip(&gates).zip(4..).map(|((id, gate), code)| shell(id, &gated(gate, code))));
+    desk.until("both to run", SOON, |book| ids.iter().all(|id| book.running.contains_key(id)).then_some(())).expect("run");
+    agent.kill().expect("kills");
+    fs::write(&gates[0], "").expect("opens a gate");
+    until("its record", SOON, || Ok(agent.file(&ids[0], "exit").exists().then_some(()))).expect("ends");
+    agent.use_programs(programs::dir().expect("programs").to_owned());
+    agent.start(&desk).expect("starts");
+    assert_eq!(reason(&desk, &ids[0]), ExitReason::Exit { code: 4 });
+    fs::write(&gates[1], "").expect("opens a gate");
+    assert_eq!(reason(&desk, &ids[1]), ExitReason::Exit { code: 5 });
+}
+on_host_and_in_guest!(older_shim, guest(), beside_an_older_shim);
+
+fn a_hundred_leave_nothing() {
+    let desk = Desk::open().expect("opens");
+    let mut agent = LoneAgent::new(&desk, shape()).expect("a place");
+    agent.start(&desk).expect("starts");
+    let before = Remains::of(&agent);
+    let ids: Vec<ContainerId> = (1..=100).map(|n| container(n).expect("id")).collect();
+    for some in ids.chunks(25) {
+        desk.run(some.iter().map(|id| shell(id, "(setsid sleep 60 &); exit 9")));
+        some.iter().for_each(|id| assert_eq!(reason(&desk, id), ExitReason::Exit { code: 9 }));
+    }
+    desk.forget(ids.iter().cloned());
+    until("everything to be gone", SOON, || Ok((Remains::of(&agent).beyond(&before) == 0).then_some(())))
+        .unwrap_or_else(|e| panic!("{e}: {:?}, before: {before:?}", Remains::of(&agent)));
+}
+on_host_and_in_guest!(hundred, guest(), a_hundred_leave_nothing);

@@ -1,0 +1,136 @@
+//! More memory for tasks that run, through real daemons: nobody is killed that could be given more, and who cannot is killed as ever.
+
+#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported
+
+use headroom_types::{Bytes, ExitReason};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::TaskRow;
+use integration::cluster::{Cluster, NodeShape, SOON, Whose, until};
+use integration::guest::Guest;
+use integration::jobs::{JobFile, WorkLog};
+use integration::{on_host_and_in_guest, programs};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn guest() -> Guest {
+    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(100))
+}
+
+/// A stage of the workload with more keys.
+fn stage(job: JobFile, name: &str, count: u32, log: &WorkLog, arguments: &[&str], more: &str) -> JobFile {
+    let program = programs::path("workload").expect("the workload is built");
+    let log = log.path().to_str().expect("UTF-8");
+    let mut command = vec![program.to_str().expect("UTF-8"), "run", "--log", log];
+    command.extend(arguments);
+    job.stage(name, count, &command, more)
+}
+
+fn task<'a>(app: &'a AppView, id: &str) -> &'a TaskRow {
+    let job = app.job.as_ref().expect("a job");
+    job.tasks.iter().find(|t| t.task.to_string() == id).unwrap_or_else(|| panic!("no task {id}"))
+}
+
+fn finished(cluster: &Cluster, job: &JobFile) -> AppView {
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    end
+}
+
+/// One of five tasks needs three times its share. With growth nothing is killed, without it the same job kills.
+fn three_times_its_share_without_a_kill() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let run = |name: &str, more: &str| {
+        let log = WorkLog::at(cluster.dir().join(format!("{name}.log")));
+        let job = JobFile::new(name, 1, 2, Bytes::from_mib(48));
+        let job = stage(job, "small", 4, &log, &["--mib", "8", "--over-ms", "100"], more);
+        let job = stage(job, "large", 1, &log, &["--mib", "144", "--over-ms", "300"], more);
+        (finished(&cluster, &job), log)
+    };
+    let (end, log) = run("growing", "grow = true");
+    let (totals, large) = (&end.job.as_ref().expect("a job").totals, task(&end, "large/0"));
+    assert_eq!((totals.memory_kills, totals.escalated, totals.innocent_reruns), (0, 0, 0), "{totals:?}");
+    assert_eq!((large.attempts.len(), log.starts()["large/0"]), (1, 1), "it was never started again");
+    let attempt = &large.attempts[0];
+    assert!(attempt.profile.memory() >= Bytes::from_mib(144) && attempt.grown.len() >= 3, "{:?}", attempt.grown);
+    assert!(attempt.peak.is_some_and(|peak| peak >= Bytes::from_mib(144)), "{:?}", attempt.peak);
+    assert_eq!(usize::try_from(totals.grown).ok(), Some(attempt.grown.len()));
+    let held: Vec<Option<u64>> = attempt.grown.iter().map(|g| g.held_us).collect();
+    assert!(held.iter().all(Option::is_some), "each was confirmed: {held:?}");
+    println!("held for, in microseconds: {held:?}");
+    let (end, _) = run("killing", "");
+    let kills = end.job.as_ref().expect("a job").totals.memory_kills;
+    assert!(kills >= 1, "without growth the same job must kill");
+    println!("kills without growth: {kills}");
+}
+on_host_and_in_guest!(grown, guest(), three_times_its_share_without_a_kill);
+
+/// The resource manager does not answer: the task is held for as long as its stage says, then the kernel kills it at its own limit,
+/// and the ladder goes on.
+fn a_hold_that_ends_lets_the_kernel_kill() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let (log, gate) = (WorkLog::at(cluster.dir().join("work.log")), cluster.dir().join("gate"));
+    let gate_text = gate.to_str().expect("UTF-8");
+    let job = JobFile::new("held", 1, 1, Bytes::from_mib(48));
+    let job = stage(job, "large", 1, &log, &["--mib", "96", "--after", gate_text], "grow = true\ngrow_hold = \"1s\"");
+    let app = cluster.submit(job.text()).expect("submits");
+    until("the task to run", SOON, || Ok((log.started().len() == 1).then_some(()))).expect("starts");
+    let manager = Pid::from_raw(cluster.pid("resourcemanager").expect("runs"));
+    kill(manager, Signal::SIGSTOP).expect("stops");
+    std::fs::write(&gate, "").expect("opens the gate");
+    let first = log.started()[0];
+    let died = until("the kernel to kill it", SOON, || {
+        Ok((!std::path::Path::new(&format!("/proc/{first}/cmdline")).exists()).then_some(()))
+    });
+    kill(manager, Signal::SIGCONT).expect("goes on");
+    died.expect("is killed");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    let large = task(&end, "large/0");
+    assert_eq!(large.attempts[0].reason, Some(ExitReason::TaskOom), "its own limit: {:?}", large.attempts[0].evidence);
+    assert!(large.attempts.len() >= 2 && large.attempts[0].grown.is_empty(), "{:?}", large.attempts[0].grown);
+}
+on_host_and_in_guest!(hold_over, guest(), a_hold_that_ends_lets_the_kernel_kill);
+
+/// No node has room for more: it is said so, and the ladder goes on.
+fn a_full_node_gives_no_more() {
+    let shape = NodeShape { memory: Bytes::from_mib(320), cpus: 4, enforcer: None };
+    let cluster = Cluster::start(&[shape]).expect("a cluster");
+    let log = WorkLog::at(cluster.dir().join("work.log"));
+    let job = JobFile::new("full", 1, 1, Bytes::from_mib(48));
+    let job = stage(job, "large", 1, &log, &["--mib", "400", "--over-ms", "200"], "grow = true");
+    let app = cluster.submit(job.text()).expect("submits");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Failed, "it fits nowhere");
+    let large = task(&end, "large/0");
+    assert!(large.attempts.iter().all(|a| a.reason == Some(ExitReason::TaskOom)), "{:?}", large.attempts);
+}
+on_host_and_in_guest!(full, guest(), a_full_node_gives_no_more);
+
+/// The master is killed again and again while a task grows: it is given what it needs all the same, and runs once.
+fn masters_die_while_a_task_grows() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let log = WorkLog::at(cluster.dir().join("work.log"));
+    let job = JobFile::new("restarted", 1, 1, Bytes::from_mib(48));
+    let job = stage(job, "large", 1, &log, &["--mib", "300", "--over-ms", "6000"], "grow = true");
+    let app = cluster.submit(job.text()).expect("submits");
+    for size in [72, 108, 168] {
+        let grown = |view: &AppView| {
+            let large = view.job.as_ref()?.tasks.iter().find(|t| t.task.to_string() == "large/0")?;
+            (large.profile.memory() >= Bytes::from_mib(size)).then_some(())
+        };
+        cluster.until_app(&app, "the task to grow", SOON, grown).expect("grows");
+        let master = cluster.live_containers(&app, Whose::Master).expect("containers");
+        let Some(master) = master.first() else { continue };
+        if let Ok(pid) = cluster.container_pid(master) {
+            Cluster::kill_process(pid).expect("kills the master");
+        }
+    }
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    let large = task(&end, "large/0");
+    assert_eq!((large.attempts.len(), log.starts()["large/0"]), (1, 1), "{:?}", large.attempts);
+    assert_eq!(end.job.as_ref().expect("a job").totals.memory_kills, 0);
+    assert!(end.attempts.len() >= 2, "the master was started again: {:?}", end.attempts.len());
+}
+on_host_and_in_guest!(master_dies, guest(), masters_die_while_a_task_grows);

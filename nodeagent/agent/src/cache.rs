@@ -1,0 +1,313 @@
+//! Files and archives that were fetched once and are used by many containers.
+//!
+//! An entry is named by its SHA-256 (and, for what only one user may read, by that user), and never changes once it is there: it is made
+//! under another name, checked, and renamed. A container gets hard links to its files, so the file system itself counts who uses
+//! an entry, across restarts of the agent; what nobody uses goes, the longest unused first, when there is more than is allowed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, bail};
+use headroom_types::Sha256;
+
+/// The content of an entry: a file, or the directory an archive became.
+pub(crate) const CONTENT: &str = "content";
+/// How much it takes on the disk, in bytes, as text. Its time of change is that of the last use.
+const SIZE: &str = "size";
+/// Names of entries that are being made begin with it.
+const UNFINISHED: &str = "unfinished-";
+
+/// How often somebody who waits for another's fetch looks whether it is still wanted.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What an entry is known by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(String);
+
+impl Key {
+    /// Of bytes that anybody may have, or that `user` could read; as a file or unpacked.
+    pub(crate) fn new(sum: Sha256, user: Option<u32>, form: &str) -> Key {
+        let whose = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
+        Key(format!("{sum}-{whose}-{form}"))
+    }
+}
+
+/// The cache of one node.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    dir: PathBuf,
+    most: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many containers are just taking an entry.
+    pins: BTreeMap<Key, u32>,
+    /// Entries that are being made.
+    making: BTreeMap<Key, ()>,
+    count: u64,
+}
+
+/// An entry that stays while this lives.
+#[derive(Debug)]
+pub(crate) struct Pinned<'a> {
+    cache: &'a Cache,
+    key: Key,
+    /// Its content.
+    pub(crate) content: PathBuf,
+}
+
+impl Cache {
+    /// The cache in `dir`, which is made; halves that an earlier agent left are removed.
+    pub(crate) fn open(dir: PathBuf, most: u64) -> anyhow::Result<Cache> {
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot close {}", dir.display()))?;
+        for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                fs::remove_dir_all(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            }
+        }
+        Ok(Cache { dir, most, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// The entry of that key; `make` puts its content at the path it is given, and tells its size in bytes, when it is not there. Who
+    /// comes while it is being made waits for it.
+    pub(crate) fn get(
+        &self,
+        key: &Key,
+        deadline: Instant,
+        still_wanted: &dyn Fn() -> anyhow::Result<()>,
+        make: impl FnOnce(&Path) -> anyhow::Result<u64>,
+    ) -> anyhow::Result<Pinned<'_>> {
+        let home = self.dir.join(&key.0);
+        let unfinished = match self.reserve(key, deadline, still_wanted)? {
+            None => return self.used(key, &home),
+            Some(unfinished) => unfinished,
+        };
+        let made = self.make(&unfinished, &home, make);
+        let mut state = self.lock();
+        state.making.remove(key);
+        match &made {
+            Ok(()) => *state.pins.entry(key.clone()).or_default() += 1,
+            Err(_) => drop(fs::remove_dir_all(&unfinished)),
+        }
+        drop(state);
+        self.changed.notify_all();
+        made?;
+        let pinned = self.used(key, &home);
+        self.evict();
+        pinned
+    }
+
+    /// Waits until nobody makes it; `None` when it is there (and pinned now), else where to make it.
+    fn reserve(
+        &self,
+        key: &Key,
+        deadline: Instant,
+        still_wanted: &dyn Fn() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<PathBuf>> {
+        let mut state = self.lock();
+        while state.making.contains_key(key) {
+            still_wanted()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("another container has been fetching the same for too long");
+            }
+            state = self.changed.wait_timeout(state, left.min(GLANCE)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if self.dir.join(&key.0).join(SIZE).exists() {
+            *state.pins.entry(key.clone()).or_default() += 1;
+            return Ok(None);
+        }
+        state.making.insert(key.clone(), ());
+        state.count += 1;
+        Ok(Some(self.dir.join(format!("{UNFINISHED}{}", state.count))))
+    }
+
+    fn make(&self, unfinished: &Path, home: &Path, make: impl FnOnce(&Path) -> anyhow::Result<u64>) -> anyhow::Result<()> {
+        fs::create_dir(unfinished).with_context(|| format!("cannot make {}", unfinished.display()))?;
+        let size = make(&unfinished.join(CONTENT))?;
+        fs::write(unfinished.join(SIZE), size.to_string()).context("cannot write into the cache")?;
+        // What counts as there must be there after a power cut too: its bytes first, then its name.
+        synced(unfinished).context("the cache cannot be written through to the disk")?;
+        fs::rename(unfinished, home).with_context(|| format!("cannot make {}", home.display()))?;
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).context("the cache cannot be written through to the disk")
+    }
+
+    fn used(&self, key: &Key, home: &Path) -> anyhow::Result<Pinned<'_>> {
+        let pinned = Pinned { cache: self, key: key.clone(), content: home.join(CONTENT) };
+        let touched = File::options().write(true).open(home.join(SIZE)).and_then(|f| f.set_modified(SystemTime::now()));
+        touched.with_context(|| format!("the cache entry {} is damaged", home.display()))?;
+        Ok(pinned)
+    }
+
+    /// Removes what nobody uses until what is left is within bounds; how much was removed. Bytes.
+    pub(crate) fn evict(&self) -> u64 {
+        let state = self.lock();
+        let mut entries: Vec<(SystemTime, u64, Key)> = self.entries();
+        entries.sort();
+        let mut all: u64 = entries.iter().map(|(_, size, _)| size).sum();
+        let mut removed = 0;
+        for (_, size, key) in entries {
+            if all <= self.most {
+                break;
+            }
+            let home = self.dir.join(&key.0);
+            if state.pins.contains_key(&key) || in_use(&home.join(CONTENT)).unwrap_or(true) {
+                continue;
+            }
+            match fs::remove_dir_all(&home) {
+                Ok(()) => {
+                    all = all.saturating_sub(size);
+                    removed += size;
+                }
+                Err(error) => tracing::warn!(entry = %home.display(), %error, "it cannot be removed from the cache, ignoring"),
+            }
+        }
+        removed
+    }
+
+    /// Last use, size and name of each.
+    fn entries(&self) -> Vec<(SystemTime, u64, Key)> {
+        let found = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let facts = |entry: fs::DirEntry| {
+            let key = Key(entry.file_name().into_string().ok().filter(|name| !name.starts_with(UNFINISHED))?);
+            let path = entry.path().join(SIZE);
+            let size = fs::read_to_string(&path).ok()?.parse().ok()?;
+            Some((fs::metadata(path).and_then(|m| m.modified()).ok()?, size, key))
+        };
+        found.filter_map(facts).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let mut state = self.cache.lock();
+        if let Some(pins) = state.pins.get_mut(&self.key) {
+            *pins -= 1;
+            if *pins == 0 {
+                state.pins.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Writes a new entry through to the disk. File by file when there are few; an archive has thousands, and one call for the whole file system
+/// is quicker then.
+fn synced(entry: &Path) -> io::Result<()> {
+    if entry.join(CONTENT).is_dir() {
+        return Ok(rustix::fs::syncfs(File::open(entry)?)?);
+    }
+    [entry.join(CONTENT), entry.join(SIZE), entry.to_owned()].iter().try_for_each(|path| File::open(path)?.sync_all())
+}
+
+/// Whether a file of it has a second name: that of a container.
+fn in_use(content: &Path) -> io::Result<bool> {
+    let facts = fs::symlink_metadata(content)?;
+    if facts.is_dir() {
+        for entry in fs::read_dir(content)? {
+            if in_use(&entry?.path())? {
+                return Ok(true);
+            }
+        }
+        return Ok(false);
+    }
+    Ok(facts.is_file() && facts.nlink() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn key(n: u8) -> Key {
+        Key::new(Sha256::new([n; 32]), None, "file")
+    }
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+    fn put<'c>(cache: &'c Cache, n: u8, size: usize) -> Pinned<'c> {
+        let make = |path: &Path| {
+            fs::write(path, vec![n; size])?;
+            Ok(size as u64)
+        };
+        cache.get(&key(n), soon(), &|| Ok(()), make).expect("makes")
+    }
+
+    #[test]
+    fn what_is_there_is_not_made_again_also_by_another_agent() {
+        let dir = tempfile::tempdir().expect("dir");
+        let cache = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        assert_eq!(fs::read(&put(&cache, 1, 10).content).expect("reads").len(), 10);
+        fs::create_dir(dir.path().join("cache/unfinished-7")).expect("makes");
+        let later = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        assert!(!dir.path().join("cache/unfinished-7").exists());
+        later.get(&key(1), soon(), &|| Ok(()), |_| bail!("made again")).expect("is there");
+        assert!(later.get(&key(2), soon(), &|| Ok(()), |_| bail!("no")).is_err());
+        later
+            .get(&key(2), soon(), &|| Ok(()), |path| Ok(fs::write(path, "x").map(|()| 1)?))
+            .expect("a failure leaves nothing in the way");
+    }
+
+    #[test]
+    fn the_longest_unused_goes_first_and_what_is_used_stays() {
+        let dir = tempfile::tempdir().expect("dir");
+        let cache = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        let kept = dir.path().join("a container's name for it");
+        for n in 1..=3 {
+            let pinned = put(&cache, n, 40);
+            if n == 1 {
+                fs::hard_link(&pinned.content, &kept).expect("links");
+            }
+            // File systems tell times in ticks.
+            let old = SystemTime::now() - Duration::from_secs(100 - u64::from(n));
+            File::options()
+                .write(true)
+                .open(pinned.content.with_file_name(SIZE))
+                .and_then(|f| f.set_modified(old))
+                .expect("ages");
+        }
+        let there = |n: u8| dir.path().join("cache").join(key(n).0).exists();
+        assert_eq!((there(1), there(2), there(3)), (true, false, true), "the first is used, the third was just taken");
+        fs::remove_file(&kept).expect("the container is gone");
+        drop(put(&cache, 4, 40));
+        assert_eq!((there(1), there(3), there(4)), (false, true, true));
+        let held = put(&cache, 5, 90);
+        assert!(there(5) && !there(3) && !there(4), "one that is being taken stays, however large");
+        drop(held);
+        assert_eq!((cache.evict(), there(5)), (0, true), "and as long as there is room");
+    }
+
+    #[test]
+    fn many_who_want_the_same_make_it_once() {
+        let dir = tempfile::tempdir().expect("dir");
+        let cache = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        let made = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let make = |path: &Path| {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        Ok(fs::write(path, "once").map(|()| 4)?)
+                    };
+                    let pinned = cache.get(&key(9), soon(), &|| Ok(()), make).expect("gets");
+                    assert_eq!(fs::read_to_string(&pinned.content).expect("reads"), "once");
+                });
+            }
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,333 @@
+//! What is to be thought of what was read: pure.
+
+use headroom_node_cgroup::Mode;
+use headroom_node_exec::offers::Call;
+use headroom_types::Bytes;
+
+use super::{Facts, Finding, Place, Standing};
+
+/// Each container takes about eight descriptors of the agent; with fewer than this it carries a few dozen.
+const FILES: u64 = 4096;
+/// With fewer not even the agent itself works.
+const FEWEST_FILES: u64 = 256;
+/// Processes and threads; one container alone may have as many.
+const PROCESSES: u64 = 4096;
+/// Below that no node offers anything useful.
+const MEMORY: Bytes = Bytes::from_mib(256);
+/// A clock before this year was never set.
+const YEAR: u64 = 2025;
+
+/// Boots with cgroup v2 alone.
+const UNIFY: &str = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_no_v1=all";
+const DELEGATE: &str =
+    "run headroom-containers.service, or give a cgroup of yours with --cgroup-root (systemd-run --user -p Delegate=yes)";
+
+pub(super) fn all(facts: &Facts, place: &Place) -> Vec<Finding> {
+    let mut findings = vec![cgroup(facts), controllers(facts), delegation(facts)];
+    findings.extend([oom_group(facts), kill(facts), high(facts), psi(facts)]);
+    findings.extend(facts.calls.iter().map(|(call, there)| system_call(*call, *there, &facts.kernel)));
+    findings.extend([memory(facts), swap(facts), systemd(facts), open_files(facts), processes(facts)]);
+    findings.extend([disk(facts, place), clock(facts), users(facts), tmp(facts, place)]);
+    findings
+}
+
+fn fine(code: &'static str, what: &'static str, found: impl Into<String>) -> Finding {
+    Finding { code, state: Standing::Ok, what, found: found.into(), fix: None }
+}
+
+impl Finding {
+    fn warn(self, fix: impl Into<String>) -> Finding {
+        Finding { state: Standing::Warn, fix: Some(fix.into()), ..self }
+    }
+    fn fail(self, fix: impl Into<String>) -> Finding {
+        Finding { state: Standing::Fail, fix: Some(fix.into()), ..self }
+    }
+}
+
+fn cgroup(facts: &Facts) -> Finding {
+    let about = |found: &str| fine("cgroup", "holds containers to their limits", found);
+    match facts.cgroup.mode {
+        Mode::Unified => about("v2 with the memory controller"),
+        Mode::Hybrid => about("v1 has the memory controller, v2 is empty").warn(UNIFY),
+        Mode::V1 => about("v1 alone").warn(UNIFY),
+        Mode::Nothing => about("no memory controller; limits would be measured, not enforced")
+            .warn("mount cgroup2 at /sys/fs/cgroup; boot without cgroup_disable=memory"),
+    }
+}
+
+fn controllers(facts: &Facts) -> Finding {
+    let has = |name: &str| facts.cgroup.controllers.iter().any(|c| c == name);
+    let disks = if facts.cgroup.mode == Mode::Unified { "io" } else { "blkio" };
+    let lacking: Vec<&str> = ["memory", "pids", "cpu", disks].into_iter().filter(|c| !has(c)).collect();
+    let found = match (facts.cgroup.controllers.as_slice(), lacking.as_slice()) {
+        ([], _) => "none".to_owned(),
+        (there, []) => there.join(" "),
+        (there, lacking) => format!("{}; not {}", there.join(" "), lacking.join(", ")),
+    };
+    let finding = fine("controllers", "memory, number of processes, shares of processors and disks", found);
+    if lacking.is_empty() {
+        return finding;
+    }
+    finding.warn(format!("delegate {} to the cgroup the agent works in (Delegate=yes)", lacking.join(", ")))
+}
+
+fn delegation(facts: &Facts) -> Finding {
+    let dir = facts.cgroup.dir.as_ref().map_or_else(|| "no directory".to_owned(), |dir| dir.display().to_string());
+    let about = |found: String| fine("delegation", "the agent makes a group for each container", found);
+    if facts.cgroup.writable {
+        about(format!("{dir} can be written to"))
+    } else {
+        about(format!("{dir} cannot be written to; limits would be measured, not enforced")).warn(DELEGATE)
+    }
+}
+
+/// Something that only cgroup v2 has, since some release.
+fn of_v2(facts: &Facts, about: Finding, there: Option<bool>, instead: &str, since: &str) -> Finding {
+    match (facts.cgroup.mode, there) {
+        (Mode::Unified, Some(true)) => Finding { found: "yes".into(), ..about },
+        (Mode::Unified, Some(false)) => Finding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
+            .warn(format!("run Linux {since} or newer")),
+        (Mode::Unified, None) => {
+            Finding { found: "no group is there to tell".into(), ..about }.warn(format!("it is there from Linux {since} on"))
+        }
+        (Mode::Hybrid | Mode::V1 | Mode::Nothing, _) => {
+            Finding { found: format!("cgroup v2 only; {instead}"), ..about }.warn(UNIFY)
+        }
+    }
+}
+
+fn oom_group(facts: &Facts) -> Finding {
+    let about = fine("memory_oom_group", "the kernel ends a whole container at its limit, not one process of it", "");
+    of_v2(facts, about, facts.cgroup.oom_group, "the agent ends the rest itself", "4.19")
+}
+
+fn kill(facts: &Facts) -> Finding {
+    let about = fine("cgroup_kill", "a container is ended in one step, forks or not", "");
+    of_v2(facts, about, facts.cgroup.kill, "the agent signals one process after the other", "5.14")
+}
+
+fn high(facts: &Facts) -> Finding {
+    let about = fine("memory_high", "a container is slowed down before its limit, so that it can grow", "");
+    of_v2(facts, about, facts.cgroup.high, "growth has only the limit itself as a sign", "4.19")
+}
+
+fn psi(facts: &Facts) -> Finding {
+    let about = |found: &str| fine("psi", "tells who waits for memory, and how long", found);
+    if facts.psi {
+        about("yes")
+    } else {
+        about("/proc/pressure/memory cannot be read").warn("boot with psi=1 (Linux 4.20 or newer)")
+    }
+}
+
+fn system_call(call: Call, there: bool, kernel: &str) -> Finding {
+    let (code, what, since) = match call {
+        Call::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3"),
+        Call::Openat2 => ("openat2", "files are opened below a directory and not beyond", "5.6"),
+        Call::Clone3 => ("clone3", "programs that start processes right inside a cgroup can do so", "5.3"),
+    };
+    if there {
+        return fine(code, what, "yes");
+    }
+    let lacking = fine(code, what, format!("Linux {kernel} does not have it, or a filter forbids it"));
+    let fix = format!("run Linux {since} or newer; in a container, allow it in the seccomp profile");
+    // The agent itself cannot do without pidfds; the others serve programs.
+    if call == Call::PidfdOpen { lacking.fail(fix) } else { lacking.warn(fix) }
+}
+
+fn memory(facts: &Facts) -> Finding {
+    let finding = fine("memory", "what the node has to offer", facts.memory.to_string());
+    if facts.memory < MEMORY { finding.fail(format!("a node needs {MEMORY} at least")) } else { finding }
+}
+
+fn swap(facts: &Facts) -> Finding {
+    let about = |found: String| fine("swap", "containers get none, so that a limit is a limit", found);
+    match (facts.swap.is_zero(), facts.cgroup.mode, facts.cgroup.writable) {
+        (true, _, _) => about("none".into()),
+        (false, Mode::Unified | Mode::Hybrid | Mode::V1, true) => about(format!("{}, kept from containers", facts.swap)),
+        (false, Mode::Unified | Mode::Hybrid | Mode::V1, false) | (false, Mode::Nothing, _) => {
+            about(format!("{}, and nothing keeps containers from it", facts.swap)).warn("switch it off: swapoff -a")
+        }
+    }
+}
+
+fn systemd(facts: &Facts) -> Finding {
+    let about = |found: String| fine("systemd", "keeps containers alive while the agent is replaced", found);
+    match &facts.systemd {
+        Some(version) => about(version.clone()),
+        None => about(format!("process 1 is {}", facts.first_process))
+            .warn("see to it that whatever starts the agent does not end its children with it"),
+    }
+}
+
+fn bounded(finding: Finding, most: Option<u64>, wanted: u64, fix: &str) -> Finding {
+    let finding = Finding { found: most.map_or_else(|| "no bound".to_owned(), |n| n.to_string()), ..finding };
+    if most.is_some_and(|n| n < wanted) { finding.warn(fix) } else { finding }
+}
+
+fn open_files(facts: &Facts) -> Finding {
+    let about = fine("open_files", "about eight for each container", "");
+    let fix = "LimitNOFILE=1048576 in the unit, or `ulimit -Hn 1048576` as root";
+    let finding = bounded(about, facts.open_files, FILES, fix);
+    if facts.open_files.is_some_and(|n| n < FEWEST_FILES) { finding.fail(fix) } else { finding }
+}
+
+fn processes(facts: &Facts) -> Finding {
+    let about = fine("processes", "of this user, all containers together", "");
+    bounded(about, facts.processes, PROCESSES, "LimitNPROC=infinity and TasksMax=infinity in the unit, or raise `ulimit -Hu`")
+}
+
+fn disk(facts: &Facts, place: &Place) -> Finding {
+    let disk = &facts.disk;
+    let about = |found: String| fine("disk", "records, logs and working directories of containers", found);
+    let (at, full) = (disk.dir.display(), u64::from(place.disk_full));
+    match disk.room {
+        None => about(format!("{at} cannot be asked")).fail("choose another --state"),
+        Some(_) if !disk.writable => {
+            about(format!("{at} cannot be written to")).fail("run as a user who may, or choose another --state")
+        }
+        Some((used, free)) if used >= full => about(format!("{at}: {used} % in use, {free} free (limit {full} %)"))
+            .fail("make room, choose another --state, or raise disk_full under [health]"),
+        Some((used, free)) => about(format!("{at}: {used} % in use, {free} free")),
+    }
+}
+
+fn clock(facts: &Facts) -> Finding {
+    let about = |found: String| fine("clock", "times of several nodes are compared", found);
+    let fix = "run chronyd or systemd-timesyncd";
+    match facts.clock {
+        (_, year) if year < YEAR => about(format!("it shows {year}; it was never set")).warn(fix),
+        (Some(true), _) => about("kept by a source of time".into()),
+        (Some(false), _) => about("nothing keeps it right".into()).warn(fix),
+        (None, _) => {
+            about("cannot be asked".into()).warn("allow adjtimex in the seccomp profile, and see that the host keeps time")
+        }
+    }
+}
+
+fn users(facts: &Facts) -> Finding {
+    let about = |found: &str| fine("users", "programs run as whoever submitted them", found);
+    if facts.rights.root {
+        about("the agent may start programs as others")
+    } else {
+        about("not root: all programs run as the agent's own user")
+            .warn("run the agent as root; its unit leaves it few capabilities")
+    }
+}
+
+fn tmp(facts: &Facts, place: &Place) -> Finding {
+    let about = |found: String| fine("private_tmp", "programs do not see each other's files in /tmp", found);
+    let only = "the host's /tmp is seen by all; only TMPDIR points elsewhere";
+    match (place.private_tmp, facts.rights.mounts) {
+        (true, true) => about("each container gets its own".into()),
+        (true, false) => about(format!("no CAP_SYS_ADMIN (user namespaces: {}); {only}", facts.user_namespaces))
+            .warn("give the agent CAP_SYS_ADMIN, as its unit does"),
+        (false, _) => {
+            about(format!("not asked for; {only}")).warn("set private_tmp = true under [isolation], without --shared-tmp")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Disk, worst};
+    use super::*;
+    use crate::site::Rights;
+    use headroom_node_cgroup::Offers;
+    use std::path::PathBuf;
+
+    fn place() -> Place {
+        Place { state: PathBuf::from("/s"), cgroup_root: None, disk_full: 90, private_tmp: true }
+    }
+
+    fn good() -> Facts {
+        let words = |all: &str| all.split(' ').map(str::to_owned).collect();
+        Facts {
+            kernel: "6.1.0".into(),
+            cgroup: Offers {
+                mode: Mode::Unified,
+                dir: Some("/sys/fs/cgroup/x".into()),
+                controllers: words("cpu io memory pids"),
+                writable: true,
+                oom_group: Some(true),
+                kill: Some(true),
+                high: Some(true),
+            },
+            calls: [Call::PidfdOpen, Call::Openat2, Call::Clone3].map(|call| (call, true)),
+            psi: true,
+            memory: Bytes::from_gib(8),
+            swap: Bytes::from_gib(1),
+            systemd: Some("systemd 252".into()),
+            first_process: "systemd".into(),
+            open_files: Some(1 << 20),
+            processes: None,
+            disk: Disk { dir: "/s".into(), room: Some((40, Bytes::from_gib(50))), writable: true },
+            clock: (Some(true), 2026),
+            rights: Rights { root: true, mounts: true, limits: true },
+            user_namespaces: 100,
+        }
+    }
+
+    /// Name and standing of what is not as it should be.
+    fn ills(facts: &Facts) -> Vec<(&'static str, Standing)> {
+        let findings = all(facts, &place());
+        for finding in &findings {
+            assert_eq!(finding.fix.is_none(), finding.state == Standing::Ok, "{finding:?}");
+            assert!(!finding.found.is_empty() && !finding.what.is_empty(), "{finding:?}");
+        }
+        findings.into_iter().filter(|f| f.state != Standing::Ok).map(|f| (f.code, f.state)).collect()
+    }
+
+    #[test]
+    fn a_good_host_has_nothing_wrong() {
+        assert_eq!(ills(&good()), []);
+        assert_eq!(worst(&all(&good(), &place())), Standing::Ok);
+    }
+
+    #[test]
+    fn each_lack_is_told_by_its_own_name() {
+        type Spoil = fn(&mut Facts);
+        let cases: [(&str, Standing, Spoil); 14] = [
+            ("controllers", Standing::Warn, |f| f.cgroup.controllers.retain(|c| c != "pids")),
+            ("memory_oom_group", Standing::Warn, |f| f.cgroup.oom_group = Some(false)),
+            ("cgroup_kill", Standing::Warn, |f| f.cgroup.kill = None),
+            ("memory_high", Standing::Warn, |f| f.cgroup.high = Some(false)),
+            ("psi", Standing::Warn, |f| f.psi = false),
+            ("pidfd", Standing::Fail, |f| f.calls[0].1 = false),
+            ("openat2", Standing::Warn, |f| f.calls[1].1 = false),
+            ("systemd", Standing::Warn, |f| f.systemd = None),
+            ("open_files", Standing::Warn, |f| f.open_files = Some(1024)),
+            ("open_files", Standing::Fail, |f| f.open_files = Some(64)),
+            ("processes", Standing::Warn, |f| f.processes = Some(100)),
+            ("disk", Standing::Fail, |f| f.disk.room = Some((91, Bytes::from_gib(1)))),
+            ("disk", Standing::Fail, |f| f.disk.writable = false),
+            ("clock", Standing::Warn, |f| f.clock = (Some(true), 1970)),
+        ];
+        for (code, state, spoil) in cases {
+            let mut facts = good();
+            spoil(&mut facts);
+            assert_eq!(ills(&facts), [(code, state)]);
+        }
+    }
+
+    #[test]
+    fn what_v1_lacks_and_what_swap_means_there() {
+        let mut facts = good();
+        facts.cgroup.mode = Mode::Hybrid;
+        facts.cgroup.controllers = vec!["memory".into(), "pids".into(), "cpu".into(), "blkio".into()];
+        let names: Vec<_> = ills(&facts).into_iter().map(|(code, _)| code).collect();
+        assert_eq!(names, ["cgroup", "memory_oom_group", "cgroup_kill", "memory_high"]);
+        facts.cgroup.writable = false;
+        let names: Vec<_> = ills(&facts).into_iter().map(|(code, _)| code).collect();
+        assert_eq!(names, ["cgroup", "delegation", "memory_oom_group", "cgroup_kill", "memory_high", "swap"]);
+    }
+
+    #[test]
+    fn an_agent_that_may_not_mount_says_what_that_means() {
+        let mut facts = good();
+        facts.rights = Rights { root: true, mounts: false, limits: false };
+        let finding = tmp(&facts, &place());
+        assert!(finding.state == Standing::Warn && finding.found.contains("only TMPDIR points elsewhere"), "{finding:?}");
+        assert!(tmp(&good(), &Place { private_tmp: false, ..place() }).found.contains("not asked for"));
+    }
+}

@@ -1,0 +1,188 @@
+//! Fetches what an address names into a file: plain or with TLS, through redirections, bounded in bytes and in silence.
+//!
+//! One client for the whole agent, made when the first address is asked for: an agent that fetches nothing loads no certificates.
+//! A server is trusted when an authority of the host has signed its certificate, or one that the configuration names.
+
+use std::error::Error as StdError;
+use std::fs::File;
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, ensure};
+use axum::http::{Response, StatusCode, Uri, header};
+use headroom_types::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use url::Url;
+
+/// Without a byte for so long, a server is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Redirections that are followed.
+const HOPS: usize = 10;
+
+type Caller = Client<HttpsConnector<HttpConnector>, Empty<axum::body::Bytes>>;
+
+/// Fetches from addresses.
+#[derive(Debug)]
+pub(crate) struct Web {
+    ca_file: Option<PathBuf>,
+    caller: OnceLock<Caller>,
+}
+
+/// Why a download failed.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The way; another try may help.
+    Net(anyhow::Error),
+    /// The matter itself.
+    Final(anyhow::Error),
+}
+
+impl Web {
+    /// Trusts the authorities in `ca_file` too.
+    pub(crate) fn new(ca_file: Option<PathBuf>) -> Web {
+        Web { ca_file, caller: OnceLock::new() }
+    }
+
+    /// Writes what is at `from` to the end of `file`, at most `most`.
+    pub(crate) async fn fetch(&self, from: &str, most: Bytes, file: &mut File) -> Result<(), Trouble> {
+        let mut body = self.find(from).await?.into_body();
+        let mut here = 0u64;
+        while let Some(frame) = in_time(body.frame()).await? {
+            let Ok(piece) = frame.map_err(|e| failed(&e))?.into_data() else { continue };
+            here += piece.len() as u64;
+            if here > most.get() {
+                return Err(Trouble::Final(anyhow!("it is larger than {most}")));
+            }
+            file.write_all(&piece).context("cannot be kept here").map_err(Trouble::Final)?;
+        }
+        Ok(())
+    }
+
+    /// The answer that has the bytes, wherever others lead to.
+    async fn find(&self, from: &str) -> Result<Response<hyper::body::Incoming>, Trouble> {
+        let caller = self.caller().map_err(Trouble::Final)?;
+        let mut place: Url = from.parse().context("not an address").map_err(Trouble::Final)?;
+        for _ in 0..=HOPS {
+            let uri: Uri = place.as_str().parse().context("not an address").map_err(Trouble::Final)?;
+            let answer = in_time(caller.get(uri)).await?.map_err(|e| failed(&e))?;
+            if answer.status().is_success() {
+                return Ok(answer);
+            }
+            let next = answer.headers().get(header::LOCATION).filter(|_| answer.status().is_redirection());
+            let Some(next) = next else { return Err(refused(answer.status())) };
+            let next = next.to_str().context("it leads to no address").map_err(Trouble::Final)?;
+            place = led(&place, next).map_err(Trouble::Final)?;
+        }
+        Err(Trouble::Final(anyhow!("it leads from one address to the next more than {HOPS} times")))
+    }
+
+    fn caller(&self) -> anyhow::Result<&Caller> {
+        if let Some(made) = self.caller.get() {
+            return Ok(made);
+        }
+        let made = caller(self.ca_file.as_deref())?;
+        Ok(self.caller.get_or_init(|| made))
+    }
+}
+
+fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
+    let mut roots = RootCertStore::empty();
+    let host = rustls_native_certs::load_native_certs();
+    if host.certs.is_empty() {
+        tracing::warn!(errors = ?host.errors, "this host names no authorities to trust (package ca-certificates)");
+    }
+    roots.add_parsable_certificates(host.certs);
+    if let Some(path) = ca_file {
+        let own = || format!("ca_file under [cache] in the node's configuration, {}", path.display());
+        let listed = CertificateDer::pem_file_iter(path).with_context(own)?;
+        for certificate in listed {
+            roots.add(certificate.with_context(own)?).with_context(own)?;
+        }
+    }
+    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("TLS")?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut plain = HttpConnector::new();
+    plain.enforce_http(false);
+    plain.set_connect_timeout(Some(SILENCE));
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(plain);
+    Ok(Client::builder(TokioExecutor::new()).build(connector))
+}
+
+async fn in_time<F: Future>(wait: F) -> Result<F::Output, Trouble> {
+    let silent = || Trouble::Net(anyhow!("the server was silent for {} s", SILENCE.as_secs()));
+    tokio::time::timeout(SILENCE, wait).await.map_err(|_| silent())
+}
+
+fn refused(status: StatusCode) -> Trouble {
+    Trouble::Final(anyhow!("the server answers {status}"))
+}
+
+/// Where `place` leads by naming `next`: an address, or a path of the same server.
+fn led(place: &Url, next: &str) -> anyhow::Result<Url> {
+    let next = place.join(next).with_context(|| format!("it leads to {next:?}, which is no address"))?;
+    ensure!(place.scheme() != "https" || next.scheme() == "https", "it leads from https to {next}");
+    ensure!(matches!(next.scheme(), "http" | "https"), "it leads to {next}, which is neither http nor https");
+    Ok(next)
+}
+
+/// A certificate that is not trusted stays so; whatever else happens on the way may pass.
+fn failed(error: &(dyn StdError + 'static)) -> Trouble {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    let mut distrust = false;
+    while let Some(e) = cause {
+        distrust |= distrusts(e);
+        words = format!("{words}: {e}");
+        cause = e.source();
+    }
+    if distrust {
+        return Trouble::Final(anyhow!("its certificate is not trusted ({words})"));
+    }
+    Trouble::Net(anyhow!("{words}"))
+}
+
+/// An error of input and output does not name what it wraps as its source.
+fn distrusts(error: &(dyn StdError + 'static)) -> bool {
+    if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+        return true;
+    }
+    error.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|inner| distrusts(inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(place: &str, next: &str) -> String {
+        led(&place.parse().expect("an address"), next).map_or_else(|e| format!("{e:#}"), |uri| uri.to_string())
+    }
+
+    #[test]
+    fn a_redirection_leads_to_an_address_or_a_path_of_the_same_server() {
+        assert_eq!(to("http://a:1/b/c", "http://d/e"), "http://d/e");
+        assert_eq!(to("http://a:1/b/c", "https://d/e"), "https://d/e");
+        assert_eq!(to("https://a:1/b/c", "//d/e?f=1"), "https://d/e?f=1");
+        assert_eq!(to("https://a:1/b/c", "/e?f=1"), "https://a:1/e?f=1");
+        assert_eq!(to("https://a:1/b/c", "e"), "https://a:1/b/e");
+    }
+
+    #[test]
+    fn what_came_with_tls_does_not_go_on_without_it() {
+        assert_eq!(to("https://a/b", "http://a/b"), "it leads from https to http://a/b");
+        assert!(to("https://a/b", "https://[x").contains("which is no address"));
+        assert_eq!(to("http://a/b", "file:///etc/passwd"), "it leads to file:///etc/passwd, which is neither http nor https");
+    }
+}

@@ -1,0 +1,245 @@
+//! Whether this host can take work: the disk of the state directory, and what a site's own program says.
+//!
+//! Runs beside the loop and tells it when the answer changes. What it finds drains the node, and what it no longer finds brings it
+//! back; containers that run are never touched.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use headroom_config::HealthChecks;
+use headroom_node_exec::{Child, Command, Ended, spawn};
+use tokio::sync::mpsc;
+
+use crate::run::Input;
+
+/// Most that is read of what the program says. Bytes.
+const SAID: u64 = 64 << 10;
+/// Longest reason that is passed on. Characters.
+const REASON: usize = 300;
+/// A difference between the clocks that is told. The kernel's own corrections are far smaller.
+const STEP: Duration = Duration::from_secs(1);
+
+/// Looks again and again, until the loop is gone. `found` is what the loop knows already.
+pub(crate) async fn watch(state: PathBuf, checks: HealthChecks, found: Vec<String>, inputs: mpsc::Sender<Input>) {
+    let mut disk_ticks = ticks(checks.every);
+    let mut script_ticks = ticks(checks.script_every);
+    let (mut disk_ills, mut script_ills) = (Vec::new(), Vec::new());
+    let mut told = found;
+    let mut clocks = Clocks::now();
+    loop {
+        tokio::select! {
+            _ = disk_ticks.tick() => {
+                clocks = clocks.compare();
+                let (state, checks) = (state.clone(), checks.clone());
+                disk_ills = blocking(move || disk(&state, &checks)).await;
+            }
+            _ = script_ticks.tick(), if checks.script.is_some() => {
+                let (state, checks) = (state.clone(), checks.clone());
+                script_ills = blocking(move || script(&state, &checks)).await;
+            }
+            () = inputs.closed() => return,
+        }
+        let ills: Vec<String> = disk_ills.iter().chain(&script_ills).cloned().collect();
+        if ills != told {
+            told.clone_from(&ills);
+            if inputs.send(Input::Health(ills)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn ticks(every: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn blocking(look: impl FnOnce() -> Vec<String> + Send + 'static) -> Vec<String> {
+    tokio::task::spawn_blocking(look)
+        .await
+        .unwrap_or_else(|_| vec!["a look at this host failed inside the agent, see its log".into()])
+}
+
+/// What is wrong with the disk of the state directory. Blocking.
+pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
+    let mut ills = Vec::new();
+    match rustix::fs::statvfs(state) {
+        Ok(facts) => {
+            let room = [
+                ("full", "", checks.disk_full, facts.f_blocks, facts.f_blocks.saturating_sub(facts.f_bfree), facts.f_bavail),
+                (
+                    "out of inodes",
+                    " of its inodes",
+                    checks.inodes_full,
+                    facts.f_files,
+                    facts.f_files.saturating_sub(facts.f_ffree),
+                    facts.f_favail,
+                ),
+            ];
+            for (word, of_what, most, all, used, free) in room {
+                if let Some(percent) = percent(all, used, free).filter(|p| *p >= u64::from(most)) {
+                    ills.push(format!("disk {word}: {percent} %{of_what} at {} (limit {most} %)", state.display()));
+                }
+            }
+        }
+        Err(error) => ills.push(format!("disk: {} cannot be looked at: {error}", state.display())),
+    }
+    if let Err(error) = probe(state) {
+        ills.push(format!("disk: {} cannot be written to: {error}", state.display()));
+    }
+    ills
+}
+
+/// As `df` counts: what only root may use is neither free nor to be used. File systems without a fixed number of inodes say 0.
+pub(crate) fn percent(all: u64, used: u64, free: u64) -> Option<u64> {
+    let usable = used.saturating_add(free).min(all);
+    (usable > 0).then(|| used.saturating_mul(100).div_ceil(usable).min(100))
+}
+
+/// A few bytes, through to the disk.
+fn probe(state: &Path) -> io::Result<()> {
+    let path = state.join("probe");
+    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+    file.write_all(&[0x55; 4096])?;
+    file.sync_data()?;
+    fs::remove_file(path)
+}
+
+/// What the site's program finds wrong. Blocking, for as long as it may take.
+fn script(state: &Path, checks: &HealthChecks) -> Vec<String> {
+    let Some(program) = &checks.script else { return Vec::new() };
+    match said_by(program, state, checks.script_timeout) {
+        Ok(Some(text)) => errors(&text),
+        Ok(None) => vec![format!("{} took longer than {:?} and was ended", program.display(), checks.script_timeout)],
+        Err(error) => vec![format!("{} cannot be run: {error}", program.display())],
+    }
+}
+
+/// Every line that begins with ERROR is a reason.
+fn errors(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| line.starts_with("ERROR"));
+    lines.map(|line| line.chars().filter(|c| !c.is_control()).take(REASON).collect()).take(4).collect()
+}
+
+/// What the program wrote; `None` when it was ended for taking too long.
+fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<String>> {
+    let path = state.join("health.out");
+    let mut out = File::options().create(true).truncate(true).read(true).write(true).mode(0o600).open(&path)?;
+    let env = [
+        ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        ("LANG".into(), "C.UTF-8".into()),
+    ];
+    let command =
+        Command { env: &env, stdout: Some(&out), stderr: None, new_session: true, ..Command::new(program, Path::new("/")) };
+    let child = spawn(&command).map_err(|error| error.source)?;
+    let ended = end_within(&child, most)?;
+    fs::remove_file(&path)?;
+    if ended.is_none() {
+        return Ok(None);
+    }
+    out.rewind()?;
+    let mut bytes = Vec::new();
+    out.take(SAID).read_to_end(&mut bytes)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// How it ended; `None` when it had to be ended. It is reaped in either case.
+pub(crate) fn end_within(child: &Child, most: Duration) -> io::Result<Option<Ended>> {
+    let deadline = Instant::now() + most;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if crate::proof::ends_within(child, left.min(Duration::from_secs(1))).map_err(io::Error::other)? {
+            return child.wait().map(Some);
+        }
+        if left.is_zero() {
+            // Its session is its own, so whatever it started and left in it goes with it.
+            if let Some(group) = rustix::process::Pid::from_raw(child.pid) {
+                rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+            }
+            child.signal(9)?;
+            return child.wait().map(|_| None);
+        }
+    }
+}
+
+/// The two clocks of the host at one moment.
+struct Clocks {
+    wall: SystemTime,
+    steady: Instant,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Clocks { wall: SystemTime::now(), steady: Instant::now() }
+    }
+
+    /// Tells of a step of the wall clock since `self`.
+    fn compare(self) -> Self {
+        let now = Clocks::now();
+        let passed = now.steady.duration_since(self.steady);
+        let shown = now.wall.duration_since(self.wall).unwrap_or_default();
+        let step = passed.abs_diff(shown);
+        if step > STEP {
+            tracing::warn!(?step, "the clock of this host was set; times in reports before and after it do not compare");
+        }
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn program(dir: &Path, text: &str) -> HealthChecks {
+        let path = dir.join("check");
+        fs::write(&path, text).expect("writes");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        HealthChecks { script: Some(path), script_timeout: Duration::from_secs(20), ..HealthChecks::default() }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_its_figures() {
+        let dir = tempfile::tempdir().expect("dir");
+        assert_eq!(disk(dir.path(), &HealthChecks { disk_full: 100, inodes_full: 100, ..HealthChecks::default() }), [""; 0]);
+        let ills = disk(dir.path(), &HealthChecks { disk_full: 0, ..HealthChecks::default() });
+        assert!(ills[0].starts_with("disk full: ") && ills[0].ends_with("(limit 0 %)"), "{ills:?}");
+        let gone = disk(&dir.path().join("gone"), &HealthChecks::default());
+        assert!(gone.iter().any(|ill| ill.contains("cannot be written to")), "{gone:?}");
+    }
+
+    #[test]
+    fn what_root_keeps_for_itself_is_not_free() {
+        assert_eq!((percent(100, 50, 45), percent(0, 0, 0), percent(100, 1, 99)), (Some(53), None, Some(1)));
+    }
+
+    #[test]
+    fn a_line_that_begins_with_error_is_the_reason_and_the_exit_code_is_none() {
+        let dir = tempfile::tempdir().expect("dir");
+        let say = |text: &str| script(dir.path(), &program(dir.path(), text));
+        assert_eq!(say("#!/bin/sh\necho fine\necho 'no ERROR here'\nexit 3\n"), [""; 0]);
+        assert_eq!(say("#!/bin/sh\necho noise\necho 'ERROR scratch is read-only'\n"), ["ERROR scratch is read-only"]);
+        assert!(say("no interpreter")[0].contains("cannot be run"));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_its_children() {
+        let dir = tempfile::tempdir().expect("dir");
+        let pids = dir.path().join("pids");
+        let text = format!("#!/bin/sh\nsleep 600 & echo $! >{}\nwait\n", pids.display());
+        let checks = HealthChecks { script_timeout: Duration::from_millis(500), ..program(dir.path(), &text) };
+        let ills = script(dir.path(), &checks);
+        assert!(ills[0].contains("took longer"), "{ills:?}");
+        let child: i32 = fs::read_to_string(&pids).expect("pid").trim().parse().expect("number");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let alive = || fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
+        while alive() {
+            assert!(Instant::now() < deadline, "the child of the program lives on");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `GET /v1/containers/{id}/logs/{file}`: the end of a log, a range of it, or all that is still to come.
+//!
+//! Positions are those of everything that was ever written, also of what is not kept any more: a reader that was cut off
+//! goes on with `Range: bytes=N-` and misses nothing that is still there.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use headroom_wire::v1::error::Code;
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{Refused, Shared, parse, refuse};
+use crate::disk::file;
+use crate::logs::{self, Log};
+
+/// Logs that are followed at once.
+pub(super) const FOLLOWED: usize = 256;
+/// How often a followed log is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Sent at once while following. Bytes.
+const PIECE: u64 = 64 << 10;
+/// Position behind the last byte of the log, whatever part of it the answer holds.
+const END: HeaderName = HeaderName::from_static("headroom-log-end");
+/// Position of the first byte that is still kept.
+const START: HeaderName = HeaderName::from_static("headroom-log-start");
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Wish {
+    /// Only the last so many bytes.
+    tail: Option<u64>,
+    /// Until the container has ended.
+    #[serde(default)]
+    follow: bool,
+}
+
+pub(super) async fn log(
+    State(shared): State<Shared>,
+    Path((id, name)): Path<(String, String)>,
+    Query(wish): Query<Wish>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let id = parse(&id)?;
+    if logs::place(&name).is_none() {
+        return Err(refuse(Code::HR0400, format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
+    }
+    let range = match headers.get(header::RANGE).map(|value| value.to_str().ok().and_then(Range::parse)) {
+        Some(None) => return Err(refuse(Code::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST")),
+        Some(Some(range)) => Some(range),
+        None => None,
+    };
+    let file = Arc::new(Source { dir: shared.layout.container(&id), name: name.clone() });
+    let failed = |error: io::Error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            refuse(Code::HR0404, format!("container {id} has no log {name} on this node"))
+        } else {
+            refuse(Code::HR0500, format!("the log {name} of {id} cannot be read: {error}"))
+        }
+    };
+    if wish.follow {
+        let (from, start) = file.first(range, wish.tail).await.map_err(failed)?;
+        let busy = |_| refuse(Code::HR0503, format!("{FOLLOWED} logs are followed on this node already"));
+        let permit = Arc::clone(&shared.followers).try_acquire_owned().map_err(busy)?;
+        return Ok(follow(file, from.max(start), permit));
+    }
+    let reader = Arc::clone(&file);
+    let read = tokio::task::spawn_blocking(move || reader.read(range, wish.tail)).await;
+    let piece = read.map_err(io::Error::other).and_then(|read| read).map_err(failed)?;
+    Ok(piece.into_response(range))
+}
+
+/// A log by its place.
+#[derive(Debug)]
+struct Source {
+    dir: PathBuf,
+    name: String,
+}
+
+/// A part of a log.
+#[derive(Debug)]
+struct Piece {
+    from: u64,
+    bytes: Vec<u8>,
+    start: u64,
+    end: u64,
+}
+
+impl Source {
+    fn read(&self, range: Option<Range>, tail: Option<u64>) -> io::Result<Piece> {
+        let log = Log::open(&self.dir, &self.name)?;
+        let (from, most) = span(&log, range, tail);
+        let (from, bytes) = log.read(from, most)?;
+        Ok(Piece { from, bytes, start: log.start, end: log.end })
+    }
+
+    /// Where a follower wants to begin, and where the log does.
+    async fn first(self: &Arc<Self>, range: Option<Range>, tail: Option<u64>) -> io::Result<(u64, u64)> {
+        let source = Arc::clone(self);
+        let job = move || Log::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
+        tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
+    }
+
+    /// What there is from `from` on, and whether the container had ended before that was read.
+    fn more(&self, from: u64) -> io::Result<(Piece, bool)> {
+        let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
+        let log = Log::open(&self.dir, &self.name)?;
+        let (from, bytes) = log.read(from, PIECE)?;
+        Ok((Piece { from, bytes, start: log.start, end: log.end }, over))
+    }
+}
+
+/// First position and most bytes.
+fn span(log: &Log, range: Option<Range>, tail: Option<u64>) -> (u64, u64) {
+    match range {
+        Some(Range::From(from, to)) => (from, to.map_or(logs::MOST, |to| (to + 1).saturating_sub(from.max(log.start)))),
+        Some(Range::Last(most)) => (log.end.saturating_sub(most), most),
+        None => {
+            let most = tail.unwrap_or(logs::SERVED).min(logs::MOST);
+            (log.end.saturating_sub(most), most)
+        }
+    }
+}
+
+impl Piece {
+    fn into_response(self, range: Option<Range>) -> Response {
+        let Piece { from, bytes, start, end } = self;
+        let kind = (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned());
+        let facts = [kind, (header::ACCEPT_RANGES, "bytes".to_owned()), (START, start.to_string()), (END, end.to_string())];
+        match range {
+            // A cut character becomes `U+FFFD` in text that is shown; a range is what it is.
+            None => (facts, String::from_utf8_lossy(&bytes).into_owned()).into_response(),
+            Some(_) if bytes.is_empty() => {
+                (StatusCode::RANGE_NOT_SATISFIABLE, [(header::CONTENT_RANGE, format!("bytes */{end}"))], facts).into_response()
+            }
+            Some(_) => {
+                let last = from + bytes.len() as u64 - 1;
+                let part = [(header::CONTENT_RANGE, format!("bytes {from}-{last}/{end}"))];
+                (StatusCode::PARTIAL_CONTENT, part, facts, bytes).into_response()
+            }
+        }
+    }
+}
+
+/// One range of bytes, as a reader asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    /// From a position, to another one or to the end.
+    From(u64, Option<u64>),
+    /// The last so many.
+    Last(u64),
+}
+
+impl Range {
+    fn parse(text: &str) -> Option<Range> {
+        let (from, to) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
+        match (from.trim(), to.trim()) {
+            ("", last) => last.parse().ok().map(Range::Last),
+            (from, "") => from.parse().ok().map(|from| Range::From(from, None)),
+            (from, to) => {
+                let (from, to): (u64, u64) = (from.parse().ok()?, to.parse().ok()?);
+                (from <= to && to < u64::MAX).then_some(Range::From(from, Some(to)))
+            }
+        }
+    }
+}
+
+/// Sends what comes until the container has ended and all of it was sent.
+fn follow(source: Arc<Source>, first: u64, permit: OwnedSemaphorePermit) -> Response {
+    let pieces = stream::unfold((source, first, permit), |(source, from, permit)| async move {
+        let mut looks = tokio::time::interval(LOOK);
+        loop {
+            looks.tick().await;
+            let reader = Arc::clone(&source);
+            let (piece, over) = tokio::task::spawn_blocking(move || reader.more(from)).await.ok()?.ok()?;
+            if !piece.bytes.is_empty() {
+                let next = piece.from + piece.bytes.len() as u64;
+                return Some((Ok::<_, io::Error>(Bytes::from(piece.bytes)), (source, next, permit)));
+            }
+            if over {
+                return None;
+            }
+        }
+    });
+    // The position of the first byte that comes.
+    let facts = [(header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()), (START, first.to_string())];
+    (facts, Body::from_stream(pieces)).into_response()
+}
+
+/// Room for followers.
+pub(super) fn followers() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(FOLLOWED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_they_are_written() {
+        assert_eq!(Range::parse("bytes=5-"), Some(Range::From(5, None)));
+        assert_eq!(Range::parse("bytes=5-9"), Some(Range::From(5, Some(9))));
+        assert_eq!(Range::parse("bytes=-9"), Some(Range::Last(9)));
+        for wrong in ["", "bytes", "bytes=-", "bytes=9-5", "bytes=1-2,4-5", "lines=1-", "bytes=a-"] {
+            assert_eq!(Range::parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Whom a container runs as, and what it is kept from: rights, directories, `/tmp`, the cgroup of its tasks.
+//!
+//! Decides by the node's configuration; the shim carries it out between fork and exec. What belongs to the container's user is handed
+//! over here, and nothing else: the directory around it, with the shim's records, stays the agent's.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use headroom_config::{CpuBound, Isolation, RunAs};
+use headroom_container_shim::record::{Privileges, Rlimit, Spec, User as ShimUser};
+use headroom_node_cgroup::{Group, shares};
+use headroom_node_exec::{Limit, User};
+use headroom_types::Cpus;
+
+use crate::disk::file;
+use crate::site::Site;
+
+/// Whom one container runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// `None` is the agent's own user.
+    pub(crate) user: Option<User>,
+    /// Its name, for its environment.
+    pub(crate) name: Option<String>,
+}
+
+/// Whom a program of `submitter` runs as on this node.
+pub(crate) fn identity(site: &Site, submitter: Option<&str>) -> anyhow::Result<Identity> {
+    if !site.is_root() {
+        return Ok(Identity { user: None, name: None });
+    }
+    choose(&site.isolation, submitter, User::by_name)
+}
+
+/// For an agent that is root.
+fn choose(
+    policy: &Isolation,
+    submitter: Option<&str>,
+    look_up: impl Fn(&str) -> io::Result<Option<User>>,
+) -> anyhow::Result<Identity> {
+    let (name, named) = match (&policy.run_as, submitter) {
+        (RunAs::Agent, _) => ("root", false),
+        (RunAs::User(name), _) => (name.as_str(), true),
+        (RunAs::Submitter, Some(who)) => match policy.users.get(who) {
+            Some(name) => (name.as_str(), true),
+            None => (who, false),
+        },
+        (RunAs::Submitter, None) => bail!("nobody is named as its submitter, and this node runs programs as their submitter"),
+    };
+    let found = look_up(name).with_context(|| format!("the user {name:?} cannot be looked up"))?;
+    let Some(user) = found else { bail!("the user {name:?} is not known on this node") };
+    if user.uid == 0 && !policy.allow_root {
+        bail!("it would run as root, which this node does not allow");
+    }
+    if user.uid != 0 && user.uid < policy.min_uid && !named {
+        bail!("the user {name:?} has the number {}, below the node's min_uid of {}", user.uid, policy.min_uid);
+    }
+    let user = if policy.run_as == RunAs::Agent { None } else { Some(user) };
+    Ok(Identity { user, name: Some(name.to_owned()) })
+}
+
+/// What a program may not do, in the words of the shim.
+pub(crate) fn restrain(site: &Site, identity: &Identity, dir: &Path, app: &Path, spec: &mut Spec) {
+    spec.user = identity.user.as_ref().map(|u| ShimUser { uid: u.uid, gid: u.gid, groups: u.groups.clone() });
+    spec.umask = Some(site.isolation.umask);
+    spec.privileges = Privileges::Drop;
+    spec.rlimits = vec![open_files(site), Rlimit { resource: Limit::Core.kernel_number(), soft: 0, hard: 0 }];
+    if site.has_private_tmp() {
+        spec.private_tmp = Some(dir.join(file::TMP));
+        spec.visible = vec![dir.to_owned(), app.to_owned(), site.bin_dir.clone()];
+    }
+}
+
+/// Not more than the agent itself may have, unless it may raise that.
+fn open_files(site: &Site) -> Rlimit {
+    let wanted = u64::from(site.isolation.open_files);
+    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let most = if site.rights.limits { wanted } else { wanted.min(own) };
+    Rlimit { resource: Limit::OpenFiles.kernel_number(), soft: most, hard: most }
+}
+
+/// Gives the container's user what is its own: the working directory with what is in it, its logs of tasks, its `/tmp`, and the
+/// directory of its application.
+pub(crate) fn hand_over(identity: &Identity, dir: &Path, app: &Path) -> anyhow::Result<()> {
+    let tmp = dir.join(file::TMP);
+    let Some(user) = &identity.user else { return Ok(()) };
+    let give = |path: &Path| {
+        chown(path, Some(user.uid), Some(user.gid)).with_context(|| format!("cannot give {} to its user", path.display()))
+    };
+    let work = dir.join(file::WORK);
+    for own in [&work, &dir.join(file::TASKS), &tmp, app] {
+        give(own)?;
+    }
+    // What was fetched is shared with other containers, and stays the agent's; what was written for this one is its own.
+    for entry in fs::read_dir(&work).with_context(|| format!("cannot list {}", work.display()))? {
+        let entry = entry?;
+        let facts = entry.metadata()?;
+        if facts.is_file() && std::os::unix::fs::MetadataExt::nlink(&facts) == 1 {
+            give(&entry.path())?;
+        }
+    }
+    fs::set_permissions(app, fs::Permissions::from_mode(0o700)).with_context(|| format!("cannot close {}", app.display()))
+}
+
+/// Lets the container's user make groups for tasks below its own. The limits of the container itself stay the agent's.
+pub(crate) fn delegate(identity: &Identity, group: &Group) -> anyhow::Result<()> {
+    let Some(user) = &identity.user else { return Ok(()) };
+    let mut dirs: Vec<PathBuf> = group.path().map(Path::to_owned).into_iter().collect();
+    dirs.extend(group.procs_files().iter().filter_map(|f| f.parent()).map(Path::to_owned));
+    // `procs_files` are those of `main` on v2 and of every hierarchy on v1: the container's own directory is above or among them.
+    for dir in dirs {
+        for path in [dir.clone()]
+            .into_iter()
+            .chain(["cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"].map(|f| dir.join(f)))
+        {
+            match chown(&path, Some(user.uid), Some(user.gid)) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                done => done.with_context(|| format!("cannot give {} to its user", path.display()))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Processor bandwidth and share of the disks; what is not to be had is only said.
+pub(crate) fn share(site: &Site, group: &Group, cpus: Cpus) {
+    let wanted = shares::Shares {
+        cpu_max: match site.isolation.cpu {
+            CpuBound::Share => None,
+            CpuBound::Limit => Some(cpus),
+        },
+        io_weight: Some(crate::launch::weight(cpus)),
+    };
+    for lacking in shares::set(group, &wanted) {
+        tracing::debug!(container_id = group.name(), lacking, "not shared out here, ignoring");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str) -> io::Result<Option<User>> {
+        let uid = match name {
+            "root" => 0,
+            "daemon" => 1,
+            "ann" => 1001,
+            _ => return Ok(None),
+        };
+        Ok(Some(User { uid, gid: uid, groups: vec![uid] }))
+    }
+
+    fn decide(policy: &Isolation, submitter: Option<&str>) -> Result<Option<u32>, String> {
+        choose(policy, submitter, known).map(|i| i.user.map(|u| u.uid)).map_err(|e| format!("{e:#}"))
+    }
+
+    #[test]
+    fn by_default_a_program_runs_as_its_submitter_and_never_as_root() {
+        let usual = Isolation::default();
+        assert_eq!(decide(&usual, Some("ann")), Ok(Some(1001)));
+        for (who, word) in [(Some("root"), "root"), (Some("daemon"), "min_uid"), (Some("eve"), "not known"), (None, "nobody")] {
+            let why = decide(&usual, who).expect_err("refused");
+            assert!(why.contains(word), "{who:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_name_in_the_configuration_is_meant() {
+        let users = [("eve".to_owned(), "daemon".to_owned()), ("op".to_owned(), "root".to_owned())].into();
+        let mut policy = Isolation { users, ..Isolation::default() };
+        assert_eq!(decide(&policy, Some("eve")), Ok(Some(1)));
+        assert!(decide(&policy, Some("op")).expect_err("refused").contains("root"), "the map alone does not allow root");
+        policy.allow_root = true;
+        assert_eq!(decide(&policy, Some("op")), Ok(Some(0)));
+        policy.run_as = RunAs::User("daemon".into());
+        assert_eq!(decide(&policy, Some("ann")), Ok(Some(1)));
+        policy.run_as = RunAs::Agent;
+        assert_eq!(decide(&policy, None), Ok(None));
+        policy.allow_root = false;
+        assert!(decide(&policy, None).is_err(), "an agent that is root does not hand its user on unasked");
+    }
+}

@@ -1,0 +1,204 @@
+//! The agent's side of its launcher: the process that becomes the shim of each container by a fork.
+//!
+//! Owned by the site; started with the agent, and again when it is gone. An agent beside the `container-shim` of a release without launchers
+//! starts each shim as a program of its own. A conversation says for itself how far a launch came (see `container_shim::birth`), so
+//! nothing is kept here about launches under way.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use headroom_container_shim::birth::{self, Word};
+use headroom_node_exec::{Child, Command, passing, spawn};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::unix::AsyncFd;
+use tracing::{debug, info};
+
+use crate::descriptors;
+use crate::jobs;
+use crate::site::Site;
+
+/// How long a launcher may take to say that it is there.
+const START: Duration = Duration::from_secs(20);
+/// The longest wait between two looks at one that is starting or has much to read.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often a launch is begun again with another launcher.
+const TRIES: u32 = 3;
+/// What the launcher is started with beside its name: room for the directory of a container, which lists of processes then show.
+const ROOM: usize = 160;
+
+/// The launcher of one agent.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the launcher is given to hold; `None` once the agent ends.
+    lock: Option<File>,
+    line: Line,
+}
+
+#[derive(Clone, Debug)]
+enum Line {
+    /// Not started, or gone.
+    Down,
+    /// Its socket.
+    Up(Arc<OwnedFd>),
+    /// The shim of this host knows no such mode.
+    Unknown,
+}
+
+impl Launcher {
+    /// With the lock of the agent's state directory.
+    pub(crate) fn new(lock: File) -> Self {
+        Launcher { state: Mutex::new(State { lock: Some(lock), line: Line::Down }) }
+    }
+
+    /// Starts it, so that the first container need not wait. Blocking.
+    pub(crate) fn start(&self, site: &Site) {
+        if let Err(error) = self.line(site) {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "the launcher cannot be started now; tried again with the first container"
+            );
+        }
+    }
+
+    /// The agent ends: so does the launcher, and the lock is nobody's.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.lock = None;
+        state.line = Line::Down;
+    }
+
+    /// Asks for a shim for the container in `dir`: the conversation with it, or `None` where it must be started as a program. Blocking.
+    pub(crate) fn ask(&self, site: &Site, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
+        for _ in 0..TRIES {
+            let Some(line) = self.line(site)? else { return Ok(None) };
+            let (ours, theirs) = passing::pair().context("cannot make a socket")?;
+            match patiently(&line, PollFlags::OUT, || passing::send(&*line, &birth::run(dir), &[theirs.as_fd(), words.as_fd()])) {
+                Ok(()) => return Ok(Some(ours)),
+                Err(error) => {
+                    info!(%error, "the launcher is gone; another one is started");
+                    self.lost(&line);
+                }
+            }
+        }
+        bail!("three launchers in a row were gone before they could be asked");
+    }
+
+    fn line(&self, site: &Site) -> anyhow::Result<Option<Arc<OwnedFd>>> {
+        let mut state = self.state();
+        if let Line::Down = state.line {
+            let Some(lock) = &state.lock else { bail!("the agent is ending") };
+            state.line = start(site, lock)?;
+        }
+        Ok(match &state.line {
+            Line::Up(line) => Some(Arc::clone(line)),
+            Line::Down | Line::Unknown => None,
+        })
+    }
+
+    /// Forgets a line that does not work, unless there is another one already.
+    fn lost(&self, line: &Arc<OwnedFd>) {
+        let mut state = self.state();
+        if matches!(&state.line, Line::Up(now) if Arc::ptr_eq(now, line)) {
+            state.line = Line::Down;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn start(site: &Site, lock: &File) -> anyhow::Result<Line> {
+    let program = site.bin_dir.join("container-shim");
+    let (ours, theirs) = passing::pair().context("cannot make a socket")?;
+    let theirs = File::from(theirs);
+    let args = ["--launcher".into(), site.layout.state().into(), "-".repeat(ROOM).into()];
+    let (procs, limits): (_, Vec<_>) = (site.enforcer.shim_procs_files(), descriptors::of_children().into_iter().collect());
+    let command = Command {
+        args: &args,
+        stdin: Some(&theirs),
+        procs_files: &procs,
+        limits: &limits,
+        new_session: true,
+        ..Command::new(&program, Path::new("/"))
+    };
+    let child = spawn(&command).with_context(|| format!("cannot start {}", program.display()))?;
+    drop(theirs);
+    let mut room = [0; birth::LONGEST];
+    let ready = patiently(&ours, PollFlags::IN, || passing::receive(&ours, &mut room))
+        .map(|(length, _)| room.get(..length) == Some(birth::READY));
+    if !matches!(ready, Ok(true)) {
+        debug!(?ready, "no launcher");
+        end(&child).context("a launcher that said nothing cannot be ended")?;
+        info!("this container-shim has no launcher; each shim is started as a program");
+        return Ok(Line::Unknown);
+    }
+    passing::send(&ours, birth::LOCK, &[lock.as_fd()]).context("the launcher is gone")?;
+    tokio::spawn(async move {
+        // What cannot be watched is reaped with the agent.
+        jobs::ended(child, |child: &Child| child.wait().map(drop)).await.ok();
+    });
+    Ok(Line::Up(Arc::new(ours)))
+}
+
+fn end(child: &Child) -> io::Result<()> {
+    child.signal(9)?;
+    child.wait().map(drop)
+}
+
+/// Until it does not have to wait any more, for so long as a start may take.
+fn patiently<T>(socket: &OwnedFd, what: PollFlags, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) && begun.elapsed() < START => {
+                let look = Timespec::try_from(LOOK).map_err(io::Error::other)?;
+                // Woken for nothing, it looks again.
+                poll(&mut [PollFd::new(socket, what)], Some(&look)).ok();
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A conversation, as the runtime waits for it.
+#[derive(Debug)]
+pub(crate) struct Conversation(AsyncFd<OwnedFd>);
+
+impl Conversation {
+    /// Of a socket that [`Launcher::ask`] gave.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        #[expect(deprecated, reason = "its successor is unsafe to call; an OwnedFd never changes its descriptor")]
+        AsyncFd::with_interest(socket, tokio::io::Interest::READABLE).map(Conversation)
+    }
+
+    /// The next word, with the shim's descriptor where it comes along; `None` at the end, or at what is not understood.
+    pub(crate) async fn next(&self) -> Option<(Word, Option<OwnedFd>)> {
+        let mut room = [0; birth::LONGEST];
+        loop {
+            let mut ready = self.0.readable().await.ok()?;
+            let Ok(received) = ready.try_io(|socket| passing::receive(socket.get_ref(), &mut room)) else { continue };
+            let (length, files) = received.ok().filter(|(length, _)| *length > 0)?;
+            return Some((Word::decode(room.get(..length).unwrap_or_default())?, files.into_iter().next()));
+        }
+    }
+}
+
+/// A shim by its descriptor, which is readable when it has ended. Somebody else reaps it.
+#[derive(Debug)]
+pub(crate) struct Handle(pub(crate) OwnedFd);
+impl AsRawFd for Handle {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+}

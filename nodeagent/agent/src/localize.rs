@@ -1,0 +1,295 @@
+//! Brings the files that a launch names into the container's working directory: fetched, checked, unpacked, linked.
+//!
+//! Blocking; a part of preparing a container. What has a SHA-256 goes through the cache. A path on this host is read by a program of
+//! the container's user, so that nobody gets through the agent what is not theirs to read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown, lchown, symlink};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use headroom_config::Cache as Bounds;
+use headroom_node_exec::{Command, Ended, Limit, Rlimit, spawn};
+use headroom_types::{Bytes, ContainerId, FetchedFile, FileKind, Sha256};
+use sha2::Digest as _;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Key};
+use crate::download::{Trouble, Web};
+use crate::health::end_within;
+use crate::isolation::Identity;
+use crate::proof::ends_within;
+use crate::unpack;
+
+/// Containers that are fetched for at once. The jobs of the agent share some threads; the others are for those that end containers.
+const AT_ONCE: usize = 8;
+/// How often a server that cannot be reached is tried.
+const TRIES: u32 = 3;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often a copy is looked at, to see whether it is still wanted.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Fetches for all containers of a node.
+#[derive(Debug)]
+pub(crate) struct Localizer {
+    cache: Cache,
+    bounds: Bounds,
+    web: Web,
+    turns: Arc<Semaphore>,
+    /// Containers that are fetched for or wait for their turn, with the word that nobody wants them any more.
+    under_way: Mutex<BTreeMap<ContainerId, CancellationToken>>,
+}
+
+/// One fetch.
+struct Errand<'a> {
+    of: &'a Localizer,
+    id: &'a ContainerId,
+    file: &'a FetchedFile,
+    identity: &'a Identity,
+    deadline: Instant,
+    given_up: &'a CancellationToken,
+}
+
+impl Localizer {
+    /// With the cache in `state`.
+    pub(crate) fn open(state: &Path, bounds: Bounds) -> anyhow::Result<Localizer> {
+        Ok(Localizer {
+            cache: Cache::open(state.join("cache"), bounds.size.get())?,
+            web: Web::new(bounds.ca_file.clone()),
+            bounds,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            under_way: Mutex::default(),
+        })
+    }
+
+    /// From now on a container can be given up; what it waits for ends then.
+    pub(crate) fn expect(&self, id: &ContainerId) -> CancellationToken {
+        self.under_way().entry(id.clone()).or_default().clone()
+    }
+
+    /// A container is not going to run.
+    pub(crate) fn abandon(&self, id: &ContainerId) {
+        if let Some(given_up) = self.under_way().get(id) {
+            given_up.cancel();
+        }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<ContainerId, CancellationToken>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place among those who fetch; whoever does not get one waits.
+    pub(crate) fn turns(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.turns)
+    }
+
+    /// Puts all of `files` into `work`.
+    pub(crate) fn bring(&self, id: &ContainerId, files: &[FetchedFile], work: &Path, identity: &Identity) -> anyhow::Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let (deadline, given_up) = (Instant::now() + self.bounds.deadline, self.expect(id));
+        files.iter().try_for_each(|file| {
+            let errand = Errand { of: self, id, file, identity, deadline, given_up: &given_up };
+            errand.run(&work.join(&file.name)).with_context(|| format!("fetching {} from {}", file.name, file.from))
+        })
+    }
+
+    /// Nothing is fetched for it any more.
+    pub(crate) fn done(&self, id: &ContainerId) {
+        self.under_way().remove(id);
+    }
+}
+
+impl Errand<'_> {
+    /// An error once nobody wants the container any more.
+    fn still_wanted(&self) -> anyhow::Result<()> {
+        ensure!(!self.given_up.is_cancelled(), "it was stopped before its files were here");
+        Ok(())
+    }
+
+    fn run(&self, at: &Path) -> anyhow::Result<()> {
+        self.still_wanted()?;
+        let remote = !self.file.from.starts_with('/');
+        let Some(sum) = self.file.sha256 else {
+            ensure!(!remote, "an address without sha256");
+            self.make(at)?;
+            return self.give(at);
+        };
+        // What came from an address is for everybody; what one user could read is for that user.
+        let whose = if remote { None } else { Some(self.identity.user.as_ref().map_or(u32::MAX, |u| u.uid)) };
+        let key = Key::new(sum, whose, self.file.kind.as_str());
+        let pinned = self.of.cache.get(&key, self.deadline, &|| self.still_wanted(), |path| self.make(path))?;
+        self.take(&pinned.content, at)
+    }
+
+    /// Fetches, checks, and unpacks; the size of what there is then. Bytes.
+    fn make(&self, at: &Path) -> anyhow::Result<u64> {
+        let name = at.file_name().unwrap_or_default().to_string_lossy();
+        let raw = at.with_file_name(format!(".fetching-{name}"));
+        let most = self.file.most.map_or(self.of.bounds.file, |most| most.min(self.of.bounds.file));
+        let mut file =
+            File::options().read(true).write(true).create_new(true).mode(0o600).open(&raw).context("cannot make a file")?;
+        let made = self.fetch(&mut file, &raw, most).and_then(|()| self.check(&mut file)).and_then(|size| match self.file.kind {
+            FileKind::Archive => {
+                let (bytes, entries) = (self.of.bounds.unpacked.get(), self.of.bounds.entries);
+                unpack::unpack(&mut file, at, bytes, entries).context("the archive is refused")
+            }
+            kind @ (FileKind::File | FileKind::Program) => {
+                let mode = if kind == FileKind::Program { 0o555 } else { 0o444 };
+                file.set_permissions(fs::Permissions::from_mode(mode))?;
+                fs::rename(&raw, at)?;
+                Ok(size)
+            }
+        });
+        match fs::remove_file(&raw) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %raw.display(), error = %e, "cannot be removed")
+            }
+            Ok(()) | Err(_) => {}
+        }
+        made
+    }
+
+    fn fetch(&self, file: &mut File, raw: &Path, most: Bytes) -> anyhow::Result<()> {
+        let from = self.file.from.as_str();
+        if from.starts_with('/') {
+            return self.read_as_user(file, raw, most);
+        }
+        let runtime = tokio::runtime::Handle::try_current().context("no runtime to fetch with")?;
+        let all = async {
+            let mut tries = 1;
+            loop {
+                file.set_len(0)?;
+                file.rewind()?;
+                match self.of.web.fetch(from, most, file).await {
+                    Err(Trouble::Net(error)) if tries < TRIES => {
+                        tracing::info!(container_id = %self.id, from, %error, "trying again");
+                        tries += 1;
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    Err(Trouble::Net(error) | Trouble::Final(error)) => return Err(error),
+                    Ok(()) => return Ok(()),
+                }
+            }
+        };
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let in_time = runtime.block_on(async {
+            tokio::select! {
+                done = tokio::time::timeout(left, all) => Some(done),
+                () = self.given_up.cancelled() => None,
+            }
+        });
+        let Some(in_time) = in_time else { return self.still_wanted() };
+        in_time.with_context(|| format!("it was not here after {:?}", self.of.bounds.deadline))?
+    }
+
+    /// By a program that has the user's rights and no others.
+    fn read_as_user(&self, file: &File, raw: &Path, most: Bytes) -> anyhow::Result<()> {
+        let words =
+            File::options().create(true).truncate(true).read(true).write(true).mode(0o600).open(raw.with_extension("err"))?;
+        fs::remove_file(raw.with_extension("err"))?;
+        let (args, limits) = (
+            ["--".into(), self.file.from.clone().into()],
+            [Rlimit { limit: Limit::FileSize, soft: most.get(), hard: most.get() }],
+        );
+        let env = [("PATH".into(), "/usr/bin:/bin".into())];
+        let command = Command {
+            args: &args,
+            stdout: Some(file),
+            stderr: Some(&words),
+            env: &env,
+            limits: &limits,
+            user: self.identity.user.as_ref(),
+            new_session: true,
+            ..Command::new(Path::new("cat"), Path::new("/"))
+        };
+        let child = spawn(&command)?;
+        // A copy on the same host: whoever stops it waits a moment at most.
+        while !self.given_up.is_cancelled() && Instant::now() < self.deadline && !ends_within(&child, GLANCE)? {}
+        let left =
+            if self.given_up.is_cancelled() { Duration::ZERO } else { self.deadline.saturating_duration_since(Instant::now()) };
+        match end_within(&child, left)? {
+            Some(Ended::Code(0)) => Ok(()),
+            Some(Ended::Signal(_)) => bail!("it is larger than {most}"),
+            Some(Ended::Code(_)) => {
+                let (mut text, mut words) = (String::new(), words);
+                words.rewind()?;
+                words.take(500).read_to_string(&mut text)?;
+                bail!("it cannot be read with the rights of the container's user: {}", text.trim())
+            }
+            None => {
+                self.still_wanted()?;
+                bail!("it was not here after {:?}", self.of.bounds.deadline)
+            }
+        }
+    }
+
+    /// The size, if the bytes are those that are meant.
+    fn check(&self, file: &mut File) -> anyhow::Result<u64> {
+        file.rewind()?;
+        let mut hasher = sha2::Sha256::new();
+        let (mut size, mut piece) = (0, vec![0; 256 << 10]);
+        loop {
+            let n = file.read(&mut piece)?;
+            if n == 0 {
+                break;
+            }
+            size += n as u64;
+            hasher.update(piece.get(..n).unwrap_or_default());
+        }
+        let sum = Sha256::new(hasher.finalize().into());
+        match self.file.sha256 {
+            Some(wanted) if wanted != sum => bail!("its SHA-256 is {sum}, and {wanted} is asked for"),
+            Some(_) | None => Ok(size),
+        }
+    }
+
+    /// A link where the container's user cannot change what it leads to, else a copy.
+    fn take(&self, content: &Path, at: &Path) -> anyhow::Result<()> {
+        let facts = fs::symlink_metadata(content)?;
+        if facts.is_dir() {
+            fs::create_dir(at).with_context(|| format!("cannot make {}", at.display()))?;
+            for entry in fs::read_dir(content)? {
+                let entry = entry?;
+                self.take(&entry.path(), &at.join(entry.file_name()))?;
+            }
+            return self.own(at);
+        }
+        if facts.is_symlink() {
+            symlink(fs::read_link(content)?, at)?;
+            return self.own(at);
+        }
+        let linked = self.identity.user.as_ref().is_some_and(|u| u.uid != 0) && fs::hard_link(content, at).is_ok();
+        if linked {
+            return Ok(());
+        }
+        fs::copy(content, at).with_context(|| format!("cannot copy to {}", at.display()))?;
+        self.own(at)
+    }
+
+    fn own(&self, at: &Path) -> anyhow::Result<()> {
+        let Some(user) = &self.identity.user else { return Ok(()) };
+        lchown(at, Some(user.uid), Some(user.gid)).with_context(|| format!("cannot give {} to its user", at.display()))
+    }
+
+    /// All of it, where nothing is shared.
+    fn give(&self, at: &Path) -> anyhow::Result<()> {
+        let facts = fs::symlink_metadata(at)?;
+        if facts.is_dir() {
+            for entry in fs::read_dir(at)? {
+                self.give(&entry?.path())?;
+            }
+        }
+        match &self.identity.user {
+            Some(user) if !facts.is_symlink() => Ok(chown(at, Some(user.uid), Some(user.gid))?),
+            Some(_) | None => Ok(()),
+        }
+    }
+}

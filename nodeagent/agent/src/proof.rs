@@ -1,0 +1,104 @@
+//! The enforcer proves itself before the node takes work: a small child takes more than its limit and has to come back classified
+//! as killed at its own limit. Blocking; runs once, at start.
+//!
+//! The child is bounded: where nothing stops it, it takes 64 MiB and ends, which is the proof that nothing is enforced.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use headroom_node_cgroup::{Group, Limits, OomGroup};
+use headroom_node_core::{Scope, classify};
+use headroom_node_exec::{Child, Command, Ended, spawn};
+use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
+use headroom_wire::v1::nodes::Health;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::site::Site;
+
+/// The child's limit.
+const LIMIT: Bytes = Bytes::from_mib(16);
+/// How long the proof may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often the fallback enforcer looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Doubles a variable of 16 bytes up to 64 MiB in any POSIX shell, then gives a slow enforcer a moment.
+const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 3; exit 0";
+
+/// Proves the enforcer. The reason is one sentence.
+pub(crate) fn examine(site: &Site) -> Health {
+    match prove(site) {
+        Ok(()) => Health::Healthy,
+        Err(error) => Health::Unhealthy { reason: format!("the {} enforcer failed its proof: {error:#}", site.kind()) },
+    }
+}
+
+fn prove(site: &Site) -> anyhow::Result<()> {
+    let name = format!("doctor-{}", std::process::id());
+    let limits = Limits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes };
+    let group = site.enforcer.create(&name, &limits).context("a test group could not be made")?;
+    let verdict = over_allocate(site, &group);
+    let killed = group.kill();
+    let removed = group.remove(Duration::from_secs(5));
+    verdict?;
+    killed.context("the test group could not be ended")?;
+    removed.context("the test group could not be removed")
+}
+
+fn over_allocate(site: &Site, group: &Group) -> anyhow::Result<()> {
+    let shell = Path::new("/bin/sh");
+    let (args, procs) = (["-c".into(), GREEDY.into()], group.procs_files());
+    let env = [("PATH".into(), "/usr/bin:/bin".into())];
+    let command =
+        Command { args: &args, env: &env, procs_files: &procs, new_session: true, ..Command::new(shell, Path::new("/")) };
+    let child = spawn(&command).context("the test child could not be started")?;
+    group.set_root_pid(child.pid);
+    let stopped = end_of(group, &child)?;
+    let mut e = Evidence::empty(site.kind());
+    match child.wait().context("the test child could not be waited for")? {
+        Ended::Code(code) => e.exit_code = Some(code),
+        Ended::Signal(signal) => e.signal = Some(signal),
+    }
+    e.stop_asked = stopped;
+    e.own = group.facts().context("its counters could not be read")?;
+    let verdict = classify(&e, Scope::Container, &[]);
+    ensure!(e.exit_code != Some(0), "a child took 64 MiB in a group limited to {LIMIT} and nobody stopped it");
+    ensure!(
+        verdict.reason == ExitReason::OverheadOom,
+        "a child that passed its limit of {LIMIT} came back as {} (peak {}, {} kills counted)",
+        verdict.reason,
+        e.own.peak.unwrap_or_default(),
+        e.own.events.oom_kill
+    );
+    Ok(())
+}
+
+/// Waits for the child's end; the fallback enforcer has no kernel to do its work, so that work is done here.
+fn end_of(group: &Group, child: &Child) -> anyhow::Result<Option<StopCause>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut stopped = None;
+    while !ends_within(child, LOOK)? {
+        let over = group.kind() == EnforcerKind::Poll && group.sample().is_ok_and(|(current, _)| current > LIMIT);
+        if over && stopped.is_none() {
+            stopped = Some(StopCause::OverLimit);
+            group.kill().context("the test child could not be ended")?;
+        }
+        if Instant::now() > deadline {
+            child.signal(9).ok();
+            bail!("the test child was neither killed nor done within {} s", PATIENCE.as_secs());
+        }
+    }
+    Ok(stopped)
+}
+
+/// Whether it ends within so long; it is not reaped.
+pub(crate) fn ends_within(child: &Child, wait: Duration) -> anyhow::Result<bool> {
+    let mut fds = [PollFd::new(child, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).context("a wait that is too long")?;
+    match poll(&mut fds, Some(&wait)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error).context("the test child cannot be watched"),
+    }
+}

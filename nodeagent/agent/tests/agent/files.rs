@@ -1,0 +1,217 @@
+//! Files that a launch names are there when its program starts, or it does not start, and says why.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, Sha256, StopCause};
+use headroom_wire::v1::am::LaunchSpec;
+use sha2::Digest as _;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{Node, sh};
+use crate::secured::Secured;
+
+/// Serves what tests fetch, and counts.
+struct Server {
+    url: String,
+    asked: Arc<AtomicU32>,
+}
+
+/// What every file but the archives consists of.
+const TEXT: &[u8] = b"#!/bin/sh\necho fetched\n";
+
+impl Server {
+    async fn start() -> Server {
+        let asked = Arc::new(AtomicU32::new(0));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        let router = router(&asked);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Server { url, asked }
+    }
+
+    /// One with TLS, and the certificate in PEM that vouches for it.
+    async fn secure() -> (Server, String) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let (listener, pem) = Secured::bind().await;
+        let url = format!("https://localhost:{}", listener.port);
+        let router = router(&asked);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (Server { url, asked }, pem)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8], kind: FileKind) -> FetchedFile {
+        let sha256 = Some(Sha256::new(sha2::Sha256::digest(bytes).into()));
+        FetchedFile { name: "it".into(), from: format!("{}/{name}", self.url), sha256, kind, most: None }
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn router(asked: &Arc<AtomicU32>) -> Router {
+    Router::new().route("/{file}", get(serve)).with_state(Arc::clone(asked))
+}
+
+async fn serve(State(asked): State<Arc<AtomicU32>>, Path(file): Path<String>) -> Response {
+    asked.fetch_add(1, Ordering::Relaxed);
+    match file.as_str() {
+        "missing" => axum::http::StatusCode::NOT_FOUND.into_response(),
+        "never" => {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            TEXT.into_response()
+        }
+        "slow" => {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            TEXT.into_response()
+        }
+        "moved" => Redirect::temporary("a").into_response(),
+        "down" => Redirect::temporary("http://localhost:1/a").into_response(),
+        "round" => Redirect::temporary("/round").into_response(),
+        "good.tar" => tar_with("bin/it").into_response(),
+        "escape.tar" => tar_with("../../../escaped").into_response(),
+        _ => TEXT.into_response(),
+    }
+}
+
+/// An archive with one program.
+fn tar_with(name: &str) -> Vec<u8> {
+    let mut header = tar::Header::new_ustar();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_mode(0o755);
+    header.set_size(TEXT.len() as u64);
+    header.set_cksum();
+    let mut archive = header.as_bytes().to_vec();
+    archive.extend_from_slice(TEXT);
+    archive.resize(2048, 0);
+    archive
+}
+
+fn with(file: FetchedFile, script: &str) -> LaunchSpec {
+    LaunchSpec { fetch: vec![file], ..sh(script) }
+}
+
+/// Why the container did not start.
+async fn refusal(rm: &FakeRm, n: u64, file: FetchedFile) -> String {
+    let id = rm.run(n, 32, with(file, "exit 0"));
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::LaunchFailed, "{report:#?}");
+    format!("{report:?}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_fetched_is_there_before_the_program_starts() {
+    let (rm, server) = (FakeRm::start().await, Server::start().await);
+    let node = Node::start(&rm.url, 256, &[]);
+    let program = rm.run(1, 32, with(server.file("a", TEXT, FileKind::Program), "./it"));
+    assert_eq!(rm.exit(&program).await.reason, ExitReason::Exit { code: 0 });
+    assert_eq!(node.text(&program, "stdout"), "fetched\n");
+    let archive = server.file("good.tar", &tar_with("bin/it"), FileKind::Archive);
+    let archive = rm.run(2, 32, with(archive, "./it/bin/it; ls -a . it"));
+    assert_eq!(rm.exit(&archive).await.reason, ExitReason::Exit { code: 0 });
+    assert!(node.text(&archive, "stdout").starts_with("fetched\n"), "{}", node.text(&archive, "stdout"));
+    assert!(!node.text(&archive, "stdout").contains(".fetching"), "nothing half-made stays");
+    let local = node.state().join("data");
+    std::fs::write(&local, "local").expect("writes");
+    let from = local.to_str().expect("text").to_owned();
+    let file = FetchedFile { name: "it".into(), from, sha256: None, kind: FileKind::File, most: None };
+    let id = rm.run(3, 32, with(file, "cat it"));
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+    assert_eq!(node.text(&id, "stdout"), "local");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_refused_and_said() {
+    let (rm, server) = (FakeRm::start().await, Server::start().await);
+    let node = Node::start(&rm.url, 256, &[]);
+    let other = refusal(&rm, 1, server.file("a", b"other bytes", FileKind::File)).await;
+    assert!(other.contains("its SHA-256 is") && other.contains("sha256sum"), "{other}");
+    let escape = server.file("escape.tar", &tar_with("../../../escaped"), FileKind::Archive);
+    let escape = refusal(&rm, 2, escape).await;
+    assert!(escape.contains("leads out of the archive"), "{escape}");
+    assert!(!node.state().join("escaped").exists() && !node.state().join("cache/escaped").exists());
+    let missing = refusal(&rm, 3, server.file("missing", TEXT, FileKind::File)).await;
+    assert!(missing.contains("404"), "{missing}");
+    let large = FetchedFile { most: Some(Bytes::new(5)), ..server.file("a", TEXT, FileKind::File) };
+    let large = refusal(&rm, 4, large).await;
+    assert!(large.contains("larger than"), "{large}");
+    let kept = std::fs::read_dir(node.state().join("cache")).expect("lists").count();
+    assert_eq!(kept, 0, "nothing of what was refused is kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_containers_fetch_once_and_a_later_agent_not_at_all() {
+    let (rm, server) = (FakeRm::start().await, Server::start().await);
+    let mut node = Node::start(&rm.url, 512, &[]);
+    let ids: Vec<_> = (1..=6).map(|n| rm.run(n, 32, with(server.file("slow", TEXT, FileKind::Program), "./it"))).collect();
+    for id in &ids {
+        assert_eq!(rm.exit(id).await.reason, ExitReason::Exit { code: 0 });
+        assert_eq!(node.text(id, "stdout"), "fetched\n");
+    }
+    assert_eq!(server.asked(), 1, "fetched once for all");
+    node.crash();
+    node.start_again();
+    let id = rm.run(7, 32, with(server.file("slow", TEXT, FileKind::Program), "./it"));
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+    assert_eq!(server.asked(), 1, "the cache outlives the agent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_is_given_up() {
+    let (rm, server) = (FakeRm::start().await, Server::start().await);
+    let dir = tempfile::tempdir().expect("dir");
+    let config = dir.path().join("nodeagent.toml");
+    std::fs::write(&config, "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\ndeadline = '1s'\n")
+        .expect("writes");
+    let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let late = refusal(&rm, 1, server.file("never", TEXT, FileKind::File)).await;
+    assert!(late.contains("was not here after 1s") && late.contains("deadline"), "{late}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_tls_is_trusted_when_its_authority_is() {
+    let rm = FakeRm::start().await;
+    let (server, pem) = Server::secure().await;
+    let dir = tempfile::tempdir().expect("dir");
+    let (config, authorities) = (dir.path().join("nodeagent.toml"), dir.path().join("authorities.pem"));
+    std::fs::write(&authorities, pem).expect("writes");
+    let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\n";
+    std::fs::write(&config, format!("{text}ca_file = '{}'\n", authorities.display())).expect("writes");
+    let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    for (n, name) in [(1, "a"), (2, "moved")] {
+        let id = rm.run(n, 32, with(server.file(name, TEXT, FileKind::Program), "./it"));
+        assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+        assert_eq!(node.text(&id, "stdout"), "fetched\n");
+    }
+    let down = refusal(&rm, 3, server.file("down", b"else", FileKind::File)).await;
+    assert!(down.contains("it leads from https to http://localhost:1/a"), "{down}");
+    let round = refusal(&rm, 4, server.file("round", b"else", FileKind::File)).await;
+    assert!(round.contains("more than 10 times"), "{round}");
+    let stranger = FakeRm::start().await;
+    let _other = Node::start(&stranger.url, 256, &[]);
+    let distrusted = refusal(&stranger, 1, server.file("a", TEXT, FileKind::File)).await;
+    assert!(distrusted.contains("its certificate is not trusted") && distrusted.contains("ca_file"), "{distrusted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_does_not_wait_for_a_fetch() {
+    let (rm, server) = (FakeRm::start().await, Server::start().await);
+    let node = Node::start(&rm.url, 256, &[]);
+    let fetching = rm.run(1, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
+    // Another one waits for the same fetch.
+    let waiting = rm.run(2, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
+    rm.until("the server to be asked", |_| (server.asked() == 1).then_some(())).await;
+    for id in [&fetching, &waiting] {
+        rm.stop(id, StopCause::Asked);
+        let report = rm.exit(id).await;
+        assert_eq!((report.reason, report.started), (ExitReason::Stopped, None), "{report:#?}");
+    }
+    let kept = std::fs::read_dir(node.state().join("cache")).expect("lists").count();
+    assert_eq!(kept, 0, "nothing half fetched stays");
+}

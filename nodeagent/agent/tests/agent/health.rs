@@ -1,0 +1,46 @@
+//! A host that is not well takes no work, says why, and comes back.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use headroom_wire::v1::nodes::Health;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{Node, sh};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sites_own_program_drains_the_node_and_brings_it_back() {
+    let rm = FakeRm::start().await;
+    let dir = tempfile::tempdir().expect("dir");
+    let (config, check, ill) = (dir.path().join("node.toml"), dir.path().join("check"), dir.path().join("ill"));
+    fs::write(&check, format!("#!/bin/sh\n[ ! -f {} ] || echo 'ERROR scratch is read-only'\n", ill.display())).expect("writes");
+    fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("mode");
+    let text = format!(
+        "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 100\ninodes_full = 100\nscript = '{}'\nscript_every = '100ms'\n",
+        check.display()
+    );
+    fs::write(&config, text).expect("writes");
+    let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let runs = rm.run(1, 32, sh("sleep 64"));
+    rm.running(&runs).await;
+    fs::write(&ill, "").expect("writes");
+    let reason = rm.until("an ill node", |book| match &book.health {
+        Some(Health::Unhealthy { reason }) => Some(reason.clone()),
+        Some(Health::Healthy) | None => None,
+    });
+    assert_eq!(reason.await, "ERROR scratch is read-only");
+    assert!(rm.with(|book| !book.exits.contains_key(&runs)), "what runs is left alone");
+    fs::remove_file(&ill).expect("removes");
+    rm.until("a healthy node", |book| (book.health == Some(Health::Healthy)).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_at_registration() {
+    let rm = FakeRm::start().await;
+    let dir = tempfile::tempdir().expect("dir");
+    let config = dir.path().join("node.toml");
+    fs::write(&config, "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 1\n").expect("writes");
+    let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let health = rm.until("a registration", |book| book.registrations.first().map(|r| r.health.clone())).await;
+    assert!(matches!(&health, Health::Unhealthy { reason } if reason.starts_with("disk full: ")), "{health:?}");
+}

@@ -1,0 +1,150 @@
+//! What a program finds when it looks around: whom it runs as, what it may do, what it was handed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use headroom_types::ExitReason;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{Node, sh};
+
+/// Other users, mounts and capabilities are root's to give.
+fn is_root(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: {test}: only root can start programs as another user");
+    }
+    root
+}
+
+/// A node whose state directory other users can pass through.
+fn node(rm: &FakeRm, extra: &[&str]) -> Node {
+    let node = Node::start(&rm.url, 256, extra);
+    fs::set_permissions(node.state(), fs::Permissions::from_mode(0o711)).expect("mode");
+    node
+}
+
+/// The value of a line `name: value` or `name=value`.
+fn field<'t>(text: &'t str, name: &str) -> &'t str {
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix([':', '=']));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).trim()
+}
+
+/// Tells everything about the process that runs it.
+const LOOK: &str = "cat /proc/self/status; echo umask=$(umask); echo files=$(ulimit -n) ; echo core=$(ulimit -c); \
+     echo fds=$(ls /proc/self/fd | tr '\\n' ' '); echo oom=$(cat /proc/self/oom_score_adj); \
+     set -- $(cat /proc/$$/stat); echo pid=$1 session=$6; echo session_of=$6; echo own=$$; echo stdin=$(readlink /proc/$$/fd/0); \
+     env | sort | sed 's/^/env /'; \
+     (echo x > $HEADROOM_CONTAINER_DIR/exit) 2>/dev/null && echo records=open || echo records=closed; \
+     (cat $HEADROOM_CONTAINER_DIR/order.json) >/dev/null 2>&1 && echo order=open || echo order=closed; \
+     echo mine > made && ls -ln made | cut -c1-10 | sed 's/^/made=/'; exit 0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_has_its_users_rights_and_no_others() {
+    if !is_root("a_program_has_its_users_rights_and_no_others") {
+        return;
+    }
+    let rm = FakeRm::start().await;
+    // What the agent itself has must not come through.
+    let node = node(&rm, &["--run-as=nobody"]);
+    let id = rm.run(1, 64, sh(LOOK));
+    let report = rm.exit(&id).await;
+    let text = node.text(&id, "stdout");
+    assert_eq!((report.reason, report.evidence.exit_code), (ExitReason::Exit { code: 0 }, Some(0)), "{report:#?}\n{text}");
+    let nobody = nix::unistd::User::from_name("nobody").expect("asks").expect("there");
+    let four = |n: u32| format!("{n}\t{n}\t{n}\t{n}");
+    assert_eq!(
+        (field(&text, "Uid"), field(&text, "Gid")),
+        (four(nobody.uid.as_raw()).as_str(), four(nobody.gid.as_raw()).as_str())
+    );
+    assert_eq!(field(&text, "Groups"), nobody.gid.as_raw().to_string(), "none of root's groups is left");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(field(&text, set), "0000000000000000", "{set}");
+    }
+    assert_eq!((field(&text, "NoNewPrivs"), field(&text, "umask")), ("1", "0027"));
+    // A root without CAP_SYS_RESOURCE cannot give more than it has.
+    let own = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).expect("a limit").1;
+    let files = field(&text, "files").parse::<u64>().expect("a number");
+    assert!(files == 65_536 || files == own && own < 65_536, "{files} of {own}");
+    assert_eq!((field(&text, "core"), field(&text, "oom")), ("0", "200"));
+    assert_eq!(field(&text, "fds"), "0 1 2 3", "3 is the directory that ls reads");
+    assert_eq!(field(&text, "stdin"), "/dev/null");
+    assert_eq!(field(&text, "session_of"), field(&text, "own"), "a session of its own");
+    assert_eq!((field(&text, "records"), field(&text, "order")), ("closed", "closed"), "the shim's records are not its to write");
+    assert_eq!(field(&text, "made"), "-rw-r-----");
+    let names: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("env ")?.split('=').next()).collect();
+    let foreign: Vec<&&str> = names
+        .iter()
+        .filter(|n| !n.starts_with("HEADROOM_"))
+        .filter(|n| !["HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_"].contains(*n))
+        .collect();
+    assert!(foreign.is_empty() && !names.contains(&"HEADROOM_LOG"), "not from the agent: {foreign:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn root_without_rights_is_only_a_name() {
+    if !is_root("root_without_rights_is_only_a_name") {
+        return;
+    }
+    let rm = FakeRm::start().await;
+    let node = node(&rm, &[]);
+    let script = "cat /proc/self/status; mount -t tmpfs none /mnt 2>/dev/null && echo mounted=yes || echo mounted=no; exit 0";
+    let id = rm.run(1, 64, sh(script));
+    rm.exit(&id).await;
+    let text = node.text(&id, "stdout");
+    assert_eq!(
+        (field(&text, "CapEff"), field(&text, "CapBnd"), field(&text, "NoNewPrivs")),
+        ("0000000000000000", "0000000000000000", "1")
+    );
+    assert_eq!((field(&text, "Uid"), field(&text, "mounted")), ("0\t0\t0\t0", "no"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_has_a_tmp_of_its_own() {
+    if !is_root("each_has_a_tmp_of_its_own") {
+        return;
+    }
+    let rm = FakeRm::start().await;
+    let node = node(&rm, &["--run-as=nobody"]);
+    let name = format!("headroom-private-{}", std::process::id());
+    let script = |own: u32| {
+        format!(
+            "ls /tmp /var/tmp > before; echo {own} > /tmp/{name} && echo {own} >> /var/tmp/{name}; cat /tmp/{name}; \
+             echo tmpdir=$TMPDIR; test -d $HEADROOM_CONTAINER_DIR/work && test -d $HEADROOM_APP_DIR && echo own=there; exit 0"
+        )
+    };
+    for n in 1..=2 {
+        let id = rm.run(u64::from(n), 64, sh(&script(n)));
+        let report = rm.exit(&id).await;
+        let (text, words) = (node.text(&id, "stdout"), node.text(&id, "stderr"));
+        assert_eq!(report.evidence.exit_code, Some(0), "{report:#?}\n{words}");
+        // Both names are the same directory, and nobody wrote into it before.
+        assert_eq!(text, format!("{n}\n{n}\ntmpdir=/tmp\nown=there\n"), "{words}");
+        assert!(!node.text(&id, "work/before").contains(&name), "a container sees the files of another");
+        assert!(node.file(&id, "tmp").join(&name).exists(), "it lies in the container's directory");
+    }
+    assert!(!std::path::Path::new("/tmp").join(&name).exists(), "the host does not see it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_run_here_is_told_why_and_what_to_do() {
+    if !is_root("who_may_not_run_here_is_told_why_and_what_to_do") {
+        return;
+    }
+    let rm = FakeRm::start().await;
+    let _node = node(&rm, &["--run-as=submitter"]);
+    for (n, user, why) in [
+        (1, Some("root"), "as root"),
+        (2, Some("no-such-user"), "not known"),
+        (3, Some("daemon"), "min_uid"),
+        (4, None, "nobody"),
+    ] {
+        let id = rm.run_by(n, user, sh("exit 0"));
+        let report = rm.exit(&id).await;
+        assert_eq!(report.reason, ExitReason::LaunchFailed, "{report:#?}");
+        let told = &report.diagnosis[0];
+        assert!(told.cause.contains(why) && told.fix.contains("submit"), "{user:?}: {told:?}");
+    }
+    let id = rm.run_by(5, Some("nobody"), sh("id -un"));
+    assert_eq!(rm.exit(&id).await.evidence.exit_code, Some(0));
+}

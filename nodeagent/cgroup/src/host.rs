@@ -1,0 +1,84 @@
+//! Kills because the host ran out of memory, told apart from kills for the limit of some cgroup.
+//!
+//! Owned by the fallback enforcer, which has no counters of its own. The kernel counts every kill for memory in `/proc/vmstat`, whoever's
+//! limit it was for; on a host with containers of others that number moves all the time. A host that is out of memory makes
+//! processes wait for reclaim first, and those waits (`allocstall_*`) are counted for the host alone, never for a cgroup's limit.
+//! So a kill counts here only when such waits came in the same short interval. It is looked often, for that interval to be short.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked at most when nobody needs the number.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Counts the host's own kills.
+#[derive(Debug, Default)]
+pub(crate) struct HostKills(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    before: Option<(Instant, Seen)>,
+    kills: u64,
+}
+
+/// Two counters of the kernel at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    kills: u64,
+    waits: u64,
+}
+
+impl HostKills {
+    /// Kills so far; `None` where the kernel does not tell.
+    pub(crate) fn count(&self) -> Option<u64> {
+        let now = seen()?;
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, before)) = state.before {
+            state.kills = state.kills.saturating_add(own_kills(before, now));
+        }
+        state.before = Some((Instant::now(), now));
+        Some(state.kills)
+    }
+
+    /// Looks, unless somebody has just done so.
+    pub(crate) fn look(&self) {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = state.before.is_none_or(|(at, _)| at.elapsed() >= EVERY);
+        drop(state);
+        if due {
+            self.count();
+        }
+    }
+}
+
+/// The kills between two looks, if the host had to wait for memory in between.
+fn own_kills(before: Seen, now: Seen) -> u64 {
+    if now.waits > before.waits { now.kills.saturating_sub(before.kills) } else { 0 }
+}
+
+fn seen() -> Option<Seen> {
+    let all = procfs::vmstat().ok()?;
+    let waits = all.iter().filter(|(name, _)| name.starts_with("allocstall")).map(|(_, n)| u64::try_from(*n).unwrap_or(0));
+    Some(Seen { kills: u64::try_from(*all.get("oom_kill")?).ok()?, waits: waits.sum() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_without_a_wait_for_memory_was_for_a_cgroup() {
+        let before = Seen { kills: 7, waits: 100 };
+        assert_eq!(own_kills(before, Seen { kills: 9, waits: 100 }), 0);
+        assert_eq!(own_kills(before, Seen { kills: 9, waits: 130 }), 2);
+        assert_eq!(own_kills(before, Seen { kills: 7, waits: 130 }), 0, "it found memory in the end");
+    }
+
+    #[test]
+    fn this_kernel_tells_both() {
+        let all = procfs::vmstat().expect("/proc/vmstat");
+        assert!(all.contains_key("oom_kill") && all.keys().any(|name| name.starts_with("allocstall")));
+        let kills = HostKills::default();
+        assert_eq!(kills.count(), Some(0), "what was before the first look is not counted");
+    }
+}

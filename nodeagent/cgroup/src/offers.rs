@@ -1,0 +1,132 @@
+//! What the kernel's hierarchies offer to a process that stands where this one does. Reads only, makes nothing.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use crate::layout::{PROCS, dir_in, v1_mount, v2_membership, v2_mount};
+use crate::parse;
+
+/// Which hierarchies are mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// v2 with its controllers.
+    Unified,
+    /// v2 is there, and v1 has the memory controller.
+    Hybrid,
+    /// v1 alone.
+    V1,
+    /// None.
+    Nothing,
+}
+
+/// What is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offers {
+    /// Which hierarchies.
+    pub mode: Mode,
+    /// Where groups would be made, in the hierarchy that has the memory controller.
+    pub dir: Option<PathBuf>,
+    /// Controllers that can be had there, by the kernel's names.
+    pub controllers: Vec<String>,
+    /// Whether this process may make groups there.
+    pub writable: bool,
+    /// Whether the kernel ends a whole group at its limit (`memory.oom.group`); `None` when no group is there to tell.
+    pub oom_group: Option<bool>,
+    /// Whether a whole group can be ended at once (`cgroup.kill`); `None` when no group is there to tell.
+    pub kill: Option<bool>,
+    /// Whether a group can be slowed down before its limit (`memory.high`); `None` when no group is there to tell.
+    pub high: Option<bool>,
+}
+
+/// Looks. `root` is the directory to work in, where one was chosen.
+pub fn offers(root: Option<&Path>) -> Offers {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let mounts = parse::mountinfo(&text("/proc/self/mountinfo"));
+    let own = parse::self_cgroup(&text("/proc/self/cgroup"));
+    let (v2, v1) = (v2_mount(&mounts), v1_mount(&mounts, "memory"));
+    let unified = v2.and_then(|mount| {
+        let own = v2_membership(&own).and_then(|path| dir_in(mount, path));
+        let dir = root.map(there).or(own).unwrap_or_else(|| mount.point.clone());
+        let controllers = parse::words(&std::fs::read_to_string(dir.join("cgroup.controllers")).ok()?);
+        controllers.iter().any(|c| c == "memory").then_some((dir, controllers))
+    });
+    match (unified, v1) {
+        (Some((dir, controllers)), _) => {
+            let seen = example(&dir);
+            let has = |file: &str| seen.as_ref().map(|group| group.join(file).exists());
+            let (oom_group, kill, high) = (has("memory.oom.group"), has("cgroup.kill"), has("memory.high"));
+            Offers { mode: Mode::Unified, writable: may_make(&dir), dir: Some(dir), controllers, oom_group, kill, high }
+        }
+        (None, Some(v1)) => {
+            let known = ["memory", "pids", "cpu", "blkio"].into_iter().filter(|c| v1_mount(&mounts, c).is_some());
+            let dir = root.map_or_else(|| v1.point.clone(), there);
+            Offers {
+                mode: if v2.is_some() { Mode::Hybrid } else { Mode::V1 },
+                controllers: known.map(str::to_owned).collect(),
+                writable: may_make(&dir),
+                dir: Some(dir),
+                oom_group: Some(false),
+                kill: Some(false),
+                high: Some(false),
+            }
+        }
+        (None, None) => Offers {
+            mode: Mode::Nothing,
+            dir: v2.map(|mount| mount.point.clone()),
+            controllers: Vec::new(),
+            writable: false,
+            oom_group: None,
+            kill: None,
+            high: None,
+        },
+    }
+}
+
+/// The directory, or the one it would be made in.
+fn there(root: &Path) -> PathBuf {
+    if root.exists() { root.to_owned() } else { root.parent().unwrap_or(root).to_owned() }
+}
+
+fn may_make(dir: &Path) -> bool {
+    access(dir, Access::WRITE_OK).is_ok() && access(dir.join(PROCS), Access::WRITE_OK).is_ok()
+}
+
+/// A group with a memory controller: this one or one below. The real root has none of the files.
+fn example(dir: &Path) -> Option<PathBuf> {
+    let has = |dir: &Path| dir.join("memory.max").exists();
+    if has(dir) {
+        return Some(dir.to_owned());
+    }
+    std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).find(|path| has(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_agrees_with_what_can_be_had() {
+        let found = offers(None);
+        if found.mode == Mode::Nothing {
+            assert!(!found.writable && found.controllers.is_empty());
+            return;
+        }
+        assert!(found.controllers.iter().any(|c| c == "memory"), "{found:?}");
+        assert!(found.dir.as_ref().is_some_and(|dir| dir.is_dir()), "{found:?}");
+        let elsewhere = offers(Some(Path::new("/proc/nowhere/at-all")));
+        assert!(!elsewhere.writable, "{elsewhere:?}");
+    }
+
+    #[test]
+    fn a_group_tells_what_groups_have() {
+        let dir = tempfile::tempdir().expect("dir");
+        assert_eq!(example(dir.path()), None);
+        let group = dir.path().join("group");
+        std::fs::create_dir(&group).expect("makes");
+        std::fs::write(group.join("memory.max"), "max\n").expect("writes");
+        assert_eq!(example(dir.path()), Some(group.clone()));
+        assert_eq!(example(&group), Some(group));
+        assert!(!may_make(dir.path()), "no file takes processes there");
+    }
+}

@@ -1,0 +1,184 @@
+//! The few files of a group that are read four times a second, kept open.
+//!
+//! Owned by whoever samples a container. Opening a kernel file costs several times what reading it does; here nothing is opened, and
+//! nothing allocated but by a buffer that grows once. A group that is removed answers with an error from then on.
+//!
+//! What costs is `memory.stat`, which the kernel adds up over all processors. While the amount in use is the very same and far from the
+//! limit, its kinds are those of the last look, for a few looks: a sleeping program is asked for one number. Close to the limit all is
+//! read, because there the amount stays and its kinds move.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use headroom_types::Bytes;
+use headroom_types::exit::MemoryStat;
+
+use crate::error::{CgroupError, Result};
+use crate::parse;
+
+/// Room for the longest text: `memory.stat` of a recent kernel is two thousand bytes. Bytes.
+const ROOM: usize = 8 * 1024;
+
+/// How many looks in a row may do with the kinds of an earlier one.
+const SAME: u32 = 15;
+/// In use, of the limit, from which on everything is read at each look. Per cent.
+const FAR: u64 = 75;
+
+/// Open files of one group. A process tree has none: it is measured by `Group::sample`.
+#[derive(Debug)]
+pub struct Probe {
+    usage: OpenFile,
+    stat: OpenFile,
+    /// v1: what the kernel itself uses, and the kills of `main`.
+    v1: Option<(Option<OpenFile>, OpenFile)>,
+    /// The last look at everything, and how many looks did with it since.
+    last: Option<(Look, u32)>,
+}
+
+/// The buffer that all probes of one round share.
+#[derive(Debug)]
+pub struct Room(Vec<u8>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Room(vec![0; ROOM])
+    }
+}
+
+/// What one look gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// In use.
+    pub current: Bytes,
+    /// Of which kinds.
+    pub stat: MemoryStat,
+    /// v1: processes of `main` that the kernel has killed. On v2 the kernel ends the whole group, and nobody needs to look.
+    pub kills: u64,
+}
+
+impl Probe {
+    /// Of a v2 group.
+    pub(crate) fn v2(dir: &Path, usage: &str, stat: &str) -> Result<Probe> {
+        Ok(Probe { usage: OpenFile::at(dir.join(usage))?, stat: OpenFile::at(dir.join(stat))?, v1: None, last: None })
+    }
+
+    /// Of a v1 group; `kernel` may be missing, `kills` lies in `main`.
+    pub(crate) fn v1(dir: &Path, usage: &str, stat: &str, kernel: &str, kills: PathBuf) -> Result<Probe> {
+        let v1 = Some((OpenFile::at(dir.join(kernel)).ok(), OpenFile::at(kills)?));
+        Ok(Probe { usage: OpenFile::at(dir.join(usage))?, stat: OpenFile::at(dir.join(stat))?, v1, last: None })
+    }
+
+    /// Looks now, at a group that is held to `limit`.
+    pub fn look(&mut self, limit: Bytes, room: &mut Room) -> Result<Look> {
+        let current = self.usage.number(room)?;
+        if let Some((look, times)) = &mut self.last
+            && look.current == current
+            && *times < SAME
+            && current < limit.mul_ratio(FAR, 100)
+        {
+            *times += 1;
+            return Ok(*look);
+        }
+        let look = self.look_at_all(current, room)?;
+        self.last = Some((look, 0));
+        Ok(look)
+    }
+
+    fn look_at_all(&self, current: Bytes, room: &mut Room) -> Result<Look> {
+        let Some((kernel, kills)) = &self.v1 else {
+            let stat = parse::stat_v2(self.stat.text(room)?);
+            return Ok(Look { current, stat, kills: 0 });
+        };
+        let kernel = kernel.as_ref().and_then(|file| file.number(room).ok());
+        let kills = parse::keyed(kills.text(room)?, "oom_kill").unwrap_or(0);
+        let stat = parse::stat_v1(self.stat.text(room)?, kernel);
+        Ok(Look { current, stat, kills })
+    }
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl OpenFile {
+    fn at(path: PathBuf) -> Result<OpenFile> {
+        match File::open(&path) {
+            Ok(file) => Ok(OpenFile { file, path }),
+            Err(source) => Err(CgroupError::Read { path, hint: "; the group is gone, or has no such file", source }),
+        }
+    }
+
+    fn text<'r>(&self, room: &'r mut Room) -> Result<&'r str> {
+        let read = self.file.read_at(&mut room.0, 0);
+        let length = read.map_err(|source| CgroupError::Read { path: self.path.clone(), hint: "; the group is gone", source })?;
+        let bytes = room.0.get(..length).unwrap_or_default();
+        std::str::from_utf8(bytes).map_err(|_| CgroupError::parse(&self.path, "what is no text"))
+    }
+
+    fn number(&self, room: &mut Room) -> Result<Bytes> {
+        let text = self.text(room)?;
+        parse::number(text).map(Bytes::new).ok_or_else(|| CgroupError::parse(&self.path, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("main")).expect("main");
+        files.iter().for_each(|(name, text)| std::fs::write(dir.path().join(name), text).expect("writes"));
+        dir
+    }
+
+    #[test]
+    fn the_same_files_are_read_again_and_say_what_is_true_now() {
+        let dir = group(&[
+            ("usage", "4096\n"),
+            ("stat", "total_rss 4000\ntotal_cache 96\n"),
+            ("main/oom", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
+        ]);
+        let mut probe = Probe::v1(dir.path(), "usage", "stat", "kernel", dir.path().join("main/oom")).expect("opens");
+        let (mut room, limit) = (Room::default(), Bytes::from_kib(12));
+        let look = probe.look(limit, &mut room).expect("looks");
+        assert_eq!(
+            (look.current, look.stat.anon, look.stat.kernel, look.kills),
+            (Bytes::new(4096), Some(Bytes::new(4000)), None, 0)
+        );
+        std::fs::write(dir.path().join("usage"), "8192\n").expect("writes");
+        std::fs::write(dir.path().join("main/oom"), "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n").expect("writes");
+        let look = probe.look(limit, &mut room).expect("looks");
+        assert_eq!((look.current, look.kills), (Bytes::new(8192), 2));
+    }
+
+    #[test]
+    fn kinds_are_read_again_when_the_amount_moves_near_the_limit_and_now_and_then() {
+        let dir = group(&[("usage", "4096\n"), ("stat", "anon 4000\n")]);
+        let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
+        let mut room = Room::default();
+        let mut anon = |limit| probe.look(limit, &mut room).expect("looks").stat.anon.map(Bytes::get);
+        let (far, near) = (Bytes::from_mib(1), Bytes::from_kib(5));
+        assert_eq!(anon(far), Some(4000));
+        std::fs::write(dir.path().join("stat"), "anon 1\n").expect("writes");
+        assert_eq!(anon(far), Some(4000), "nothing seems to have happened");
+        assert_eq!(anon(near), Some(1), "here it might have");
+        std::fs::write(dir.path().join("stat"), "anon 2\n").expect("writes");
+        assert!((0..=SAME).any(|_| anon(far) == Some(2)), "not for ever");
+        std::fs::write(dir.path().join("stat"), "anon 3\n").expect("writes");
+        std::fs::write(dir.path().join("usage"), "8192\n").expect("writes");
+        assert_eq!(anon(far), Some(3));
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_strange_is_named() {
+        let dir = group(&[("usage", "many\n"), ("stat", "anon 1\n")]);
+        let error = Probe::v2(dir.path(), "other", "stat").expect_err("is not there");
+        assert!(error.to_string().contains("other"), "{error}");
+        let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
+        assert!(probe.look(Bytes::from_mib(1), &mut Room::default()).expect_err("no number").to_string().contains("usage"));
+    }
+}

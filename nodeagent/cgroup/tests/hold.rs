@@ -1,0 +1,94 @@
+//! Groups that are held near their limit on the real kernel, cgroup v1 or v2: they wait, go on with more, or die as any other.
+
+mod support;
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use headroom_node_cgroup::hold::pressure_from;
+use headroom_node_cgroup::{CgroupError, Group, Watch};
+use headroom_types::Bytes;
+use nix::poll::{PollFd, PollFlags, poll};
+use support::{Host, PATIENCE, run_in, signal_of, until};
+
+const SMALL: Bytes = Bytes::from_mib(32);
+const ENOUGH: Bytes = Bytes::from_mib(320);
+/// Writes twice 96 MiB of its own memory, in user mode: what a v1 group can let wait.
+const NEEDS_192_MIB: &str = "exec perl -e '$x = \"a\" x (96 << 20); exit 0'";
+
+/// A task of 32 MiB in a container with room for more, held near its limit.
+fn held(host: &Host) -> Group {
+    let container = host.container("job.1.e1.c1", 400);
+    let task = container.create_task("map-7-1", &support::memory(32)).expect("a task group");
+    task.hold_at(SMALL).expect("can be held");
+    task
+}
+
+fn rings(watch: &Watch) -> bool {
+    let ms = u16::try_from(PATIENCE.as_millis()).expect("short");
+    let rang = poll(&mut [PollFd::new(watch.as_fd(), PollFlags::POLLIN)], ms).expect("polls") == 1;
+    watch.clear().expect("clears");
+    rang
+}
+
+/// What is needed to see it coming: its events, or a figure before the limit.
+fn warned(group: &Group) -> Watch {
+    let early = Watch::usage(group, pressure_from(SMALL)).expect("watches");
+    early.unwrap_or_else(|| Watch::open(group).expect("watches").expect("a kernel group"))
+}
+
+#[test]
+fn a_program_that_needs_six_times_its_limit_waits_and_goes_on() {
+    let host = Host::new("hold");
+    let task = held(&host);
+    let watch = warned(&task);
+    let mut program = run_in(&task, NEEDS_192_MIB);
+    assert!(rings(&watch), "nobody was warned");
+    task.pause().expect("pauses");
+    until("it is near its limit", || task.facts().expect("facts").current >= pressure_from(SMALL));
+    // It is to be there still after a while that it would not need.
+    let _ = poll(&mut [], u16::try_from(Duration::from_millis(300).as_millis()).expect("short"));
+    assert_eq!(program.try_wait().expect("asks"), None, "it is held");
+    assert!(task.facts().expect("facts").current <= SMALL);
+    task.set_memory(ENOUGH).and_then(|()| task.hold_at(ENOUGH)).and_then(|()| task.go_on()).expect("is given more");
+    assert!(program.wait().expect("ends").success());
+    let facts = task.facts().expect("facts");
+    assert_eq!((facts.events.oom_kill, facts.limit), (0, Some(ENOUGH)), "{facts:?}");
+    assert!(facts.peak.is_none_or(|peak| peak >= Bytes::from_mib(190)), "{facts:?}");
+}
+
+#[test]
+fn a_group_that_is_let_go_dies_of_its_own_limit() {
+    let host = Host::new("let-go");
+    let task = held(&host);
+    let watch = warned(&task);
+    let mut program = run_in(&task, NEEDS_192_MIB);
+    assert!(rings(&watch), "nobody was warned");
+    task.pause().and_then(|()| task.let_go()).expect("is let go");
+    assert_eq!(signal_of(&mut program), Some(9));
+    let facts = task.facts().expect("facts");
+    assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1, "its own limit: {facts:?}");
+}
+
+#[test]
+fn a_held_group_can_be_killed_and_not_be_given_less_than_it_uses() {
+    let host = Host::new("held-kill");
+    let task = held(&host);
+    let watch = warned(&task);
+    let mut program = run_in(&task, NEEDS_192_MIB);
+    assert!(rings(&watch), "nobody was warned");
+    task.pause().expect("pauses");
+    until("it has taken memory", || task.facts().is_ok_and(|f| f.stat.demand().is_some_and(|d| d > Bytes::from_mib(24))));
+    let refused = task.set_memory(Bytes::from_mib(16));
+    assert!(matches!(refused, Err(CgroupError::BelowDemand { .. })), "{refused:?}");
+    task.kill().expect("kills");
+    assert_eq!(signal_of(&mut program), Some(9));
+    assert_eq!(task.facts().expect("facts").events.oom_kill, 0, "not by the kernel");
+}
+
+#[test]
+fn time_lost_for_memory_can_be_watched_where_the_kernel_counts_it() {
+    let file = std::path::Path::new("/proc/pressure/memory");
+    let counted = std::fs::read_to_string(file).is_ok();
+    assert_eq!(Watch::stalls_in(file).expect("opens").is_some(), counted);
+}

@@ -1,0 +1,228 @@
+//! Memory that is not the heap: where it went, by the kernel's kinds and by the mappings of the largest process.
+
+use headroom_types::exit::ProcessFacts;
+use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
+
+use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, fitting, row};
+
+/// Fewer threads than this are no crowd.
+const MANY_THREADS: u64 = 64;
+/// Fewer arenas than this are no waste.
+const MANY_ARENAS: u32 = 4;
+/// So many open sockets or pipes can hold what the kernel holds for a process.
+const MANY_ENDS: u32 = 16;
+
+/// Too little room for what has to stay there. Where it is known what took the room, that is the cause, and this only how it ended.
+pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
+    if c.verdict.reason != ExitReason::StalledAtLimit {
+        return None;
+    }
+    let reads = c.e.own.stat.workingset_refault_file.unwrap_or_default();
+    let cause = format!(
+        "its limit of {} left no room for its own code and files: it read {reads} pages of them again and again",
+        c.limit
+    );
+    let fix = format!("add at least 32 MiB beside what it needs itself, {} in all", fitting(c.seen));
+    let certainty = if taken { Certainty::Likely } else { Certainty::Certain };
+    Some(row(SubCause::Thrashing, certainty, cause, fix).at_the_price_of("memory that is idle when the program needs less"))
+}
+
+pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
+    let shmem = c.e.own.stat.shmem.filter(|shmem| c.is_share(*shmem, 25))?;
+    let certainty = if c.is_share(shmem, 50) { Certainty::Certain } else { Certainty::Likely };
+    let fix = "write temporary files to a disk (set TMPDIR), or remove them sooner";
+    Some(
+        row(SubCause::Tmpfs, certainty, format!("{shmem} of tmpfs files or shared memory are charged to it"), fix)
+            .at_the_price_of("a disk is slower than memory")
+            .fitting(c.without(shmem)),
+    )
+}
+
+pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
+    let (largest, rest) = c.e.victims.split_first()?;
+    let others = others(c);
+    if rest.is_empty() || !c.is_share(others, 30) || c.told.is_some() {
+        return None;
+    }
+    let cause = format!(
+        "{} processes shared the limit; the largest, {} ({}), held {}",
+        rest.len() + 1,
+        largest.name,
+        largest.pid,
+        largest.rss
+    );
+    let fix = format!("run fewer of them at once, or give {}", fitting(c.seen));
+    Some(row(SubCause::ChildProcesses, Certainty::Likely, cause, fix).at_the_price_of(LESS_AT_ONCE).fitting(c.without(others)))
+}
+
+/// What all processes but the largest held.
+pub(super) fn others(c: &Case<'_>) -> Bytes {
+    c.e.victims.iter().skip(1).fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
+}
+
+pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
+    // 16 KiB of kernel stack for each thread on every architecture this runs on.
+    let by_kernel = c.e.own.stat.kernel_stack.map(|b| b.get() / (16 << 10));
+    let by_maps = c.e.inside.map(|i| u64::from(i.stack_count));
+    let count = c.e.heap.and_then(|h| h.threads).into_iter().chain(by_kernel).chain(by_maps).max()?;
+    let measured = c.e.inside.map(|i| i.stacks).filter(|stacks| c.is_share(*stacks, 25));
+    let guessed = Bytes::from_kib(64).mul_ratio(count, 1);
+    let (taken, certainty) = match measured {
+        Some(stacks) => (stacks, Certainty::Certain),
+        None if count >= 200 && c.is_share(guessed, 10) => (guessed, Certainty::Likely),
+        None => return None,
+    };
+    if count < MANY_THREADS || c.told.is_some() {
+        return None;
+    }
+    let cause = format!("about {count} threads: their stacks take {taken} or more");
+    let fix = "smaller thread pools, or smaller stacks (-Xss256k for a JVM, ulimit -s for others)";
+    Some(
+        row(SubCause::ThreadStacks, certainty, cause, fix)
+            .at_the_price_of("deep recursion may no longer fit in a smaller stack")
+            .fitting(c.without(taken.mul_ratio(3, 4))),
+    )
+}
+
+pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
+    let inside = c.e.inside.filter(|i| i.arena_count >= MANY_ARENAS && c.is_share(i.arenas, 30))?;
+    if c.told.is_some() {
+        return None;
+    }
+    let cause =
+        format!("{} arenas of the native allocator, one for each few threads, hold {}", inside.arena_count, inside.arenas);
+    let kept = inside.arenas.mul_ratio(2, u64::from(inside.arena_count));
+    Some(
+        row(
+            SubCause::NativeArenas,
+            Certainty::Likely,
+            cause,
+            "MALLOC_ARENA_MAX=2, or another allocator (jemalloc), or fewer threads",
+        )
+        .at_the_price_of("fewer arenas cost some speed with many threads; what is really in use does not shrink")
+        .fitting(c.without(inside.arenas.saturating_sub(kept))),
+    )
+}
+
+pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
+    let file = c.e.own.stat.file?.saturating_sub(c.e.own.stat.shmem.unwrap_or_default());
+    let demand = c.e.own.stat.demand()?;
+    if !c.is_share(file, 30) || c.is_share(demand, 85) || c.told.is_some() {
+        return None;
+    }
+    let mapped = c.e.inside.map(|i| i.file).filter(|mapped| c.is_share(*mapped, 30));
+    let (certainty, what) = match mapped {
+        Some(mapped) => (Certainty::Likely, format!(", {mapped} of it mapped or locked by the largest process")),
+        None => (Certainty::Possible, String::new()),
+    };
+    let cause =
+        format!("{file} were page cache or mapped files when it was last measured{what}; what it cannot give back was {demand}");
+    let fix = "read through smaller windows (no mmap or mlock of whole files), or try the same size once more: cache is given back first";
+    Some(
+        row(SubCause::PageCache, certainty, cause, fix)
+            .at_the_price_of("another try may end the same way")
+            .fitting(c.without(file)),
+    )
+}
+
+pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
+    let fix = "fewer connections at once, readers that keep up, or smaller buffers (SO_SNDBUF, SO_RCVBUF)";
+    let dear = "each transfer may be slower";
+    if let Some(sock) = c.e.own.stat.sock.filter(|sock| c.is_share(*sock, 15)) {
+        let cause = format!("{sock} are buffers of sockets");
+        return Some(row(SubCause::Sockets, Certainty::Certain, cause, fix).at_the_price_of(dear).fitting(c.without(sock)));
+    }
+    // Buffers of local sockets and of pipes are plain kernel memory; who has many of them open is probably whose they are.
+    let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
+    let ProcessFacts { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
+    let cause =
+        format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} ends of pipes open: data that waits in them");
+    Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).at_the_price_of(dear).fitting(c.without(kernel)))
+}
+
+fn kernel_beside_stacks(c: &Case<'_>) -> Option<Bytes> {
+    let stat = &c.e.own.stat;
+    Some(stat.kernel.or(stat.slab_unreclaimable)?.saturating_sub(stat.kernel_stack.unwrap_or_default()))
+}
+
+pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
+    let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
+    if sockets(c).is_some() || threads(c).is_some() {
+        return None;
+    }
+    let cause = format!("{kernel} are the kernel's own: page tables, directory entries, pipes");
+    let fix = "fewer open files and mappings, or huge pages for a large sparse mapping";
+    Some(row(SubCause::KernelMemory, Certainty::Likely, cause, fix).fitting(c.without(kernel)))
+}
+
+pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
+    let heap = c.e.heap.filter(|_| c.beside_heap())?;
+    let metaspace = heap.metaspace.filter(|m| *m >= c.seen.saturating_sub(heap.committed).mul_ratio(40, 100))?;
+    if !c.is_share(metaspace, 20) {
+        return None;
+    }
+    let cause = format!("{metaspace} of class metadata, beside a heap of {}", heap.committed);
+    let fix = format!(
+        "generate or load fewer classes, or close their loaders; overhead {} if they are needed; -XX:MaxMetaspaceSize tells a leak sooner",
+        fitting(c.seen.saturating_sub(heap.committed))
+    );
+    Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).at_the_price_of(MORE_OVERHEAD))
+}
+
+pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
+    let code = c.e.inside.map(|i| i.code).filter(|code| c.is_share(*code, 20) && c.is_kill())?;
+    let cause = format!("{code} of code made at run time");
+    let fix = "-XX:ReservedCodeCacheSize below what the overhead allows (48m is plenty for most); or generate less code";
+    Some(
+        row(SubCause::CodeCache, Certainty::Certain, cause, fix)
+            .at_the_price_of("with a full code cache the rest of the program is interpreted, which is slow")
+            .fitting(c.without(code.mul_ratio(1, 2))),
+    )
+}
+
+/// What a managed runtime holds in large native blocks is direct buffers unless somebody links a native library.
+pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
+    let (heap, _) = c.heap()?;
+    let inside = c.e.inside.filter(|_| c.beside_heap())?;
+    let known = heap.committed.saturating_add(heap.metaspace.unwrap_or_default());
+    let blocks = inside.other.saturating_sub(known);
+    let overhead = c.overhead()?;
+    if !c.is_share(blocks, 20) || blocks < overhead.mul_ratio(40, 100) {
+        return None;
+    }
+    let cause = format!(
+        "{blocks} in large native blocks beside the heap, with {overhead} planned: direct (NIO) buffers, or a native library"
+    );
+    let wanted = fitting(c.seen.saturating_sub(heap.committed));
+    let fix = format!(
+        "fewer tasks or fetches at once; or overhead {wanted} instead of {overhead}; -XX:MaxDirectMemorySize tells a leak sooner"
+    );
+    Some(row(SubCause::DirectBuffers, Certainty::Likely, cause, fix).at_the_price_of(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
+}
+
+/// Beside the heap, and nothing better is known.
+pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
+    if !c.beside_heap() {
+        return None;
+    }
+    let (overhead, heap) = (c.overhead()?, c.e.heap);
+    let beside = heap.map(|h| c.seen.saturating_sub(h.committed)).filter(|b| *b > overhead);
+    let wanted = fitting(beside.unwrap_or(overhead).max(Bytes::from_mib(16)));
+    let meta = heap.and_then(|h| h.metaspace).map(|m| format!(" (class metadata is {m} of it)")).unwrap_or_default();
+    let (certainty, cause) = match beside {
+        Some(b) if c.e.inside.is_none() => (
+            Certainty::Likely,
+            format!(
+                "{b} beside the heap{meta} with {overhead} planned for it: direct buffers, native libraries or allocator arenas"
+            ),
+        ),
+        Some(b) => (Certainty::Possible, format!("{b} beside the heap{meta} with {overhead} planned for it")),
+        None => (Certainty::Possible, format!("memory beside the heap passed the {overhead} planned for it")),
+    };
+    let fix =
+        format!("overhead {wanted} instead of {overhead}; or fewer tasks at once, or MALLOC_ARENA_MAX=2 for native allocators");
+    Some(
+        row(SubCause::BesideHeap, certainty, cause, fix)
+            .at_the_price_of(format!("{MORE_OVERHEAD}; fewer arenas cost some speed with many threads")),
+    )
+}

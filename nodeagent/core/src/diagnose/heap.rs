@@ -1,0 +1,143 @@
+//! The heap itself: too small, in pieces, collected without end, never told its budget, or with room to spare.
+
+use headroom_types::exit::{Collector, GcCause, HeapFacts};
+use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
+
+use super::{Case, fitting, row};
+
+/// From this share of the last seconds on, collecting is what the runtime does. Per cent.
+const BOUND: u8 = 50;
+/// Less collecting than this in all is the short struggle of any heap before it fails. Milliseconds.
+const BOUND_MS: u64 = 2000;
+/// A heap that fails with less than this in use did not fail for being full. Per cent.
+const FULL: u64 = 80;
+
+fn is_heap(c: &Case<'_>) -> bool {
+    c.verdict.reason == ExitReason::HeapOom || c.verdict.dimension == Some(Dimension::Heap)
+}
+
+/// The budget and the runtime's own maximum are two numbers that somebody has to keep equal.
+pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
+    let (heap, budget) = c.heap()?;
+    if heap.max <= budget.mul_ratio(105, 100) {
+        return None;
+    }
+    let cause = format!("the runtime may let its heap grow to {}, beyond its budget of {budget}", heap.max);
+    let fix = format!(
+        "pass the budget on (-Xmx{}k, or {{heap}} in the command), or declare a heap of {}",
+        budget.get() >> 10,
+        heap.max
+    );
+    let row = row(SubCause::BudgetNotPassed, Certainty::Certain, cause, fix);
+    let beyond = heap.used.saturating_sub(budget);
+    Some(if beyond.is_zero() { row } else { row.fitting(c.without(beyond)) })
+}
+
+/// What is beside the heap ran out while the heap had much to spare.
+pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
+    let (heap, budget) = c.heap()?;
+    let live = heap.old_used.unwrap_or(heap.used);
+    if !c.beside_heap() || live >= budget.mul_ratio(60, 100) {
+        return None;
+    }
+    let smaller = live.mul_ratio(3, 2).round_up(Bytes::from_mib(8)).max(Bytes::from_mib(16));
+    let freed = budget.checked_sub(smaller).filter(|b| !b.is_zero())?;
+    let row = row(
+        SubCause::HeapIdle,
+        Certainty::Likely,
+        format!("the heap uses {live} of its {budget}; what is beside it ran out"),
+        format!("make the heap {smaller}: the same container then has {freed} more for all else"),
+    )
+    .at_the_price_of("the collector runs more often");
+    let given_back = heap.committed.saturating_sub(smaller);
+    Some(if given_back.is_zero() { row } else { row.fitting(c.without(given_back)) })
+}
+
+/// Collecting took the time, and freed next to nothing.
+pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
+    if !is_heap(c) {
+        return None;
+    }
+    let gc = c.e.heap.and_then(|h| h.gc);
+    let busy = gc.filter(|gc| gc.recent_percent.is_some_and(|p| p >= BOUND) && gc.spent_ms >= BOUND_MS);
+    if busy.is_none() && !c.says("gc overhead limit") {
+        return None;
+    }
+    let figures = gc.map(|gc| {
+        let recent = gc.recent_percent.map(|p| format!("{p} % of its last seconds")).unwrap_or_else(|| "most of its time".into());
+        format!(": {recent} in {} collections, {} of them of the whole heap", gc.collections, gc.full)
+    });
+    let cause = format!("the runtime spent its time collecting a nearly full heap{}", figures.unwrap_or_default());
+    let wanted = c.e.heap_budget.map(|b| format!("heap {}", fitting(b))).unwrap_or_else(|| "a larger heap".to_owned());
+    let fix = format!("{wanted}; or a smaller working set: smaller partitions, fewer tasks at once, less caching");
+    Some(
+        row(SubCause::GcBound, Certainty::Certain, cause, fix)
+            .at_the_price_of("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
+    )
+}
+
+/// The heap failed: full, or without room in one piece.
+pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
+    if !is_heap(c) {
+        return None;
+    }
+    let Some((heap, budget)) = c.heap() else {
+        return Some(untold(c));
+    };
+    let larger = fitting(budget.max(heap.used));
+    let long_lived = heap.old_used.map(|live| format!(", {live} of it long-lived")).unwrap_or_default();
+    if let Some(row) = fragmented(&heap, budget, larger, &long_lived) {
+        return Some(row);
+    }
+    // An old generation is two thirds of the heap unless somebody says otherwise.
+    let certain = heap.old_used.is_some_and(|live| live >= budget.mul_ratio(60, 100)) && bound(c).is_none();
+    let certainty = if certain { Certainty::Certain } else { Certainty::Likely };
+    let cause = format!("the heap of {budget} is full: {} in use{long_lived}", heap.used);
+    Some(
+        row(SubCause::LiveHeap, certainty, cause, format!("heap {larger}, or smaller partitions"))
+            .at_the_price_of("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
+    )
+}
+
+/// No counters: only what the runtime said.
+fn untold(c: &Case<'_>) -> Diagnosis {
+    match c.e.heap_budget {
+        Some(budget) => row(
+            SubCause::LiveHeap,
+            Certainty::Likely,
+            format!("the runtime said that its heap of {budget} is full; it shares no counters that tell of what"),
+            format!("heap {}, or smaller partitions", fitting(budget)),
+        )
+        .at_the_price_of("a larger heap means fewer tasks on a node"),
+        None => row(
+            SubCause::LiveHeap,
+            Certainty::Likely,
+            "the runtime said that its heap is full",
+            "declare the heap of this runtime, so that it can be sized and measured",
+        ),
+    }
+}
+
+fn fragmented(heap: &HeapFacts, budget: Bytes, larger: Bytes, long_lived: &str) -> Option<Diagnosis> {
+    let gc = heap.gc.unwrap_or_default();
+    let regions = gc.humongous.filter(|n| *n > 0);
+    let asked_large = gc.cause == Some(GcCause::Humongous);
+    if heap.used >= budget.mul_ratio(FULL, 100) {
+        return None;
+    }
+    let by_regions = matches!(gc.collector, Some(Collector::G1));
+    let certainty = if by_regions && (asked_large || regions.is_some()) { Certainty::Certain } else { Certainty::Likely };
+    let of_them = regions.map(|n| format!("; {n} regions hold one large object each")).unwrap_or_default();
+    let size = gc.region.map(|r| format!(", now {r}")).unwrap_or_default();
+    let cause = format!(
+        "the heap of {budget} failed with only {} in use{long_lived}: one very large allocation, or no free regions in a row{of_them}",
+        heap.used
+    );
+    let fix = format!(
+        "smaller arrays or partitions; for G1, larger regions (-XX:G1HeapRegionSize{size}) or -XX:+UseParallelGC; then heap {larger}"
+    );
+    Some(
+        row(SubCause::HeapFragmented, certainty, cause, fix)
+            .at_the_price_of("larger regions waste some memory with small objects; the parallel collector has longer pauses"),
+    )
+}

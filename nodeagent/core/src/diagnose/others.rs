@@ -1,0 +1,65 @@
+//! Its own data, and what was no fault of its own.
+
+use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
+
+use super::beside;
+use super::{Case, fitting, row};
+
+pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
+    if c.verdict.dimension != Some(Dimension::Native) || c.verdict.reason == ExitReason::StalledAtLimit {
+        return None;
+    }
+    let anon = c.e.own.stat.anon;
+    let (certainty, what) = match (anon, anon.map(|anon| anon.saturating_sub(explained(c)))) {
+        (Some(anon), Some(plain)) if c.is_share(plain, 50) => (
+            Certainty::Certain,
+            format!("its own data ({anon} of anonymous memory when last measured) filled the limit of {}", c.limit),
+        ),
+        (_, _) if c.told.is_some() => {
+            (Certainty::Likely, format!("the runtime said that its memory is full, at a limit of {}", c.limit))
+        }
+        (_, _) => {
+            (Certainty::Possible, format!("it needs more than its limit of {}; where all of it went was not seen", c.limit))
+        }
+    };
+    let fix = format!("{} is the next size worth trying: more than {} is all a killed process tells", fitting(c.seen), c.seen);
+    Some(row(SubCause::OwnData, certainty, what, fix).at_the_price_of("fewer tasks fit on a node"))
+}
+
+/// Anonymous memory that another row has a better name for.
+fn explained(c: &Case<'_>) -> Bytes {
+    let arenas = c.e.inside.filter(|_| beside::arenas(c).is_some()).map(|i| i.arenas);
+    let stacks = c.e.inside.filter(|_| beside::threads(c).is_some()).map(|i| i.stacks);
+    let children = beside::children(c).map(|_| beside::others(c));
+    [arenas, stacks, children].into_iter().flatten().fold(Bytes::ZERO, Bytes::saturating_add)
+}
+
+pub(super) fn outer_limit(c: &Case<'_>) -> Diagnosis {
+    let level = c.e.outer.iter().find(|l| l.level != "host" && (l.local.oom > 0 || l.local.max > 0));
+    let whose = level.map_or("an outer cgroup".to_owned(), |l| match l.limit {
+        Some(limit) => format!("the cgroup `{}` ({limit})", l.level),
+        None => format!("the cgroup `{}`", l.level),
+    });
+    let certainty = if level.is_some() { Certainty::Certain } else { Certainty::Likely };
+    let cause = format!("{whose} ran out of memory, and this was chosen as the victim with {} in use", c.seen);
+    let fix = "try again with the same size on another node; here, raise the outer limit or offer less";
+    row(SubCause::OuterLimit, certainty, cause, fix).at_the_price_of("none for the application")
+}
+
+pub(super) fn host() -> Diagnosis {
+    let cause = "the host itself ran out of memory; something outside the containers took it";
+    let fix = "try again with the same size on another node; here, raise the node's `reserve`";
+    row(SubCause::HostMemory, Certainty::Certain, cause, fix)
+        .at_the_price_of("a larger reserve means fewer containers on this node")
+}
+
+pub(super) fn from_outside() -> Diagnosis {
+    let cause = "a SIGKILL that neither the kernel's memory counters nor this agent account for";
+    let fix = "look for an operator or for systemd-oomd (journalctl -u systemd-oomd) at the time of the end";
+    row(SubCause::FromOutside, Certainty::Possible, cause, fix)
+}
+
+pub(super) fn code_137() -> Diagnosis {
+    let cause = "exit code 137 means that some process below it got SIGKILL, and no memory counter moved";
+    row(SubCause::Code137, Certainty::Possible, cause, "look into its log for who was killed, and by whom")
+}

@@ -1,0 +1,158 @@
+//! What a HotSpot collector wrote into a log that is switched on (`-Xlog:gc*`): pure.
+//!
+//! Read from the end of the program's own output, so a log that was turned on by whoever wrote the command is understood as well
+//! as one that a job file asks for. Lines look like
+//! `[1.234s][info][gc,heap] GC(7) Humongous regions: 12->12` and
+//! `[1.235s][info][gc] GC(7) Pause Full (G1 Compaction Pause) 60M->58M(64M) 12.345ms`.
+
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use headroom_types::exit::HeapFacts;
+
+/// What the last lines of a log told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcLog {
+    /// Size of a region.
+    pub region: Option<Bytes>,
+    /// Regions of large objects after the last collection; a count.
+    pub humongous: Option<u64>,
+    /// Heap in use after the last collection that told it.
+    pub after: Option<Bytes>,
+    /// Collections in the lines that were read; a count.
+    pub pauses: u64,
+    /// Time spent in them.
+    pub paused: Duration,
+    /// From the first of these lines to the last.
+    pub span: Duration,
+}
+
+impl GcLog {
+    /// The share of the time that was spent collecting, per cent; `None` where the lines cover less than a second.
+    pub fn percent(&self) -> Option<u8> {
+        if self.span < Duration::from_secs(1) {
+            return None;
+        }
+        let share = self.paused.as_millis().saturating_mul(100).checked_div(self.span.as_millis())?;
+        Some(u8::try_from(share.min(100)).unwrap_or(100))
+    }
+}
+
+/// Adds what only the log of the collector tells to what the counters told.
+pub fn add(log: &GcLog, heap: &mut HeapFacts) {
+    let gc = heap.gc.get_or_insert_default();
+    gc.region = log.region.or(gc.region);
+    gc.humongous = log.humongous.or(gc.humongous);
+    gc.recent_percent = gc.recent_percent.or(log.percent());
+}
+
+/// Reads all lines of a collector in `text`; `None` when there is none.
+pub fn parse(text: &str) -> Option<GcLog> {
+    let mut log = GcLog::default();
+    let mut ends: Option<(Duration, Duration)> = None;
+    for line in text.lines() {
+        let Some((at, said)) = split(line) else { continue };
+        if let Some(at) = at {
+            ends = Some((ends.map_or(at, |(first, _)| first), at));
+        }
+        take(&mut log, said);
+        log.region = log.region.or(said.strip_prefix("Heap Region Size: ").and_then(size));
+    }
+    let known = log.pauses > 0 || log.region.is_some() || log.humongous.is_some();
+    if let Some((first, last)) = ends {
+        log.span = last.saturating_sub(first);
+    }
+    known.then_some(log)
+}
+
+/// When it was said, and what. Only lines whose tags name the collector.
+fn split(line: &str) -> Option<(Option<Duration>, &str)> {
+    let (mut rest, mut at, mut of_gc) = (line.trim(), None, false);
+    while let Some((inside, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
+        let words = inside.trim();
+        at = at.or_else(|| words.strip_suffix('s').and_then(seconds));
+        of_gc |= words == "gc" || words.starts_with("gc,");
+        rest = after;
+    }
+    of_gc.then_some((at, rest.trim()))
+}
+
+fn take(log: &mut GcLog, said: &str) {
+    let said = said.strip_prefix("GC(").and_then(|r| r.split_once(") ")).map_or(said, |(_, said)| said);
+    if let Some(counts) = said.strip_prefix("Humongous regions: ") {
+        log.humongous = counts.split_once("->").and_then(|(_, after)| leading(after)).or(log.humongous);
+    }
+    if !said.starts_with("Pause ") {
+        return;
+    }
+    let Some(took) = said.strip_suffix("ms").and_then(|s| s.rsplit(' ').next()).and_then(millis) else { return };
+    log.pauses += 1;
+    log.paused += took;
+    let sizes = said.rsplit(' ').find_map(|word| word.split_once("->"));
+    log.after = sizes.and_then(|(_, after)| size(after.split('(').next()?)).or(log.after);
+}
+
+fn leading(text: &str) -> Option<u64> {
+    text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+}
+
+fn size(text: &str) -> Option<Bytes> {
+    let n = leading(text)?;
+    match text.trim_start_matches(|c: char| c.is_ascii_digit()) {
+        "K" => Some(Bytes::from_kib(n)),
+        "M" => Some(Bytes::from_mib(n)),
+        "G" => Some(Bytes::from_gib(n)),
+        _ => None,
+    }
+}
+
+/// `1.234` as a time, whatever the sign of the fraction: `1,234` in some countries.
+fn seconds(text: &str) -> Option<Duration> {
+    let (whole, part) = text.split_once(['.', ','])?;
+    let millis: u64 = part.get(..3)?.parse().ok()?;
+    Some(Duration::from_millis(whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(millis)?))
+}
+
+fn millis(text: &str) -> Option<Duration> {
+    let (whole, part) = text.split_once(['.', ','])?;
+    let micros: u64 = part.get(..3)?.parse().ok()?;
+    Some(Duration::from_micros(whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(micros)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LOG: &str = "working on part 3\n\
+        [0.006s][info][gc,init] Heap Region Size: 1M\n\
+        [0.500s][info][gc] GC(0) Pause Young (Concurrent Start) (G1 Humongous Allocation) 30M->20M(64M) 2.500ms\n\
+        [0.501s][info][gc,heap     ] GC(0) Humongous regions: 12->9\n\
+        [0.502s][info][gc] GC(1) Concurrent Mark Cycle 5.000ms\n\
+        [2.500s][info][gc] GC(2) Pause Full (G1 Compaction Pause) 60M->58M(64M) 1200.250ms\n\
+        [2.501s][info][gc,heap] GC(2) Humongous regions: 40->38\n\
+        Terminating due to java.lang.OutOfMemoryError: Java heap space\n";
+
+    #[test]
+    fn pauses_regions_and_what_was_left() {
+        let log = parse(LOG).expect("a log");
+        assert_eq!((log.region, log.humongous, log.after), (Some(Bytes::from_mib(1)), Some(38), Some(Bytes::from_mib(58))));
+        assert_eq!((log.pauses, log.paused), (2, Duration::from_micros(1_202_750)));
+        assert_eq!(log.percent(), Some(48));
+    }
+
+    #[test]
+    fn other_output_is_no_log() {
+        for text in ["", "Pause Full 1M->1M(2M) 1.000ms", "[1.000s][info][class] loaded", "[gc] hello"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+        assert_eq!(parse("[0.1s][info][gc] GC(1) Pause Young 1M->1M(2M) 1.000ms").map(|l| l.percent()), Some(None));
+    }
+
+    proptest! {
+        #[test]
+        fn safety_no_text_makes_it_panic(text in "(\\[[0-9.,]{0,24}s?\\])?(\\[gc[,a-z ]{0,6}\\])? ?(GC\\([0-9]\\) )?[ A-Za-z0-9(),.>-]{0,60}\n") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What the memory of a process is made of, by the text of `/proc/PID/smaps`: pure.
+//!
+//! The kernel does not say what a mapping is for; its shape does. An arena of glibc's allocator begins at a multiple of 64 MiB
+//! and is followed by the part of it that is not open yet; a thread's stack lies right above a guard that nobody may touch;
+//! code made at run time is anonymous and executable. What fits none of these is `other`. A managed heap reserves far more than
+//! it uses, so it is never taken for a stack: stacks are small.
+//!
+//! Reading the text belongs to `headroom-node-cgroup`.
+
+use headroom_types::Bytes;
+use headroom_types::exit::ProcessFacts;
+
+/// An arena is aligned to this and as long as this with its closed part; neighbours may look like one.
+const ARENA: u64 = 64 << 20;
+/// Below this a JVM has no arena: it likes to put its heap low, aligned as well. Other processes may, where addresses are few.
+const LOW: u64 = 1 << 46;
+/// What every JVM has mapped.
+const JVM: &str = "libjvm.so";
+/// Largest guard below a stack.
+const GUARD: u64 = 1 << 20;
+/// Largest stack: four times what `ulimit -s` usually says.
+const STACK: u64 = 32 << 20;
+
+/// One mapping.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    kind: Kind,
+    may_run: bool,
+    /// No rights at all: a guard, or the closed part of an arena.
+    closed: bool,
+    /// Resident, and the anonymous part of it. KiB.
+    rss: u64,
+    anon: u64,
+}
+
+/// What is mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Anonymous,
+    Brk,
+    MainStack,
+    File,
+    Shared,
+    /// Of the kernel's making: vdso and the like.
+    Special,
+}
+
+/// Sums the mappings in `smaps`. Numbers that are not there count as 0; text that is no `smaps` gives zeros.
+pub fn parse(smaps: &str) -> ProcessFacts {
+    let mut facts = ProcessFacts::default();
+    let all = mappings(smaps);
+    let arenas_from = if smaps.contains(JVM) { LOW } else { 0 };
+    for (i, mapping) in all.iter().enumerate() {
+        let below = i.checked_sub(1).and_then(|b| all.get(b)).filter(|b| b.end == mapping.start);
+        let above = all.get(i + 1).filter(|a| a.start == mapping.end);
+        add(&mut facts, mapping, below, above, arenas_from);
+    }
+    facts
+}
+
+fn add(facts: &mut ProcessFacts, m: &Mapping, below: Option<&Mapping>, above: Option<&Mapping>, arenas_from: u64) {
+    let (anon, rest) = (Bytes::from_kib(m.anon), Bytes::from_kib(m.rss.saturating_sub(m.anon)));
+    let into = |sum: &mut Bytes, part: Bytes| *sum = sum.saturating_add(part);
+    match m.kind {
+        Kind::Special => {}
+        Kind::Brk => into(&mut facts.brk, anon),
+        Kind::MainStack => into(&mut facts.stacks, anon),
+        Kind::File => {
+            into(&mut facts.other, anon);
+            into(&mut facts.file, rest);
+        }
+        Kind::Shared => into(&mut facts.shmem, Bytes::from_kib(m.rss)),
+        Kind::Anonymous if m.closed => {}
+        Kind::Anonymous if m.may_run => into(&mut facts.code, anon),
+        Kind::Anonymous if m.start >= arenas_from && is_arena(m, above) => {
+            facts.arena_count += u32::try_from((m.end - m.start).div_ceil(ARENA)).unwrap_or(u32::MAX);
+            into(&mut facts.arenas, anon);
+        }
+        Kind::Anonymous if is_stack(m, below) => {
+            facts.stack_count += 1;
+            into(&mut facts.stacks, anon);
+        }
+        Kind::Anonymous => into(&mut facts.other, anon),
+    }
+}
+
+fn is_arena(m: &Mapping, above: Option<&Mapping>) -> bool {
+    let closed_end = above.filter(|a| a.closed && a.kind == Kind::Anonymous).map_or(m.end, |a| a.end);
+    let whole = closed_end - m.start;
+    m.start.is_multiple_of(ARENA) && whole > 0 && whole.is_multiple_of(ARENA)
+}
+
+fn is_stack(m: &Mapping, below: Option<&Mapping>) -> bool {
+    let guarded = below.is_some_and(|b| b.closed && b.kind == Kind::Anonymous && b.end - b.start <= GUARD);
+    guarded && m.end - m.start <= STACK
+}
+
+fn mappings(smaps: &str) -> Vec<Mapping> {
+    let mut all: Vec<Mapping> = Vec::new();
+    for line in smaps.lines() {
+        if let Some(mapping) = head(line) {
+            all.push(mapping);
+        } else if let Some(last) = all.last_mut() {
+            figure(line, last);
+        }
+    }
+    all
+}
+
+/// `7f0000000000-7f0000021000 rw-p 00000000 00:00 0   NAME`.
+fn head(line: &str) -> Option<Mapping> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let rights = words.next().filter(|r| r.len() == 4)?;
+    let inode = words.nth(2)?;
+    let name = words.next().unwrap_or_default();
+    let kind = match name {
+        "[heap]" => Kind::Brk,
+        "[stack]" => Kind::MainStack,
+        _ if rights.ends_with('s') => shared(name),
+        "" => Kind::Anonymous,
+        _ if name.starts_with("[anon") => Kind::Anonymous,
+        _ if name.starts_with('[') && inode == "0" => Kind::Special,
+        _ if in_memory(name) => Kind::Shared,
+        _ => Kind::File,
+    };
+    (end >= start).then(|| Mapping {
+        start,
+        end,
+        kind,
+        may_run: rights.contains('x'),
+        closed: rights.starts_with("---"),
+        rss: 0,
+        anon: 0,
+    })
+}
+
+fn shared(name: &str) -> Kind {
+    if name.is_empty() || in_memory(name) { Kind::Shared } else { Kind::File }
+}
+
+/// Files that lie in memory by their names; others may too, and count as files.
+fn in_memory(name: &str) -> bool {
+    ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"].iter().any(|known| name.starts_with(known))
+}
+
+fn figure(line: &str, mapping: &mut Mapping) {
+    let Some((key, rest)) = line.split_once(':') else { return };
+    let sum = match key {
+        "Rss" => &mut mapping.rss,
+        "Anonymous" => &mut mapping.anon,
+        _ => return,
+    };
+    *sum = rest.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(rows: &[(&str, u64, u64)]) -> String {
+        rows.iter()
+            .map(|(head, rss, anon)| format!("{head}\nSize: 4 kB\nRss: {rss} kB\nAnonymous: {anon} kB\nVmFlags: rd\n"))
+            .collect()
+    }
+
+    #[test]
+    fn each_shape_is_known() {
+        let facts = parse(&text(&[
+            ("00400000-00500000 r-xp 00000000 08:01 77 /usr/bin/prog", 100, 0),
+            ("00500000-00501000 rw-p 00100000 08:01 77 /usr/bin/prog", 8, 4),
+            ("01000000-01200000 rw-p 00000000 00:00 0 [heap]", 200, 200),
+            ("7f0000000000-7f0001000000 rw-p 00000000 00:00 0 ", 3000, 3000),
+            ("7f0001000000-7f0004000000 ---p 00000000 00:00 0 ", 0, 0),
+            ("7f0010000000-7f0010001000 ---p 00000000 00:00 0 ", 0, 0),
+            ("7f0010001000-7f0010801000 rw-p 00000000 00:00 0 ", 64, 64),
+            ("7f0020000000-7f0020100000 rwxp 00000000 00:00 0 ", 500, 500),
+            ("7f0030001000-7f0040000000 rw-p 00000000 00:00 0 ", 7000, 7000),
+            ("7f0050000000-7f0050100000 rw-s 00000000 00:01 9 /dev/shm/x (deleted)", 900, 0),
+            ("7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]", 16, 16),
+            ("7ffc00100000-7ffc00102000 r-xp 00000000 00:00 0 [vdso]", 4, 0),
+        ]));
+        assert_eq!((facts.arena_count, facts.arenas), (1, Bytes::from_kib(3000)));
+        assert_eq!((facts.stack_count, facts.stacks), (1, Bytes::from_kib(80)));
+        assert_eq!((facts.code, facts.brk), (Bytes::from_kib(500), Bytes::from_kib(200)));
+        assert_eq!((facts.other, facts.shmem), (Bytes::from_kib(7004), Bytes::from_kib(900)));
+        assert_eq!(facts.file, Bytes::from_kib(104));
+    }
+
+    #[test]
+    fn a_guard_belongs_to_a_stack_only_where_it_touches_it() {
+        let facts = parse(&text(&[
+            ("7f0010000000-7f0010001000 ---p 00000000 00:00 0", 0, 0),
+            ("7f0010002000-7f0010802000 rw-p 00000000 00:00 0", 64, 64),
+            ("7f0010802000-7f0090802000 rw-p 00000000 00:00 0", 640, 640),
+        ]));
+        assert_eq!((facts.stack_count, facts.other), (0, Bytes::from_kib(704)));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // the kernel's own text, so that the reader is not only held against ours
+    fn this_process_reads_itself() {
+        let text = std::fs::read_to_string("/proc/self/smaps").expect("reads");
+        let facts = parse(&text);
+        assert!(facts.file > Bytes::from_kib(100) && facts.anon() > Bytes::from_kib(50), "{facts:?}");
+        assert!(facts.stack_count >= 1, "a test runs in a thread of its own: {facts:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn safety_no_text_makes_it_panic(text in "([0-9a-f]{0,17}-?[0-9a-f]{0,17} [r-][w-][x-][ps] 0 0:0 0 ?[a-z\\[\\]/]{0,9}\n(Rss: [0-9]{0,21} kB\n)?){0,20}") {
+            let _ = parse(&text);
+        }
+    }
+}

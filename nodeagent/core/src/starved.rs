@@ -1,0 +1,84 @@
+//! How much of its recent time a runtime spent collecting its heap: the sign of a heap that is too small, before it fails.
+
+use std::collections::VecDeque;
+
+use headroom_types::exit::{HeapFacts, Mark};
+
+/// How far back "recent" reaches. Milliseconds.
+const WINDOW_MS: u64 = 10_000;
+/// Two measurements nearer than this tell no share. Milliseconds.
+const LEAST_MS: u64 = 500;
+/// The heap counts as starved from this share on, over at least this time.
+const STARVED_PERCENT: u8 = 20;
+const STARVED_MS: u64 = 2_000;
+/// Most measurements kept: ten seconds at 4 Hz, and some.
+const MOST: usize = 64;
+
+/// The measurements of the last ten seconds.
+#[derive(Clone, Debug, Default)]
+pub struct GcWindow {
+    /// When, and the time spent collecting until then; milliseconds both.
+    points: VecDeque<(u64, u64)>,
+    told: bool,
+}
+
+impl GcWindow {
+    /// Takes in what the runtime told at `at_ms`, and adds the recent share to it. Gives the mark the first time that the heap
+    /// turns out to be starved.
+    pub fn take(&mut self, at_ms: u64, facts: &mut HeapFacts) -> Option<Mark> {
+        let gc = facts.gc.as_mut()?;
+        while self.points.len() >= MOST || self.points.front().is_some_and(|(at, _)| at_ms.saturating_sub(*at) > WINDOW_MS) {
+            self.points.pop_front();
+        }
+        self.points.push_back((at_ms, gc.spent_ms));
+        let (first_at, first_spent) = *self.points.front()?;
+        let span = at_ms.saturating_sub(first_at);
+        if span < LEAST_MS {
+            return None;
+        }
+        let share = gc.spent_ms.saturating_sub(first_spent).saturating_mul(100) / span;
+        let share = u8::try_from(share.min(100)).unwrap_or(100);
+        gc.recent_percent = Some(share);
+        let starved = share > STARVED_PERCENT && span >= STARVED_MS && !self.told;
+        self.told |= starved;
+        starved.then_some(Mark::HeapStarved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::exit::GcFacts;
+
+    fn told(spent_ms: u64) -> HeapFacts {
+        HeapFacts { gc: Some(GcFacts { spent_ms, ..GcFacts::default() }), ..HeapFacts::default() }
+    }
+
+    fn percent(window: &mut GcWindow, at: u64, spent: u64) -> (Option<u8>, Option<Mark>) {
+        let mut facts = told(spent);
+        let mark = window.take(at, &mut facts);
+        (facts.gc.and_then(|gc| gc.recent_percent), mark)
+    }
+
+    #[test]
+    fn the_share_is_of_the_last_ten_seconds() {
+        let mut w = GcWindow::default();
+        assert_eq!(percent(&mut w, 0, 0), (None, None));
+        assert_eq!(percent(&mut w, 250, 200), (None, None), "too short to tell");
+        assert_eq!(percent(&mut w, 1000, 500), (Some(50), None), "too short to be starved");
+        assert_eq!(percent(&mut w, 2000, 1000), (Some(50), Some(Mark::HeapStarved)));
+        assert_eq!(percent(&mut w, 3000, 1600), (Some(53), None), "told once");
+        for at in 4..=30 {
+            percent(&mut w, at * 1000, 1600);
+        }
+        assert_eq!(percent(&mut w, 31_000, 1600), (Some(0), None));
+        assert!(w.points.len() <= MOST);
+    }
+
+    #[test]
+    fn a_runtime_that_tells_nothing_has_no_share() {
+        let mut facts = HeapFacts::default();
+        assert_eq!(GcWindow::default().take(9, &mut facts), None);
+        assert_eq!(facts, HeapFacts::default());
+    }
+}

@@ -1,0 +1,65 @@
+//! How long the core takes for one event of a busy cluster: `cargo bench -p headroom-rm-core --bench step`.
+//!
+//! The load of `measure rm-core`, at a tenth of its size: a thousand nodes, a hundred queues, ten thousand requests that wait. What
+//! plays the nodes and masters is not counted.
+
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use headroom_rm_core::load::{Load, Shape};
+use headroom_rm_core::{Cluster, Effect, Event, Restored};
+use headroom_types::{Epoch, Tick};
+
+const SHAPE: Shape = Shape { nodes: 1000, queues: 100, requests: 100, exits: 4 };
+
+struct Site {
+    cluster: Cluster,
+    load: Load,
+    out: Vec<Effect>,
+}
+
+impl Site {
+    /// Every node is full, and everything on it has been replaced a few times.
+    fn new() -> Site {
+        let epoch = Epoch(1);
+        let mut cluster = Cluster::new(Load::settings(SHAPE), Restored { epoch, ..Restored::default() }, Tick(0));
+        let mut load = Load::new(SHAPE, epoch);
+        load.settle(|event| {
+            let mut out = Vec::new();
+            cluster.step(Tick(1), event, &mut out);
+            out
+        });
+        let mut site = Site { cluster, load, out: Vec::new() };
+        site.grant(20 * u64::from(SHAPE.nodes));
+        site
+    }
+
+    /// Until so many more containers are granted; the time spent in steps.
+    #[allow(clippy::disallowed_methods)] // the bench reads the clock, not the core
+    fn grant(&mut self, count: u64) -> Duration {
+        let enough = self.load.granted + count;
+        let mut spent = Duration::ZERO;
+        while self.load.granted < enough {
+            let (event, now) = (self.load.next_event(), self.load.now());
+            let begin = Instant::now();
+            if self.cluster.next_deadline().is_some_and(|due| due <= now) {
+                self.cluster.step(now, Event::Time, &mut self.out);
+            }
+            self.cluster.step(now, event, &mut self.out);
+            spent += begin.elapsed();
+            self.load.take(self.out.drain(..));
+        }
+        spent
+    }
+}
+
+fn steps(c: &mut Criterion) {
+    let mut site = Site::new();
+    let mut group = c.benchmark_group("step");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("a container's whole life", |b| b.iter_custom(|times| site.grant(times)));
+    group.finish();
+}
+
+criterion_group!(benches, steps);
+criterion_main!(benches);

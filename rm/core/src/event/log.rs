@@ -1,0 +1,113 @@
+//! A line for the event log: what happened to what. It is put into words by whoever reads it, not by the step that made it.
+//!
+//! Plain data.
+
+use std::fmt;
+
+use headroom_types::{AppId, ContainerId, ExitReason, NodeId, QueuePath, RequestId};
+
+/// How much attention a line of the event log wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// As planned.
+    Normal,
+    /// Worth a look.
+    Warning,
+}
+
+/// A line for the event log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much attention it wants.
+    pub level: Level,
+    /// Closed word.
+    pub reason: &'static str,
+    /// What it is about.
+    pub object: Object,
+    /// The node it happened on.
+    pub node: Option<NodeId>,
+    /// For people; see [`LogLine::message`].
+    pub words: Words,
+}
+
+/// What a line is about. Displays as its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// The resource manager itself.
+    Manager,
+    /// An application.
+    App(AppId),
+    /// A container.
+    Container(ContainerId),
+    /// A node.
+    Node(NodeId),
+    /// A queue.
+    Queue(QueuePath),
+}
+
+/// What a line says. What happens to every container is kept as figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// A sentence.
+    Text(String),
+    /// A container runs, of this request; `None` for a master.
+    Runs(Option<RequestId>),
+    /// A container ended.
+    Ended(ExitReason),
+}
+
+impl LogLine {
+    /// The application it belongs to.
+    pub fn app(&self) -> Option<&AppId> {
+        match &self.object {
+            Object::App(app) => Some(app),
+            Object::Container(container) => Some(&container.app),
+            Object::Manager | Object::Node(_) | Object::Queue(_) => None,
+        }
+    }
+    /// What it says, for people.
+    pub fn message(&self) -> String {
+        match &self.words {
+            Words::Text(text) => text.clone(),
+            Words::Runs(request) => {
+                let what = request.as_ref().map_or("master", RequestId::as_str);
+                format!("{what} runs on {}", self.node.as_ref().map_or("a node", NodeId::as_str))
+            }
+            Words::Ended(reason) => reason.sentence(),
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::Manager => f.pad("resourcemanager"),
+            Object::App(app) => app.fmt(f),
+            Object::Container(container) => container.fmt(f),
+            Object::Node(node) => node.fmt(f),
+            Object::Queue(queue) => queue.fmt(f),
+        }
+    }
+}
+
+impl From<String> for Words {
+    fn from(text: String) -> Self {
+        Words::Text(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::id;
+
+    #[test]
+    fn what_happens_to_every_container_reads_like_any_other_line() {
+        let object = Object::Container(id("job.1.e1.c2"));
+        let line = |words| LogLine { level: Level::Normal, reason: "It", object: object.clone(), node: Some(id("n1")), words };
+        assert_eq!(line(Words::Runs(Some(id("main")))).message(), "main runs on n1");
+        assert_eq!(line(Words::Runs(None)).message(), "master runs on n1");
+        assert_eq!(line(Words::Ended(ExitReason::Exit { code: 3 })).message(), "the program ended with exit code 3");
+        assert_eq!((object.to_string().as_str(), line(String::new().into()).app()), ("job.1.e1.c2", Some(&id("job.1"))));
+    }
+}

@@ -1,0 +1,111 @@
+//! The containers of one node, or of one application, in the order in which they were granted.
+//!
+//! Sorted by number: neither a grant's nor an application's comes twice, so names need not be compared. In blocks of at most
+//! `MOST`: nearly always one is added behind all others, and taking one out moves those of its block.
+
+use headroom_types::{ContainerId, Epoch};
+
+/// Most containers of one block.
+const MOST: usize = 64;
+
+/// Some containers, by life and number of their grant.
+#[derive(Clone, Debug, Default)]
+pub struct Holding {
+    /// None of them is empty.
+    blocks: Vec<Vec<ContainerId>>,
+    len: usize,
+}
+
+impl Holding {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// True when this one is among them.
+    pub fn contains(&self, id: &ContainerId) -> bool {
+        let block = self.blocks.get(self.block_of(id));
+        block.is_some_and(|block| block.binary_search_by_key(&number(id), number).is_ok_and(|at| block.get(at) == Some(id)))
+    }
+    /// All, the one that was granted first at first.
+    pub fn iter(&self) -> impl Iterator<Item = &ContainerId> + Clone {
+        self.blocks.iter().flatten()
+    }
+    pub(crate) fn insert(&mut self, id: ContainerId) {
+        let at = self.block_of(&id).min(self.blocks.len().saturating_sub(1));
+        let Some(block) = self.blocks.get_mut(at) else {
+            self.blocks.push(vec![id]);
+            self.len = 1;
+            return;
+        };
+        match block.binary_search_by_key(&number(&id), number) {
+            Ok(place) => block[place] = id,
+            Err(place) => {
+                self.len += 1;
+                block.insert(place, id);
+                if block.len() > MOST {
+                    // behind all others more will come: the block stays full
+                    let rest = if place == MOST { MOST } else { MOST / 2 };
+                    let rest = block.split_off(rest);
+                    self.blocks.insert(at + 1, rest);
+                }
+            }
+        }
+    }
+    pub(crate) fn remove(&mut self, id: &ContainerId) {
+        let at = self.block_of(id);
+        let Some(block) = self.blocks.get_mut(at) else { return };
+        let Ok(place) = block.binary_search_by_key(&number(id), number) else { return };
+        block.remove(place);
+        self.len -= 1;
+        if block.is_empty() {
+            self.blocks.remove(at);
+        }
+    }
+    /// The first block that does not end before this one.
+    fn block_of(&self, id: &ContainerId) -> usize {
+        self.blocks.partition_point(|block| block.last().is_some_and(|last| number(last) < number(id)))
+    }
+}
+
+impl PartialEq for Holding {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+impl Eq for Holding {}
+
+fn number(id: &ContainerId) -> (Epoch, u64, u32) {
+    (id.epoch, id.seq, id.app.seq())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Whatever comes and goes, it holds what a sorted map holds.
+        #[test]
+        fn holds_what_a_map_holds(ops in proptest::collection::vec((any::<bool>(), 0u64..400), 0..1500)) {
+            let id = |n: u64| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(1), seq: n };
+            let (mut holding, mut map) = (Holding::default(), BTreeMap::new());
+            for (put, n) in ops {
+                if put {
+                    holding.insert(id(n));
+                    map.insert(n, id(n));
+                } else {
+                    holding.remove(&id(n));
+                    map.remove(&n);
+                }
+                prop_assert_eq!((holding.len(), holding.contains(&id(n))), (map.len(), put));
+            }
+            prop_assert!(holding.iter().eq(map.values()));
+            prop_assert!(holding.blocks.iter().all(|block| !block.is_empty() && block.len() <= MOST));
+        }
+    }
+}

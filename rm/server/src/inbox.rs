@@ -1,0 +1,151 @@
+//! The two lines in front of the loop: signs of life of nodes, and everything else.
+//!
+//! Ten thousand nodes speak every second. With one line, whoever submits something would stand behind all of them. A batch takes
+//! from both, at most so many from each, so that neither keeps the other waiting; within a line the order is that of arrival.
+//! Only reports stand in the second one. A report that is overtaken by its node's next registration says what is known already.
+
+use std::time::Duration;
+
+use headroom_types::Tick;
+use tokio::sync::mpsc;
+
+use crate::input::Input;
+
+/// Inputs of one kind that may wait for the loop.
+const LENGTH: usize = 4096;
+/// Most inputs of one kind in one batch.
+const BATCH: usize = 512;
+/// A report that was on its way for longer says that the loop is behind.
+const LATE: Duration = Duration::from_secs(1);
+
+/// A node's sign of life, and when it arrived.
+#[derive(Debug)]
+pub(crate) struct Sign {
+    pub(crate) input: Input,
+    pub(crate) arrived: Tick,
+}
+
+/// The ends that handlers put something into.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines {
+    pub(crate) calls: mpsc::Sender<Input>,
+    pub(crate) signs: mpsc::Sender<Sign>,
+}
+
+impl Lines {
+    /// How many inputs wait.
+    pub(crate) fn waiting(&self) -> usize {
+        let calls = self.calls.max_capacity() - self.calls.capacity();
+        calls + self.signs.max_capacity() - self.signs.capacity()
+    }
+}
+
+/// The end that the loop takes from.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    calls: mpsc::Receiver<Input>,
+    signs: mpsc::Receiver<Sign>,
+    /// Lateness that deadlines were moved for.
+    forgiven: Duration,
+}
+
+/// What one turn takes in.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) inputs: Vec<Input>,
+    /// The loop fell behind by so much since the last batch: silence in that time proves nothing.
+    pub(crate) behind: Option<Duration>,
+}
+
+/// Both ends.
+pub(crate) fn lines() -> (Lines, Inbox) {
+    let ((calls, from_calls), (signs, from_signs)) = (mpsc::channel(LENGTH), mpsc::channel(LENGTH));
+    (Lines { calls, signs }, Inbox { calls: from_calls, signs: from_signs, forgiven: Duration::ZERO })
+}
+
+impl Inbox {
+    /// Waits for the first input, and takes with it what else is there. When nobody is left who could send anything, that is an
+    /// order to stop. Safe to drop and call again.
+    pub(crate) async fn batch(&mut self, now: impl Fn() -> Tick) -> Batch {
+        let mut batch = Batch::default();
+        let mut oldest = None;
+        tokio::select! {
+            biased;
+            call = self.calls.recv() => batch.inputs.push(call.unwrap_or(Input::Stop)),
+            sign = self.signs.recv() => match sign {
+                Some(Sign { input, arrived }) => {
+                    batch.inputs.push(input);
+                    oldest = Some(arrived);
+                }
+                None => batch.inputs.push(Input::Stop),
+            },
+        }
+        batch.inputs.extend(std::iter::from_fn(|| self.calls.try_recv().ok()).take(BATCH));
+        for Sign { input, arrived } in std::iter::from_fn(|| self.signs.try_recv().ok()).take(BATCH) {
+            batch.inputs.push(input);
+            oldest.get_or_insert(arrived);
+        }
+        batch.behind = oldest.and_then(|arrived| self.behind(now().since(arrived)));
+        batch
+    }
+
+    /// Deadlines are moved once for each second that reports come later than before.
+    fn behind(&mut self, late: Duration) -> Option<Duration> {
+        if late < self.forgiven {
+            self.forgiven = late;
+        }
+        let more = late.saturating_sub(self.forgiven);
+        if more < LATE {
+            return None;
+        }
+        self.forgiven = late;
+        Some(more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Query;
+
+    fn now() -> Tick {
+        Tick(10_000)
+    }
+    fn call() -> Input {
+        Input::Query(Query::Refresh)
+    }
+
+    #[tokio::test]
+    async fn calls_do_not_stand_behind_signs_of_life_and_neither_line_waits_for_ever() {
+        let (lines, mut inbox) = lines();
+        for n in 0..2000 {
+            lines.signs.try_send(Sign { input: call(), arrived: Tick(10_000 + n) }).expect("room");
+        }
+        for _ in 0..1000 {
+            lines.calls.try_send(Input::Stop).expect("room");
+        }
+        assert_eq!(lines.waiting(), 3000);
+        let batch = inbox.batch(now).await;
+        let calls = batch.inputs.iter().take_while(|i| matches!(i, Input::Stop)).count();
+        assert_eq!((calls, batch.inputs.len() - calls), (BATCH + 1, BATCH));
+        assert_eq!(batch.behind, None);
+    }
+
+    #[tokio::test]
+    async fn deadlines_are_moved_once_for_what_the_loop_is_behind() {
+        let (lines, mut inbox) = lines();
+        let mut behind = Vec::new();
+        for arrived in [9_500, 8_000, 8_000, 6_900, 10_000, 9_000] {
+            lines.signs.try_send(Sign { input: call(), arrived: Tick(arrived) }).expect("room");
+            behind.push(inbox.batch(now).await.behind.map(|d| d.as_millis()));
+        }
+        assert_eq!(behind, [None, Some(2000), None, Some(1100), None, Some(1000)]);
+    }
+
+    #[tokio::test]
+    async fn when_everybody_has_gone_it_is_time_to_stop() {
+        let (lines, mut inbox) = lines();
+        drop(lines);
+        assert!(matches!(inbox.batch(now).await.inputs.as_slice(), [Input::Stop, ..]));
+    }
+}
