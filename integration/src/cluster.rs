@@ -8,7 +8,8 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,9 +22,9 @@ use nix::unistd::Pid;
 use crate::{clock, programs, sweep};
 
 /// Time for anything that should happen at once, on a loaded machine.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 /// Time for a whole job of a test: a JVM in a guest on one shared processor takes forty seconds.
-pub const JOB: Duration = Duration::from_secs(100);
+pub const JOB: Duration = Duration::from_secs(240);
 
 /// What one node offers.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,15 @@ pub struct Ran {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+}
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
 }
 
 impl Cluster {
@@ -351,12 +361,7 @@ pub fn rmctl(url: &str, arguments: &[&str]) -> Result<Ran> {
 
 /// Runs a program to its end.
 pub fn ran(mut command: Command) -> Result<Ran> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
-    Ok(Ran {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
+    command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}")).map(Ran::from)
 }
 
 /// Looks every 20 ms until `see` sees something. An error of `see` ends the wait.
@@ -373,7 +378,13 @@ pub fn until<T>(what: &str, time: Duration, mut see: impl FnMut() -> Result<Opti
     }
 }
 
-/// A port nobody listens on. Somebody else may take it before we do; then the daemon says so and the test fails.
+/// A port nobody listens on, that nobody else is given either: below those which the kernel hands to outgoing connections, and in a
+/// row of ten that belongs to this process. So a daemon that is started again finds its port free.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0").context("a free port")?.local_addr()?.port())
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let row = 10_000 + u16::try_from(std::process::id() % 2_200).unwrap_or(0) * 10;
+    let mut ports = (0..10).map(|_| row + GIVEN.fetch_add(1, Ordering::Relaxed) % 10);
+    ports
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .with_context(|| format!("ports {row} to {} are taken", row + 9))
 }

@@ -38,9 +38,13 @@ fn whole_life(case: &Case, report: &TaskReport) {
     assert!(points.is_sorted_by_key(|point| point.at_ms), "{}: {points:?}", case.program);
     // Read after the end, from the same moment on; the clock of the report may have been set by a little meanwhile.
     assert!(last.at_ms + 1000 >= lived, "{}: ends at {} of {lived} ms", case.program, last.at_ms);
-    let killed =
-        report.evidence.signal == Some(9) && report.evidence.stop_asked.is_none() && report.evidence.heap_marker.is_none();
-    let mark = if killed { Mark::Killed } else { Mark::Ended };
+    let e = &report.evidence;
+    let mark = match (e.stop_asked, e.signal, &e.heap_marker) {
+        // A JVM that has no page of its code left may be seen to stand still before the kernel finds that nothing is left to take.
+        (Some(_), _, _) => Mark::Stopped,
+        (None, Some(9), None) => Mark::Killed,
+        (None, _, _) => Mark::Ended,
+    };
     assert_eq!(last.mark, Some(mark), "{}", case.program);
     assert!(points.len() <= headroom_node_core::timeline::POINTS);
     let most = points.iter().map(|s| s.current).max();

@@ -14,7 +14,7 @@ fn in_guest(package: &str) {
     for binary in programs::tests_of(package).expect("test binaries") {
         let guest = Guest::new()
             .memory(Bytes::from_gib(1))
-            .timeout(Duration::from_secs(240))
+            .timeout(Duration::from_secs(900))
             .with_programs()
             .directory(&binary.folder)
             .env("INSTA_UPDATE", "no")

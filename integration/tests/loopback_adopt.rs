@@ -21,7 +21,7 @@ const ROUNDS: u32 = 42;
 const ROUNDS_IN_GUEST: u32 = 10;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(200))
+    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(280))
 }
 
 fn shape() -> Shape {

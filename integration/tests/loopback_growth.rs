@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(100))
+    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(280))
 }
 
 /// A stage of the workload with more keys.

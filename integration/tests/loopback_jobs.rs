@@ -14,7 +14,7 @@ use integration::jobs::{JobFile, WorkLog};
 use integration::on_host_and_in_guest;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(100))
+    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(280))
 }
 
 fn task<'a>(app: &'a AppView, id: &str) -> &'a TaskRow {

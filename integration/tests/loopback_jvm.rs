@@ -13,7 +13,7 @@ use integration::guest::Guest;
 use integration::on_host_and_in_guest;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(110))
+    Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(280))
 }
 
 /// Runs an example to its end; all its tasks did what they should.

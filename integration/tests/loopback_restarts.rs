@@ -17,7 +17,7 @@ const TASKS: u32 = 6;
 const SLOTS: u32 = 2;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(100))
+    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(280))
 }
 
 /// A cluster with a job of which the first tasks run and wait at a gate.

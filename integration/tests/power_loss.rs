@@ -20,7 +20,7 @@ use integration::world::chance::Chance;
 
 /// Cuts of one test. Each costs a second or two.
 const ROUNDS: u32 = 10;
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn app(n: usize) -> AppId {
     AppId::new("job".parse().expect("name"), u32::try_from(n).expect("small"))

@@ -1,7 +1,7 @@
 //! The simulated cluster over many seeds: those that once failed, a fixed few hundred, and fresh ones when asked for.
 //!
 //! `HEADROOM_SIM_SEED=N` runs one seed and prints all of it with `HEADROOM_SIM_ECHO=1`; `HEADROOM_SIM_SECONDS=N` runs fresh
-//! seeds for so long, from `HEADROOM_SIM_FROM` on, or from one that the clock gives.
+//! seeds for so long, at most `HEADROOM_SIM_COUNT` of them, from `HEADROOM_SIM_FROM` on, or from one that the clock gives.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -63,8 +63,9 @@ fn seeds_that_are_fresh() {
         Ok(from) => from.parse().expect("HEADROOM_SIM_FROM is a number"),
         Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() * 1_000_000,
     };
+    let count = std::env::var("HEADROOM_SIM_COUNT").map_or(u64::MAX, |n| n.parse().expect("HEADROOM_SIM_COUNT is a number"));
     println!("fresh seeds from {base} on");
-    let ran = hold(base, u64::MAX, Some(until));
+    let ran = hold(base, count, Some(until));
     println!("{ran} fresh seeds held");
 }
 

@@ -26,7 +26,7 @@ fn repository(path: &str) -> PathBuf {
 }
 
 fn guest() -> Guest {
-    let guest = Guest::new().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(110)).with_programs();
+    let guest = Guest::new().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(280)).with_programs();
     if in_guest() {
         return guest;
     }

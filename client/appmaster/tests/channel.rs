@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(60);
 
 async fn server() -> (String, mpsc::Receiver<LinkEvent>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");

@@ -13,7 +13,7 @@ use headroom_wire::v1::job::TaskState;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 fn options(cluster: &Cluster, dir: &std::path::Path) -> (Options, watch::Sender<Wish>) {
     let job = dir.join("job.toml");

@@ -51,13 +51,13 @@ impl Default for Guest {
 }
 
 impl Guest {
-    /// 512 MiB, 50 s, plain process 1.
+    /// 512 MiB, 150 s, plain process 1.
     pub fn new() -> Self {
         let env = BTreeMap::from([(job::IN_GUEST.to_owned(), "1".to_owned())]);
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         Guest {
             memory: Bytes::from_mib(512),
-            timeout: Duration::from_secs(50),
+            timeout: Duration::from_secs(150),
             quiet: false,
             job: job::Job { env, cwd, ..job::Job::default() },
         }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a kill waits for its moment; a round in which it never comes goes on without.
 const MOMENT: Duration = Duration::from_secs(4);
 /// How long what is left may take to go.
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Duration = Duration::from_secs(30);
 
 /// Places in the agent's code at which it can be made to die: `nodeagent/agent/src/crash.rs`.
 const PLACES: [&str; 20] = [

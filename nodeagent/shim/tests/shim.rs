@@ -87,7 +87,7 @@ impl Running {
 }
 
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
@@ -344,7 +344,7 @@ fn the_keeper_says_when_it_is_ready_holds_the_group_and_ends_when_told() {
     let place = tempfile::tempdir().expect("a directory");
     let address = place.path().join("notify");
     let socket = UnixDatagram::bind(&address).expect("binds");
-    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a deadline");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a deadline");
     let group = delegated();
     let join = group.as_ref().map(|g| format!("echo 0 > {}/cgroup.procs && ", g.display())).unwrap_or_default();
     let mut keeper = Command::new("/bin/sh")

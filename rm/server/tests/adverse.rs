@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 /// One that gives nobody much time.
 async fn impatient(state: &std::path::Path) -> (Running, Client) {
     let mut options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
-    (options.header_time, options.body_time) = (Duration::from_millis(400), Duration::from_millis(400));
+    (options.header_time, options.body_time) = (Duration::from_secs(2), Duration::from_secs(2));
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     (running, client)

@@ -157,7 +157,7 @@ impl Cluster {
                 changes.changed().await.expect("the cluster lives");
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), wait)
+        tokio::time::timeout(Duration::from_secs(60), wait)
             .await
             .unwrap_or_else(|_| panic!("until {what}: {:?}", self.seen().totals));
     }

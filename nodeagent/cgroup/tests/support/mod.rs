@@ -11,7 +11,7 @@ use headroom_node_cgroup::{Enforcer, Group, Limits, OomGroup, Wanted, detect};
 use headroom_types::{Bytes, EnforcerKind};
 
 /// How long anything here may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The enforcer under test.
 pub struct Host {

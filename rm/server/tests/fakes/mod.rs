@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError, Lines};
@@ -22,7 +23,7 @@ use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::{Desired, Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, RunOrder, Want};
 
 /// For anything that should happen at once, on a loaded machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
@@ -66,8 +67,12 @@ fn program() -> &'static str {
     built.expect("a test of the resource manager's own crate")
 }
 
+/// Below the ports which the kernel hands to outgoing connections, in a row of this process: a daemon that is started again finds it free.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let row = 10_000 + u16::try_from(std::process::id() % 2_200).expect("small") * 10;
+    let mut ports = (0..10).map(|_| row + GIVEN.fetch_add(1, Ordering::Relaxed) % 10);
+    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
 impl Daemon {
