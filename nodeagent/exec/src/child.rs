@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::error::Step;
+use crate::into::{Cradle, Refusal, clone_into};
 use crate::prepare::{Failure, Prepared};
 
 /// Room for the child's stack. Bytes. What it calls is shallow; debug builds are the hungry ones.
@@ -27,8 +28,10 @@ const MASK_SIZE: usize = 8;
 /// Signals are numbered 1 to this.
 const LAST_SIGNAL: libc::c_int = 64;
 
-/// What the child says while it is not yet another program.
+/// What the child is told, and what it says while it is not yet another program.
 struct Board {
+    /// The group it was born in, as a place in the list of those to be joined.
+    born_in: Option<usize>,
     /// The step it is at, as a place in [`STEPS`].
     step: AtomicUsize,
     /// Position in the list the step goes through.
@@ -58,11 +61,29 @@ struct Errand<'a> {
 }
 
 /// Makes the child and waits until it is the program: its number and descriptor, or which step failed. A failed child is reaped.
+///
+/// It is born in its group where the kernel allows that, else it moves there.
 pub(crate) fn launch(prepared: &Prepared) -> Result<(i32, OwnedFd), Failure> {
-    let board = Board { step: AtomicUsize::new(0), index: AtomicUsize::new(0), errno: AtomicI32::new(0) };
+    let Some(cradle) = &prepared.cradle else { return start(prepared, None) };
+    match start(prepared, Some(cradle)) {
+        Err(Failure { step: Step::Clone, errno, .. }) => match Refusal::of(errno) {
+            Refusal::Here => start(prepared, None),
+            Refusal::Group => Err(Failure { step: Step::Cgroup, index: cradle.index, errno }),
+        },
+        started => started,
+    }
+}
+
+fn start(prepared: &Prepared, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd), Failure> {
+    let board = Board {
+        born_in: cradle.map(|c| c.index),
+        step: AtomicUsize::new(0),
+        index: AtomicUsize::new(0),
+        errno: AtomicI32::new(0),
+    };
     let errand = Errand { prepared, board: &board };
     let dumpable = dumpable();
-    let made = clone(&errand);
+    let made = clone(&errand, cradle);
     if prepared.user.is_some() {
         set_dumpable(dumpable);
     }
@@ -76,24 +97,30 @@ pub(crate) fn launch(prepared: &Prepared) -> Result<(i32, OwnedFd), Failure> {
     Err(Failure { step, index: board.index.load(Ordering::Acquire), errno })
 }
 
-fn clone(errand: &Errand<'_>) -> Result<(i32, OwnedFd), Failure> {
+fn clone(errand: &Errand<'_>, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd), Failure> {
     // u128 for the alignment the ABI asks of a stack.
     let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
     let mut pidfd: libc::c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+    let errand = std::ptr::from_ref(errand).cast_mut().cast();
     let saved = set_mask(ALL_SIGNALS);
     // SAFETY: the stack is aligned, its end is one past its last byte, and it outlives the child's use of it, because CLONE_VFORK
     // holds this thread until the child has left our memory. `errand` likewise. `run` never returns to code of ours and
     // keeps to the rules above. All signals are blocked, so no handler of the parent runs in the child. `pidfd` is where CLONE_PIDFD writes.
-    let pid = unsafe {
-        let top = stack.as_mut_ptr().add(stack.len());
-        libc::clone(run, top.cast(), flags, std::ptr::from_ref(errand).cast_mut().cast(), &mut pidfd)
+    let made = unsafe {
+        match cradle {
+            Some(cradle) => clone_into(cradle, flags, &mut stack, run, errand, &mut pidfd),
+            None => {
+                let top = stack.as_mut_ptr().add(stack.len());
+                match libc::clone(run, top.cast(), flags | libc::SIGCHLD, errand, &mut pidfd) {
+                    pid if pid > 0 => Ok(pid),
+                    _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN)),
+                }
+            }
+        }
     };
-    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
     set_mask(saved);
-    if pid < 0 {
-        return Err(Failure { step: Step::Clone, index: 0, errno });
-    }
+    let pid = made.map_err(|errno| Failure { step: Step::Clone, index: 0, errno })?;
     // SAFETY: the clone succeeded, so the kernel has stored a fresh descriptor that nobody else owns.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
@@ -182,11 +209,13 @@ fn session(wish: &Prepared, _: &Board) -> Result<(), i32> {
     if wish.new_session { call(libc::SYS_setsid, 0, 0, 0, 0).map(drop) } else { Ok(()) }
 }
 
-/// `0` means the process that writes.
+/// `0` means the process that writes. Where it was born it need not go.
 fn cgroups(wish: &Prepared, board: &Board) -> Result<(), i32> {
     for (index, path) in wish.procs_files.iter().enumerate() {
-        board.index.store(index, Ordering::Release);
-        write_file(path, c"0")?;
+        if board.born_in != Some(index) {
+            board.index.store(index, Ordering::Release);
+            write_file(path, c"0")?;
+        }
     }
     Ok(())
 }

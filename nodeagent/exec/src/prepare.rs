@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::error::{SpawnError, Step};
+use crate::into::{Cradle, cradle};
 use crate::spawn::Command;
 
 /// The prepared wish. The pointer lists end in null and point into the texts beside them.
@@ -21,6 +22,8 @@ pub(crate) struct Prepared {
     pub(crate) env: Strings,
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
+    /// The one of them to be born in.
+    pub(crate) cradle: Option<Cradle>,
     /// Descriptors of 0, 1 and 2; each is above 2 itself.
     pub(crate) stdio: [File; 3],
     /// Path-free text for `/proc/self/oom_score_adj`.
@@ -79,6 +82,7 @@ impl Prepared {
             env: Strings::new(env),
             cwd: text(command.cwd.as_os_str())?,
             procs_files: command.procs_files.iter().map(|p| text(p.as_os_str())).collect::<Result<_, _>>()?,
+            cradle: cradle(command.procs_files),
             stdio: stdio(command).map_err(|e| failed(command, Step::Stdio, "/dev/null or a given file".into(), e))?,
             oom_score_adj: command.oom_score_adj.map(|n| text(OsStr::new(&n.to_string()))).transpose()?,
             limits: command

@@ -32,7 +32,8 @@ pub struct Command<'a> {
     pub stdout: Option<&'a File>,
     /// Standard error; `None` is `/dev/null`.
     pub stderr: Option<&'a File>,
-    /// `cgroup.procs` files, or `tasks` files of v1: the child writes `0` into each before it becomes the program.
+    /// `cgroup.procs` files, or `tasks` files of v1: the child is in these groups before it becomes the program. In the first that is of
+    /// cgroup v2 it is born, where the kernel has that; into the others it writes `0`.
     pub procs_files: &'a [PathBuf],
     /// Own session, so that no terminal and no group signal of ours reaches it.
     pub new_session: bool,

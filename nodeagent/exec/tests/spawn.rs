@@ -10,6 +10,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use headroom_node_exec::{Command, Ended, Limit, Rlimit, Step, User, Watched, spawn, starttime_of};
+use rustix::fs::inotify;
 
 fn args(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
@@ -278,4 +279,116 @@ fn the_group_is_joined_before_the_program_runs() {
     assert!(text.lines().any(|line| line.ends_with(&last)), "{text}");
     let mine = std::fs::read_to_string("/proc/self/cgroup").expect("reads");
     assert!(!mine.contains(&last), "only the child moved");
+}
+
+/// A group of cgroup v2, beside other hierarchies or alone, and a witness of what is written into its `cgroup.procs`. A host without v2 has
+/// none; there these tests have nothing to say, and guests run them again.
+struct Group2 {
+    dir: PathBuf,
+    procs: [PathBuf; 1],
+    witness: std::os::fd::OwnedFd,
+}
+
+impl Group2 {
+    fn new(name: &str) -> Option<Group2> {
+        let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let base = bases.iter().map(Path::new).find(|b| b.join("cgroup.controllers").exists())?;
+        let dir = base.join(format!("headroom-test-{}-{name}", std::process::id()));
+        std::fs::create_dir(&dir).expect("this test needs root");
+        let procs = [dir.join("cgroup.procs")];
+        let witness = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).expect("a witness");
+        inotify::add_watch(&witness, &procs[0], inotify::WatchFlags::MODIFY).expect("watches");
+        Some(Group2 { dir, procs, witness })
+    }
+
+    /// Whether anybody wrote into it since the last time: a process was moved.
+    fn moved(&self) -> bool {
+        let mut room = [0u8; 512];
+        match rustix::io::read(&self.witness, &mut room) {
+            Ok(length) => length > 0,
+            Err(rustix::io::Errno::AGAIN) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Whether a program that was started in it finds itself there, and how it came there.
+    fn start(&self) -> (bool, bool) {
+        let (ended, text) = shell("cat /proc/self/cgroup", Command { procs_files: &self.procs, ..sh() });
+        assert_eq!(ended, Ended::Code(0));
+        let last = self.dir.file_name().expect("a name").to_string_lossy().into_owned();
+        (text.lines().any(|line| line.starts_with("0::") && line.ends_with(&last)), self.moved())
+    }
+}
+
+impl Drop for Group2 {
+    fn drop(&mut self) {
+        // Removed also after a failure; that it is empty is for the tests to show.
+        let _ = std::fs::remove_dir(&self.dir);
+    }
+}
+
+#[test]
+fn on_cgroup_v2_it_is_born_in_the_group_and_nobody_is_moved() {
+    let Some(group) = Group2::new("born") else { return };
+    assert_eq!(group.start(), (true, false));
+    // The witness is not blind.
+    std::process::Command::new("/bin/sh").args(["-c", &format!("echo 0 > {}", group.procs[0].display())]).status().expect("runs");
+    assert!(group.moved());
+    std::fs::remove_dir(&group.dir).expect("empty again");
+}
+
+#[test]
+fn a_program_that_is_not_there_leaves_its_group_empty() {
+    let Some(group) = Group2::new("nothing") else { return };
+    let command = Command { procs_files: &group.procs, ..Command::new(Path::new("/no/such/program"), Path::new("/")) };
+    assert_eq!(spawn(&command).expect_err("must fail").step, Step::Exec);
+    std::fs::remove_dir(&group.dir).expect("empty");
+}
+
+#[test]
+fn a_group_that_takes_nobody_is_named() {
+    let Some(group) = Group2::new("nobody") else { return };
+    // Beside a group of threads there can be none of processes.
+    let (threads, beside) = (group.dir.join("threads"), group.dir.join("beside"));
+    std::fs::create_dir(&threads).and_then(|()| std::fs::create_dir(&beside)).expect("makes");
+    std::fs::write(threads.join("cgroup.type"), "threaded").expect("a group of threads");
+    let procs = [beside.join("cgroup.procs")];
+    let error = spawn(&Command { procs_files: &procs, ..sh() }).expect_err("takes no process");
+    std::fs::remove_dir(&threads).and_then(|()| std::fs::remove_dir(&beside)).expect("empty");
+    assert_eq!((error.step, error.source.raw_os_error()), (Step::Cgroup, Some(libc::EOPNOTSUPP)), "{error}");
+    assert!(error.what.ends_with("beside/cgroup.procs"), "{error}");
+}
+
+/// From now on this thread may not call `clone3`, and is told that there is no such call. False where the kernel filters nothing.
+fn forbid_clone3() -> bool {
+    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).expect("small"), jt, jf, k };
+    let number = u32::try_from(libc::SYS_clone3).expect("small");
+    let errno = u32::try_from(libc::ENOSYS).expect("small");
+    let mut filter = [
+        // The number of the call is the first word of what the filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: u16::try_from(filter.len()).expect("small"), filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers, and a filter that lives through the call; both are for this thread and what it starts.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) == 0
+    }
+}
+
+#[test]
+fn where_clone3_is_forbidden_it_moves_into_the_group_as_before() {
+    let Some(group) = Group2::new("forbidden") else { return };
+    std::thread::spawn(move || {
+        if forbid_clone3() {
+            assert_eq!(group.start(), (true, true));
+        } else {
+            println!("this kernel has no filters");
+        }
+    })
+    .join()
+    .expect("joins");
 }

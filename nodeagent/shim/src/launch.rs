@@ -31,8 +31,9 @@ pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
     let texts = Texts::new(spec)?;
     let stdio = [null()?, log(&spec.stdout)?, log(&spec.stderr)?];
     let (mut from_child, to_parent) = sys::pipe().map_err(|errno| Failure::new("pipe", errno, "the child's report"))?;
-    let Some(pid) = sys::fork().map_err(|errno| Failure::new("clone", errno, "a child"))? else {
-        let failure = become_program(spec, &texts, &stdio);
+    let (made, born_in) = start(spec)?;
+    let Some(pid) = made else {
+        let failure = become_program(spec, &texts, &stdio, born_in);
         report(to_parent, &failure);
         sys::leave(127);
     };
@@ -46,6 +47,25 @@ pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
             Err(parse_report(&text))
         }
     }
+}
+
+/// A child (`None` in it), and which of the groups it was born in. On cgroup v2 it need not move then, for which the kernel waits until no
+/// thread of the machine is between two groups: ten milliseconds where there is more than one processor.
+fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
+    let cradles = spec.procs_files.iter().filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
+    for path in cradles {
+        match path.parent().and_then(sys::fork_into) {
+            Some(Ok(made)) => return Ok((made, Some(path))),
+            // The group takes nobody: its processes live below it, it is threaded, or it is gone.
+            Some(Err(errno @ (libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT))) => {
+                return Err(Failure::new("cgroup", errno, path.display()));
+            }
+            // An older kernel, a filter that forbids it, a full group, which takes one that moves; or it is no group of cgroup v2.
+            Some(Err(_)) | None => {}
+        }
+    }
+    let made = sys::fork().map_err(|errno| Failure::new("clone", errno, "a child"))?;
+    Ok((made, None))
 }
 
 /// Steps a child can fail at; what it reports is a place in this list.
@@ -65,8 +85,8 @@ fn parse_report(text: &str) -> Failure {
 }
 
 /// The child's way; returns only when a step failed.
-fn become_program(spec: &Spec, texts: &Texts, stdio: &[File; 3]) -> Failure {
-    match prepare(spec, stdio) {
+fn become_program(spec: &Spec, texts: &Texts, stdio: &[File; 3], born_in: Option<&Path>) -> Failure {
+    match prepare(spec, stdio, born_in) {
         Err(failure) => failure,
         Ok(()) => {
             let errno = texts.exec();
@@ -75,9 +95,9 @@ fn become_program(spec: &Spec, texts: &Texts, stdio: &[File; 3]) -> Failure {
     }
 }
 
-fn prepare(spec: &Spec, stdio: &[File; 3]) -> Result<(), Failure> {
+fn prepare(spec: &Spec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(), Failure> {
     sys::new_session().map_err(|errno| Failure::new("session", errno, "setsid"))?;
-    for path in &spec.procs_files {
+    for path in spec.procs_files.iter().filter(|path| born_in != Some(path.as_path())) {
         write_existing(path, "0").map_err(|errno| Failure::new("cgroup", errno, path.display()))?;
     }
     if let Some(n) = spec.oom_score_adj {

@@ -34,7 +34,7 @@ pub struct Spec {
     pub stdout: PathBuf,
     /// Standard error, likewise.
     pub stderr: PathBuf,
-    /// `cgroup.procs` files: the child writes `0` into each before it becomes the program.
+    /// `cgroup.procs` files: the child is in these groups before it becomes the program.
     pub procs_files: Vec<PathBuf>,
     /// Kernel files the shim reads right after the end (`Group::counter_files`).
     pub counters: Vec<PathBuf>,

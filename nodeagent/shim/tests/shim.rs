@@ -168,6 +168,26 @@ fn the_program_is_in_its_group_and_the_shim_is_not() {
     assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
 }
 
+/// What is written into a group's `cgroup.procs` can be watched; on cgroup v2 nothing is, for the program is born there. A v1 group is always
+/// entered by a write.
+#[test]
+fn on_cgroup_v2_the_program_is_born_in_its_group() {
+    use rustix::fs::inotify;
+    let host = Host::new("born");
+    let group = host.group(64);
+    let witness = inotify::init(inotify::CreateFlags::NONBLOCK).expect("a witness");
+    for file in group.procs_files() {
+        inotify::add_watch(&witness, &file, inotify::WatchFlags::MODIFY).expect("watches");
+    }
+    let mut run = Container::new("exec sleep 600").in_group(&group).start();
+    let pid = run.pid();
+    assert_eq!(group.pids().expect("pids"), [pid]);
+    let moved = rustix::io::read(&witness, &mut [0u8; 512]).map_or(0, |length| length) > 0;
+    assert_eq!(moved, host.0.kind() == headroom_types::EnforcerKind::Cgroup1);
+    group.kill().expect("kills");
+    assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
+}
+
 #[test]
 fn a_kill_from_outside_moves_no_counter() {
     let host = Host::new("external");
