@@ -50,7 +50,11 @@ impl TaskFiles {
 
     /// The end of its standard error, at most 4 KiB.
     pub fn log_tail(&self) -> String {
-        tail(&self.err_path, TAIL).unwrap_or_default()
+        // Most have said nothing, and an open file knows that.
+        match self.err.metadata() {
+            Ok(facts) if facts.len() == 0 => String::new(),
+            Ok(_) | Err(_) => tail(&self.err_path, TAIL).unwrap_or_default(),
+        }
     }
 
     /// The words by which the runtime named its memory as full: the marker file, then the end of either log.

@@ -358,11 +358,15 @@ impl Task {
             missing.push(format!("its own counters: {e}"));
             Default::default()
         });
-        let outer = self.group.outer(&own, &self.site.container, &mut missing);
         let how = self.child.get_ref().wait().unwrap_or_else(|e| {
             missing.push(format!("its exit status: {e}"));
             Ended::Signal(SIGKILL)
         });
+        let outer = match how {
+            // Nobody asks whose fault a good end is.
+            Ended::Code(0) if own.events.oom_kill == 0 => Vec::new(),
+            Ended::Code(_) | Ended::Signal(_) => self.group.outer(&own, &self.site.container, &mut missing),
+        };
         let ended = clock::now();
         if let Err(e) = self.group.clear() {
             missing.push(format!("what its main process left behind: {e}"));

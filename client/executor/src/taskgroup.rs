@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup};
 use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, Victim};
-use headroom_types::{EnforcerKind, TaskAttemptId};
+use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
 use headroom_wire::v1::task::TaskStart;
 
 /// How long processes may take to go, and a cgroup to be removable.
@@ -71,10 +71,7 @@ impl Container {
     /// Counters of the levels around a task, now.
     fn outer(&self) -> Outer {
         Outer {
-            container: match self.kind {
-                EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => self.group.facts().ok(),
-                EnforcerKind::Poll => None,
-            },
+            container: self.group.level().ok().flatten(),
             fence: self.fence.as_ref().map(Fence::seen),
             host_oom_kills: self.group.host_oom_kills(),
         }
@@ -86,10 +83,13 @@ fn name(attempt: &TaskAttemptId) -> String {
     attempt.file_name()
 }
 
+/// The limit of a level, and what it has counted itself.
+type Level = (Option<Bytes>, MemoryEvents);
+
 /// What the levels around a task had counted at one moment.
 #[derive(Clone, Debug, Default)]
 struct Outer {
-    container: Option<GroupFacts>,
+    container: Option<Level>,
     fence: Option<MemoryEvents>,
     host_oom_kills: Option<u64>,
 }
@@ -127,12 +127,8 @@ impl TaskGroup {
         let now = container.outer();
         let mut levels = Vec::new();
         match (&self.before.container, now.container) {
-            (Some(before), Some(after)) => {
-                levels.push(OuterLevel {
-                    level: "container".into(),
-                    limit: after.limit,
-                    local: after.local.since(&before.local),
-                });
+            (Some((_, before)), Some((limit, after))) => {
+                levels.push(OuterLevel { level: "container".into(), limit, local: after.since(before) });
             }
             (None, _) | (_, None) if self.kind.is_kernel() => missing.push("counters of the container's cgroup".to_owned()),
             (None, _) | (_, None) => {}

@@ -166,32 +166,55 @@ fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
     Ok(file)
 }
 
+/// A log as its directory entry tells it; thousands of tasks leave thousands of logs, most of them empty.
+#[derive(Debug)]
+struct Told {
+    name: String,
+    /// Of the container itself: these go last.
+    own: bool,
+    modified: i64,
+    /// On the disk. Bytes.
+    taken: u64,
+    end: u64,
+}
+
+/// What lies on the disk of a container's logs.
+fn told(dir: &Path) -> Vec<Told> {
+    let facts = |name: String| {
+        let path = place(&name)?;
+        let facts = fs::symlink_metadata(dir.join(&path)).ok().filter(|facts| facts.is_file() && facts.len() > 0)?;
+        let own = path.components().count() == 1;
+        Some(Told { name, own, modified: facts.mtime(), taken: facts.blocks() * 512, end: facts.len() })
+    };
+    all_names(dir).into_iter().filter_map(facts).collect()
+}
+
 /// Keeps the logs of one container within their bounds; how much the disk got back. Bytes.
 pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
-    let mut logs: Vec<(String, Log, fs::Metadata)> = all_names(dir)
-        .into_iter()
-        .filter_map(|name| {
-            let log = open_inside(dir, &place(&name)?, OFlags::RDWR).and_then(Log::of).ok()?;
-            let facts = log.file.metadata().ok()?;
-            Some((name, log, facts))
-        })
-        .collect();
+    let mut logs = told(dir);
+    // Opened one at a time, and only to be made smaller.
+    let open = |log: &Told| open_inside(dir, &place(&log.name)?, OFlags::RDWR).and_then(Log::of).ok();
     let mut freed = 0;
-    for (_, log, _) in &logs {
-        freed += give_back(log, first_kept(log.end, bounds));
+    for told in &mut logs {
+        let kept = first_kept(told.end, bounds);
+        let whole = kept > 0 && told.taken > told.end.saturating_sub(kept).saturating_add(BLOCK);
+        let got = if whole { open(told).map_or(0, |log| give_back(&log, kept)) } else { 0 };
+        told.taken = told.taken.saturating_sub(got);
+        freed += got;
     }
+    let mut taken: u64 = logs.iter().map(|told| told.taken).sum();
     // Whoever wrote last goes last; the two of the container itself after all others.
-    logs.sort_by_key(|(name, _, facts)| (place(name).is_some_and(|p| p.components().count() == 1), facts.mtime()));
-    let mut taken: u64 = logs.iter().map(|(_, log, _)| log.file.metadata().map_or(0, |m| m.blocks() * 512)).sum();
-    for (_, log, _) in &logs {
+    logs.sort_by_key(|told| (told.own, told.modified));
+    for told in &logs {
         if taken <= bounds.container.get() {
             break;
         }
+        let Some(log) = open(told) else { continue };
         let too_much = taken - bounds.container.get();
         // The last words are kept of every one.
         let start = log.start.max(first_kept(log.end, bounds));
         let to = start.saturating_add(too_much.next_multiple_of(BLOCK)).min(log.end.saturating_sub(REPORTED) / BLOCK * BLOCK);
-        let got = give_back(log, to);
+        let got = give_back(&log, to);
         taken = taken.saturating_sub(got);
         freed += got;
     }

@@ -205,6 +205,15 @@ impl Group {
         }
     }
 
+    /// Its limit, and what it has counted at its own level; cheaper than all its facts. `None` where no kernel counts.
+    pub fn level(&self) -> Result<Option<(Option<Bytes>, MemoryEvents)>> {
+        match self {
+            Group::Cgroup2(g) => g.level().map(Some),
+            Group::Cgroup1(g) => g.level().map(Some),
+            Group::Poll(_) => Ok(None),
+        }
+    }
+
     /// Processes that the host's kernel has killed for memory, as [`crate::Enforcer::host_oom_kills`] counts them. Poll: since the tree that
     /// this one was made from was attached.
     pub fn host_oom_kills(&self) -> Option<u64> {

@@ -302,13 +302,21 @@ impl Group {
         Ok(false)
     }
 
-    /// Limit and own counters of the fence, without a look at anything else while its limit was never hit.
+    /// Limit and own counters, without what it is filled with; and without a look at anything below while its limit was never hit.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
-        let own = local_events(|file| self.dir.read_if_there(file))?;
-        if own.max > 0 {
-            return self.facts().map(|facts| (facts.limit, facts.local));
+        let mut own = local_events(|file| self.dir.read_if_there(file))?;
+        let limit = self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes);
+        if own.max == 0 {
+            return Ok((limit, own));
         }
-        Ok((self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes), own))
+        match self.role {
+            Role::Fence => self.facts().map(|facts| (facts.limit, facts.local)),
+            Role::Container | Role::Task => {
+                let peak = self.dir.read_if_there(PEAK)?.as_deref().and_then(parse::number).map(Bytes::new);
+                own.oom = derived_oom(limit, peak, own.max, self.kills()?);
+                Ok((limit, own))
+            }
+        }
     }
 
     /// Use and its kinds, cheaply.
