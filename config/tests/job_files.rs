@@ -69,6 +69,8 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("factor = 0.10", "factor = -1", "profiles.jvm-task.overhead"),
         ("cpus = 4", "cpus = \"many\"", "profiles.exec.cpus"),
         ("reserve = \"32MiB\"", "reserve = \"1GiB\"", "executors.main.reserve"),
+        ("slots = 4", "slots = 4\nmin = 3", "executors.main.min"),
+        ("slots = 4", "slots = 4\nidle = 30", "executors.main.idle"),
         ("slots = 4", "slots = 4\nprogram = []", "executors.main.program"),
         ("slots = 4", "slots = 4\nprogram = [\"\"]", "executors.main.program"),
         ("slots = 4", "slots = 4\nprogram = \"python3 executor.py\"", "executors.main.program"),

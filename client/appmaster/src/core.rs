@@ -287,9 +287,10 @@ impl Core {
     }
 
     fn on_usage(&mut self, container: &ContainerId, usages: &[TaskUsage]) {
-        let Some(executor) = self.fleet.executors.get(container) else { return };
+        let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         for usage in usages {
-            let Some(seat) = executor.seats.get(&usage.attempt) else { continue };
+            let Some(seat) = executor.seats.get_mut(&usage.attempt) else { continue };
+            seat.starved = usage.starved;
             let Some(row) = self.tasks.get_mut(seat.task).and_then(|t| t.open_attempt_mut()) else { continue };
             row.used = Some(usage.current);
             row.peak = row.peak.max(Some(usage.peak));
@@ -326,6 +327,8 @@ impl Core {
                 out.push(send(container, ToExecutor::Shutdown));
             }
         }
+        // Nobody is wanted in their place.
+        self.fleet.requests.values_mut().for_each(|request| (request.wanted, request.hold_until) = (0, Tick(0)));
         self.phase = Phase::Over(outcome.clone());
         out.push(Effect::Finish(outcome));
     }

@@ -55,6 +55,8 @@ pub struct Seat {
     pub extra: Bytes,
     /// It is held near its limit and waits for more.
     pub held: Option<Held>,
+    /// Its runtime spends its time collecting a heap that is too small.
+    pub starved: bool,
 }
 
 /// A task waits for more memory.
@@ -109,6 +111,8 @@ pub struct Executor {
     pub greeted: bool,
     /// What runs in it.
     pub seats: BTreeMap<TaskAttemptId, Seat>,
+    /// Since when nothing runs in it.
+    pub idle_since: Option<Tick>,
     /// Kept free for a wide task until this moment.
     pub reserved: Option<(TaskKey, Tick)>,
     /// What its container has; `None` until the resource manager has told it to this run of the master.
@@ -140,6 +144,7 @@ impl Executor {
             line: Line::Silent { until },
             greeted: false,
             seats: BTreeMap::new(),
+            idle_since: None,
             reserved: None,
             resource: None,
             base: Bytes::ZERO,
@@ -155,8 +160,12 @@ impl Executor {
     pub fn used(&self) -> u32 {
         self.seats.values().fold(0, |n, s| n.saturating_add(s.slots))
     }
-    /// Slots that are free and have their memory: tasks that were given more while they ran may have taken that of others.
+    /// Slots that are free and have their memory: tasks that were given more while they ran may have taken that of others. None as
+    /// long as the heap of one of them is starved: what is left beside it may be what its overhead needs next.
     pub fn free(&self) -> u32 {
+        if self.seats.values().any(|seat| seat.starved) {
+            return 0;
+        }
         let free = self.empty();
         let borrowed = self.extra().saturating_sub(self.enlarged());
         if self.share.is_zero() || borrowed.is_zero() {
@@ -242,6 +251,8 @@ pub struct Fleet {
     /// Containers whose end was taken in and that the resource manager shows alive again, as when a node that was given up comes
     /// back: they are to be stopped.
     pub strays: BTreeSet<ContainerId>,
+    /// When the next executor that nobody needs has waited long enough for work.
+    pub idle_until: Option<Tick>,
 }
 
 /// What is asked of the resource manager for one request.
@@ -331,7 +342,7 @@ impl Fleet {
             [line, reserved, forgotten, again, held, e.ended.as_ref().map(|(_, at, _)| *at)]
         });
         let holds = self.requests.values().map(|r| (r.hold_until > Tick(0)).then_some(r.hold_until));
-        executors.chain(holds).flatten().min()
+        executors.chain(holds).chain([self.idle_until]).flatten().min()
     }
 }
 

@@ -56,6 +56,11 @@ impl HeapWatch {
         }
     }
 
+    /// Whether it spends its time collecting a heap that is too small.
+    pub fn is_starved(&self) -> bool {
+        self.window.is_starved()
+    }
+
     /// The last thing it told.
     pub fn facts(&self) -> Option<HeapFacts> {
         self.last

@@ -182,7 +182,8 @@ impl Meter {
 
     /// What the master is told about `attempt`.
     pub fn usage(&self, attempt: &TaskAttemptId, current: Bytes) -> TaskUsage {
-        TaskUsage { attempt: attempt.clone(), current, peak: self.peak, heap: self.heap().map(|heap| heap.used) }
+        let starved = self.heap.as_ref().is_some_and(HeapWatch::is_starved);
+        TaskUsage { attempt: attempt.clone(), current, peak: self.peak, heap: self.heap().map(|heap| heap.used), starved }
     }
 
     fn heap(&self) -> Option<HeapFacts> {

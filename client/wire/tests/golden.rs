@@ -377,6 +377,7 @@ fn task_channel_messages() {
         current: Bytes::from_mib(50),
         peak: Bytes::from_mib(51),
         heap: Some(Bytes::from_mib(30)),
+        starved: true,
     };
     golden("executor_usage", &task::FromExecutor::Usage { tasks: vec![usage] });
     golden("executor_ended", &task::FromExecutor::Ended { report: Box::new(task_report()) });

@@ -1,6 +1,7 @@
 //! `[executors.NAME]`: sets of equal executors.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use headroom_types::{Bytes, Name, Profile};
 use toml::Spanned;
@@ -62,16 +63,20 @@ pub(super) fn profile_of(name: &Spanned<Name>, s: &Section<'_>, r: &mut Report<'
 
 fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Option<ExecutorSpec> {
     let profile_hint = hint("it gives the size of each executor", "write profile = \"NAME\" of a [profiles.NAME]");
-    let count_hint = hint("that many containers are asked for", "write a whole number, such as count = 2");
+    let count_hint = hint("no more containers than that are asked for", "write a whole number, such as count = 2");
+    let min_hint = hint("so many are kept as long as the job runs", "write a whole number up to count, such as min = 1");
+    let idle_hint = hint("one without work is kept so long for what may come", "write a duration such as idle = \"30s\"");
     let slots_hint = hint("that many tasks run at once in each", "write a whole number, such as slots = 4");
     let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
     let profile = s.need(r, "profile", profile_hint, raw::parsed::<Name>);
     let profile = profile.and_then(|name| profile_of(&name, &s, r, profiles));
     let count = s.read_or(r, "count", count_hint, 1, raw::count(1, 10_000));
+    let min = s.read_or(r, "min", min_hint, 0, raw::count(0, count));
+    let idle = s.read_or(r, "idle", idle_hint, Duration::ZERO, raw::duration);
     let slots = s.read_or(r, "slots", slots_hint, 1, raw::count(1, 1024));
     let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), raw::size);
     let program = program(&mut s, r);
-    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, slots, reserve, program });
+    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, min, idle, slots, reserve, program });
     let spec = spec.filter(|spec| {
         let enough = !spec.share().is_zero();
         if !enough {

@@ -72,8 +72,12 @@ pub struct ExecutorSpec {
     pub name: Name,
     /// The size of each.
     pub profile: Profile,
-    /// How many.
+    /// How many at most, when there is work for so many.
     pub count: u32,
+    /// How many at least, as long as the job runs.
+    pub min: u32,
+    /// How long one is kept that nothing runs in and no later stage needs.
+    pub idle: Duration,
     /// Slots of each. At least 1.
     pub slots: u32,
     /// Memory that is kept for the executor itself.
@@ -250,6 +254,8 @@ mod tests {
             name: "main".parse().expect("name"),
             profile,
             count: 2,
+            min: 0,
+            idle: Duration::ZERO,
             slots: 4,
             reserve: Bytes::from_mib(32),
             program: None,

@@ -339,7 +339,8 @@ impl World {
         let Some(task) = e.running.get_mut(attempt) else { return };
         task.full = true;
         let limit = task.start.limit;
-        let usage = TaskUsage { attempt: attempt.clone(), current: habit.memory(), peak: habit.memory(), heap: None };
+        let usage =
+            TaskUsage { attempt: attempt.clone(), current: habit.memory(), peak: habit.memory(), heap: None, starved: false };
         match limit {
             Some(_) if verdict(&habit, &task.start) => return self.task_ends(id, attempt, How::OutOfMemory),
             Some(_) => return,

@@ -20,6 +20,7 @@ pub struct GcWindow {
     /// When, and the time spent collecting until then; milliseconds both.
     points: VecDeque<(u64, u64)>,
     told: bool,
+    starved: bool,
 }
 
 impl GcWindow {
@@ -39,9 +40,15 @@ impl GcWindow {
         let share = gc.spent_ms.saturating_sub(first_spent).saturating_mul(100) / span;
         let share = u8::try_from(share.min(100)).unwrap_or(100);
         gc.recent_percent = Some(share);
-        let starved = share > STARVED_PERCENT && span >= STARVED_MS && !self.told;
-        self.told |= starved;
-        starved.then_some(Mark::HeapStarved)
+        self.starved = share > STARVED_PERCENT && span >= STARVED_MS;
+        let newly = self.starved && !self.told;
+        self.told |= self.starved;
+        newly.then_some(Mark::HeapStarved)
+    }
+
+    /// Whether it was so at the last measurement.
+    pub fn is_starved(&self) -> bool {
+        self.starved
     }
 }
 

@@ -97,7 +97,8 @@ impl Core {
         task.note.clear();
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             let memory = row.profile.memory();
-            let seat = Seat { task: key, slots: row.slots, started: false, memory, extra: Bytes::ZERO, held: None };
+            let seat =
+                Seat { task: key, slots: row.slots, started: false, memory, extra: Bytes::ZERO, held: None, starved: false };
             executor.seats.insert(row.attempt.clone(), seat);
         }
     }

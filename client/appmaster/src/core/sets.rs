@@ -133,24 +133,40 @@ impl Core {
     /// Asks for as many shared executors as there is work for, and sends home those without any.
     pub(super) fn size_sets(&mut self, now: Now, out: &mut Vec<Effect>) {
         let own_waits = self.fleet.own_missing();
+        self.note_idle(now.tick);
+        self.fleet.idle_until = None;
         for set in 0..self.job.executors.len() {
             let Some(spec) = self.job.executors.get(set) else { continue };
             let Some(id) = spec::set_request(spec) else { continue };
             let most =
                 |slots: u64| u32::try_from(slots.div_ceil(u64::from(spec.slots.max(1)))).unwrap_or(u32::MAX).min(spec.count);
             let now_needed = self.slots_needed(set);
-            let ask = most(now_needed);
+            // A container that is waited for may need what is only kept.
+            let (least, patience) = if own_waits { (0, Duration::ZERO) } else { (spec.min, spec.idle) };
+            let ask = most(now_needed).max(least);
             // Executors that only later stages need give way to a container that is waited for: those stages may need its task.
-            let keep = if own_waits { ask } else { most(now_needed.saturating_add(self.slots_needed_later(set))) };
-            let staying: Vec<(ContainerId, bool)> =
-                self.fleet.staying(set).map(|(c, e)| (c.clone(), e.seats.is_empty() && e.reserved.is_none())).collect();
+            let later = if own_waits { 0 } else { self.slots_needed_later(set) };
+            let keep = most(now_needed.saturating_add(later)).max(ask);
+            let staying = self.fleet.staying(set);
+            let staying: Vec<(ContainerId, Option<Tick>)> = staying.map(|(c, e)| (c.clone(), e.idle_since)).collect();
             let surplus = staying.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
             // The newest go first.
-            let idle: Vec<ContainerId> =
-                staying.iter().rev().filter(|(_, idle)| *idle).map(|(c, _)| c.clone()).take(surplus).collect();
-            idle.iter().for_each(|container| self.leave(container, out));
-            let live = u32::try_from(staying.len() - idle.len()).unwrap_or(u32::MAX);
+            let idle = staying.iter().rev().filter_map(|(c, since)| Some((c, since.as_ref()?.plus(patience)))).take(surplus);
+            let (due, waiting): (Vec<_>, Vec<_>) = idle.partition(|(_, at)| *at <= now.tick);
+            let leave: Vec<ContainerId> = due.into_iter().map(|(c, _)| c.clone()).collect();
+            let until = waiting.into_iter().map(|(_, at)| at);
+            self.fleet.idle_until = self.fleet.idle_until.into_iter().chain(until).min();
+            leave.iter().for_each(|container| self.leave(container, out));
+            let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
             self.want(now, &id, ask.max(live.min(keep)), live);
+        }
+    }
+
+    /// Since when nothing runs in an executor, and none is kept free for somebody.
+    fn note_idle(&mut self, now: Tick) {
+        for executor in self.fleet.executors.values_mut() {
+            let idle = executor.seats.is_empty() && executor.reserved.is_none();
+            executor.idle_since = idle.then(|| executor.idle_since.unwrap_or(now));
         }
     }
 

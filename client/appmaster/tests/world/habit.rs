@@ -17,14 +17,19 @@ pub struct Habit {
     pub ends: Vec<ExitReason>,
     /// What is odd about what its executor tells.
     pub tells: fn(&mut TaskReport),
+    /// Its runtime does little but collect its heap.
+    pub starved: bool,
 }
 
 impl Habit {
     pub fn native(mib: u64, runs_ms: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new(), tells: |_| {} }
+        Habit { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new(), tells: |_| {}, starved: false }
     }
     pub fn jvm(heap: u64, off_heap: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(off_heap), heap: Bytes::from_mib(heap), runs_ms: 1000, ends: Vec::new(), tells: |_| {} }
+        Habit { heap: Bytes::from_mib(heap), ..Habit::native(off_heap, 1000) }
+    }
+    pub fn starved(self) -> Self {
+        Habit { starved: true, ..self }
     }
     pub fn telling(self, tells: fn(&mut TaskReport)) -> Self {
         Habit { tells, ..self }

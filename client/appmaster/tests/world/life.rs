@@ -114,7 +114,13 @@ impl World {
         let habit = self.habit(&attempt.task);
         let start = self.boxes[container].running[&attempt].clone();
         self.later(1, Thing::Deliver(Event::Started { container: container.clone(), attempt: attempt.clone() }));
-        let usage = TaskUsage { attempt: attempt.clone(), current: total(&habit), peak: total(&habit), heap: None };
+        let usage = TaskUsage {
+            attempt: attempt.clone(),
+            current: total(&habit),
+            peak: total(&habit),
+            heap: None,
+            starved: habit.starved,
+        };
         self.later(2, Thing::Deliver(Event::Usage { container: container.clone(), tasks: vec![usage] }));
         let whole = self.room(container) < total(&habit) && self.shared_fate;
         if start.hold_ms.is_some() {
@@ -225,6 +231,7 @@ impl World {
             tasks,
         };
         self.ends += 1;
+        self.ended.push(self.now_ms);
         let number = self.ends;
         self.exits.insert(number, (b.granted.request.clone(), report, None));
         self.later(30, Thing::Exited(number));

@@ -189,6 +189,8 @@ pub struct World {
     /// Largest number of containers alive at once, and how many were ever granted by request.
     pub granted: BTreeMap<RequestId, u32>,
     pub now_ms: u64,
+    /// When containers ended, one after the other. Milliseconds.
+    pub ended: Vec<u64>,
     habits: BTreeMap<TaskId, Habit>,
     usual: Habit,
     nodes: Vec<Bytes>,
@@ -242,6 +244,7 @@ impl World {
             events: Vec::new(),
             granted: BTreeMap::new(),
             now_ms: 1000,
+            ended: Vec::new(),
             habits: s.habits.clone(),
             usual: s.usual.clone(),
             nodes: s.nodes.clone(),

@@ -94,6 +94,9 @@ pub struct TaskUsage {
     pub peak: Bytes,
     /// Heap in use, told by its runtime. Bytes.
     pub heap: Option<Bytes>,
+    /// Its runtime spends its time collecting a heap that is too small.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starved: bool,
 }
 
 /// To the executor.

@@ -1,0 +1,85 @@
+//! How many executors a job has: by demand, kept for a while, never fewer than wanted; and what is begun beside a heap that is starved.
+
+mod world;
+
+use world::{Habit, Scenario, World};
+
+const JOB: &str = r#"
+version = 1
+name = "supply"
+[profiles.exec]
+memory = "160MiB"
+cpus = 2
+[executors.main]
+profile = "exec"
+count = 2
+slots = 2
+[[stage]]
+name = "map"
+array = "0-3"
+command = ["prog", "{index}"]
+"#;
+
+/// Four tasks on two executors of two slots, one of which runs a minute longer than the others.
+fn with(keys: &str) -> World {
+    let job = JOB.replace("count = 2", &format!("count = 2\n{keys}"));
+    let world = Scenario::of(&job).nodes(&[1024]).usual(Habit::native(10, 1_000)).habit("map/3", Habit::native(10, 61_000)).run();
+    assert_eq!(world.core.totals().done, 4, "{keys}");
+    assert_eq!(world.granted.values().sum::<u32>(), 2, "{keys}");
+    world
+}
+
+/// How long after its tasks the first of them went, or the job was over. Seconds.
+fn kept(world: &World) -> u64 {
+    (world.ended.first().unwrap_or(&world.now_ms) - 2_000) / 1000
+}
+
+#[test]
+fn an_executor_without_work_goes_at_once() {
+    assert!(kept(&with("")) < 3);
+}
+
+#[test]
+fn one_that_is_to_be_kept_for_a_while_goes_after_it() {
+    let kept = kept(&with("idle = \"30s\""));
+    assert!((30..35).contains(&kept), "{kept}");
+}
+
+#[test]
+fn the_least_of_them_stay_to_the_end() {
+    let world = with("min = 2");
+    assert!(kept(&world) >= 58, "{:?}", world.ended);
+    assert!(kept(&with("min = 1")) < 3, "the other one is not needed");
+}
+
+/// Both are there for the one task, and no third one when it is over.
+#[test]
+fn the_least_of_them_are_there_before_there_is_work() {
+    let narrow = JOB.replace("count = 2", "count = 2\nmin = 2").replace("0-3", "0-0");
+    let world = Scenario::of(&narrow).nodes(&[1024]).run();
+    assert_eq!(world.granted.values().sum::<u32>(), 2);
+}
+
+/// The wide one needs a container of its own, and all memory of the only node is held by executors that are merely kept.
+#[test]
+fn what_is_only_kept_gives_way_to_a_container_that_is_waited_for() {
+    let job = JOB.replace("count = 2", "count = 2\nmin = 2\nidle = \"1h\"");
+    let world = Scenario::of(&job).nodes(&[340]).usual(Habit::native(10, 1_000)).habit("map/3", Habit::native(200, 1_000)).run();
+    assert_eq!((world.core.totals().done, world.core.totals().failed), (4, 0));
+}
+
+#[test]
+fn nothing_is_begun_beside_a_starved_heap() {
+    let job = JOB.replace("count = 2", "count = 1").replace("0-3", "0-2");
+    let beside = |first: Habit| {
+        let s = Scenario::of(&job).nodes(&[1024]).usual(Habit::native(10, 1_000));
+        let world = s.habit("map/0", first).run();
+        let row = |id: &str| world.row(id).attempts[0].clone();
+        assert_eq!(world.core.totals().done, 3);
+        let end = row("map/0").ended.expect("it ended");
+        row("map/2").started >= end
+    };
+    let long = Habit::native(10, 30_000);
+    assert!(!beside(long.clone()), "the slot of the second is free after a second");
+    assert!(beside(long.starved()), "one at a time until it is done");
+}
