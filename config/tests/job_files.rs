@@ -69,8 +69,6 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("factor = 0.10", "factor = -1", "profiles.jvm-task.overhead"),
         ("cpus = 4", "cpus = \"many\"", "profiles.exec.cpus"),
         ("reserve = \"32MiB\"", "reserve = \"1GiB\"", "executors.main.reserve"),
-        ("slots = 4", "slots = 4\nmin = 3", "executors.main.min"),
-        ("slots = 4", "slots = 4\nidle = 30", "executors.main.idle"),
         ("slots = 4", "slots = 4\nprogram = []", "executors.main.program"),
         ("slots = 4", "slots = 4\nprogram = [\"\"]", "executors.main.program"),
         ("slots = 4", "slots = 4\nprogram = \"python3 executor.py\"", "executors.main.program"),
@@ -196,6 +194,17 @@ fn a_fenced_stage_names_where_its_outputs_go() {
         let stage = stage(more);
         assert_eq!((stage.idempotent, stage.output.as_deref()), (Idempotent::Fenced, Some("/data/out")));
         assert!(stage.command[1].holds(Placeholder::Output) && !stage.command[1].holds(Placeholder::Job));
+    }
+}
+
+#[test]
+fn executors_may_be_kept_without_work() {
+    let with = |keys: &str| job::compile(&WHOLE.replace("slots = 4", &format!("slots = 4\n{keys}")), "f");
+    let kept = |keys: &str| with(keys).map(|job| (job.executors[0].min, job.executors[0].idle)).expect("right");
+    assert_eq!(kept(""), (0, Duration::ZERO));
+    assert_eq!(kept("min = 2\nidle = \"30s\""), (2, Duration::from_secs(30)));
+    for (keys, at) in [("min = 3", "executors.main.min"), ("idle = 30", "executors.main.idle")] {
+        assert_eq!(with(keys).expect_err(keys)[0].key, at);
     }
 }
 
