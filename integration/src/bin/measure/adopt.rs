@@ -2,14 +2,20 @@
 //!
 //! The rounds are in `integration::lone::rounds`; the tests run a few of the same.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use integration::clock;
 use integration::lone::rounds::{self, Tally};
+use serde_json::{Map, Value};
 
-use crate::progress;
+use crate::{again, progress};
 
 /// How often it is told how far it is. Rounds.
 const TELL: u32 = 10;
+
+/// What a round may take in a guest on a busy machine.
+const ROUND: Duration = Duration::from_secs(60);
 
 /// Runs the rounds. A seed of `None` is taken from the clock and told.
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Tally> {
@@ -20,4 +26,12 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Tally> {
             progress::tell(&format!("{} rounds: {} kills, {} lost, {} twice", n + 1, tally.kills, tally.lost, tally.twice));
         }
     })
+}
+
+/// The same in a guest with cgroup v2.
+pub(crate) fn in_a_guest(rounds: u32, seed: Option<u64>) -> Result<Map<String, Value>> {
+    let (rounds_text, seed) = (rounds.to_string(), seed.map(|seed| seed.to_string()));
+    let mut words = vec!["adopt", "--rounds", &rounds_text];
+    words.extend(seed.iter().flat_map(|seed| ["--seed", seed.as_str()]));
+    again::in_a_guest(&words, Duration::from_secs(120) + ROUND * rounds)
 }

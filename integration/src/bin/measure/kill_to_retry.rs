@@ -18,11 +18,15 @@ use headroom_wire::v1::apps::AppState;
 use integration::cluster::{Cluster, NodeShape};
 use integration::{clock, programs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Map, Value};
 
+use crate::again;
 use crate::quantiles::{millis, quantile};
 
 /// The longest that one task may take to be heard of.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// What a task may take in a guest on a busy machine.
+const TASK: Duration = Duration::from_secs(10);
 /// What a first attempt tries to take: beyond one slot's share, within two.
 const TAKES_MIB: u32 = 48;
 
@@ -45,6 +49,11 @@ pub(crate) fn measure(count: usize) -> Result<Figures> {
     ensure!(end.state == AppState::Finished, "the job ended as {}: {}", end.state.as_str(), end.diagnostics);
     let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
     Ok(Figures { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len() })
+}
+
+/// The same in a guest with cgroup v2.
+pub(crate) fn in_a_guest(count: u16) -> Result<Map<String, Value>> {
+    again::in_a_guest(&["kill-to-retry", "--count", &count.to_string()], Duration::from_secs(120) + TASK * u32::from(count))
 }
 
 /// A chain of stages of one task each, on an executor with two slots.

@@ -15,14 +15,17 @@ use headroom_types::{Bytes, ContainerId};
 use integration::lone::agent::{container, order, words};
 use integration::lone::{Desk, LoneAgent, Shape};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use crate::progress;
 use crate::quantiles::{millis, quantile};
+use crate::{again, progress};
 
 /// The longest that one step may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Containers under way at once in the crowd.
 const AT_ONCE: u64 = 32;
+/// What a container may take in a guest on a busy machine, in all parts.
+const ROUND: Duration = Duration::from_secs(6);
 /// Turns of crowd and bare loop; the median of each counts.
 const TURNS: usize = 3;
 /// What a container may take.
@@ -84,6 +87,11 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
         crun_per_s,
         n: u64::from(rounds) * u64::try_from(TURNS)?,
     })
+}
+
+/// The same in a guest with cgroup v2.
+pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
+    again::in_a_guest(&["launch", "--rounds", &rounds.to_string()], Duration::from_secs(120) + ROUND * rounds)
 }
 
 /// One turn of something.

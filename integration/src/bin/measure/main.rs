@@ -126,14 +126,17 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let figures = match cli.name {
+        Measurement::KillToRetry if cli.verdicts.guest => kill_to_retry::in_a_guest(cli.count)?,
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::AskToRunning => figures(&ask_to_running::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::RmRestart => figures(&rm_restart::measure(cli.rounds.unwrap_or(100), usize::try_from(cli.agents)?)?)?,
         Measurement::Store => figures(&store::measure()?)?,
+        Measurement::Launch if cli.verdicts.guest => launch::in_a_guest(cli.rounds.unwrap_or(100))?,
         Measurement::Launch => figures(&launch::measure(cli.rounds.unwrap_or(300))?)?,
         Measurement::AgentCost => figures(&agent_cost::measure(u64::from(cli.rounds.unwrap_or(200)))?)?,
+        Measurement::Adopt if cli.verdicts.guest => adopt::in_a_guest(cli.rounds.unwrap_or(30), cli.seed)?,
         Measurement::Adopt => figures(&adopt::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
         Measurement::Verdicts => return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format),
         Measurement::Diagnosis => figures(&diagnosed()?)?,

@@ -13,7 +13,7 @@ use crate::Format;
 /// What can be said of a run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// verdicts, diagnosis, growth: boot guests with cgroup v2 and do it there
+    /// verdicts, diagnosis, growth, kill-to-retry, launch, adopt: boot guests with cgroup v2 and do it there
     #[arg(long)]
     pub(crate) guest: bool,
     /// verdicts: what holds the limits; what this kernel has when left out
