@@ -169,6 +169,38 @@ mod tests {
         assert_eq!(found, Some(12), "3000 ms");
     }
 
+    /// As a JVM was measured in a guest with a quarter of a processor: full for 22 s while it slowly started, reading nothing again, then stuck.
+    #[test]
+    fn a_slow_start_at_the_limit_is_not_stuck_and_what_follows_is_found_as_soon_as_elsewhere() {
+        let (mut s, mut refaults, mut faults) = (Stall::default(), 0, 39);
+        for i in 0..73u64 {
+            refaults += u64::from(i % 4 == 0);
+            assert!(!look(&mut s, 16_152 + i * 290, 256, &stat(226, refaults), Some(faults)), "look {i}");
+        }
+        let looks = [
+            (38_014, 239, 0, 0),
+            (38_315, 239, 258, 11),
+            (38_614, 240, 45, 2),
+            (38_919, 241, 27, 2),
+            (39_203, 241, 57, 4),
+            (39_502, 241, 16, 1),
+            (39_811, 241, 190, 7),
+            (40_109, 241, 187, 10),
+            (40_413, 242, 0, 0),
+            (40_703, 242, 271, 14),
+            (41_003, 243, 602, 32),
+            (41_300, 244, 336, 21),
+            (41_610, 245, 500, 24),
+            (41_903, 246, 358, 16),
+            (42_251, 247, 739, 32),
+        ];
+        let found = looks.into_iter().find(|(ms, anon, read, waited)| {
+            (refaults, faults) = (refaults + read, faults + waited);
+            look(&mut s, *ms, 256, &stat(*anon, refaults), Some(faults))
+        });
+        assert_eq!(found.map(|(ms, ..)| ms), Some(42_251), "3.9 s after the first");
+    }
+
     #[test]
     fn late_looks_and_an_uneven_disk_do_not_matter() {
         let (mut s, mut count) = (Stall::default(), 0);
