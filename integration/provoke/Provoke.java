@@ -2,6 +2,8 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -17,6 +19,7 @@ public final class Provoke {
             case "live" -> live();
             case "humongous" -> humongous();
             case "gc-bound" -> gcBound();
+            case "cache" -> cache();
             case "direct" -> direct();
             case "threads" -> threads();
             case "metaspace" -> classes(false);
@@ -59,6 +62,16 @@ public final class Provoke {
             cache[i % cache.length] = new byte[1024 - 16];
             // A little more is kept each time, so that it fails in the end.
             if (i % 16 == 0) KEPT.add(new byte[128]);
+        }
+    }
+
+    /** A cache that says how large it is, and grows beyond where long-lived objects go. */
+    static void cache() throws IOException, InterruptedException {
+        Path told = Path.of(System.getenv("HEADROOM_CACHED_BYTES"));
+        for (long cached = 0; ; cached += 1 << 20) {
+            for (int i = 0; i < 16; i++) KEPT.add(new byte[64 << 10]);
+            Files.writeString(told, Long.toString(cached + (1 << 20)));
+            Thread.sleep(20);
         }
     }
 

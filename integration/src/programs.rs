@@ -51,6 +51,23 @@ pub fn tests_of(package: &str) -> Result<Vec<TestBinary>> {
     Ok(found)
 }
 
+/// Compiles one Go file, with nothing but what is on this machine.
+pub fn compile_go(source: &Path, program: &Path) -> Result<()> {
+    let dir = tempfile::tempdir().context("a directory for what Go keeps")?;
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(program).arg(source).current_dir(dir.path());
+    for own in ["GOCACHE", "GOPATH", "GOTMPDIR"] {
+        let place = dir.path().join(own);
+        std::fs::create_dir(&place)?;
+        go.env(own, place);
+    }
+    // No modules, so none to look for on the network; no C, so that it links no libc, as most Go programs do not.
+    go.envs([("GO111MODULE", "off"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")]);
+    let output = go.output().context("go: `apt-get install -y golang-go`")?;
+    ensure!(output.status.success(), "go: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 /// One message of cargo, when it is about a test binary of `package`.
 fn test_binary(line: &str, package: &str) -> Option<TestBinary> {
     let message: Value = serde_json::from_str(line).ok()?;

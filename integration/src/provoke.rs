@@ -19,6 +19,8 @@ use headroom_wire::v1::task::TaskStart;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
+use crate::programs::compile_go;
+
 pub use cases::{Case, Needs, cases};
 
 /// Nothing provoked takes longer, on a machine with twenty times too much to do; what does is stopped, and is wrong.
@@ -76,6 +78,8 @@ pub struct Programs {
     pub sources: PathBuf,
     /// Where its classes are.
     pub classes: PathBuf,
+    /// What `provoke.go` is compiled to.
+    pub go: PathBuf,
     /// A file on a tmpfs that is this bench's own.
     pub in_memory: PathBuf,
     /// A directory for files on a disk.
@@ -105,9 +109,9 @@ impl Bench {
         let path = group.path().context("the container's cgroup")?.to_owned();
         let site = Arc::new(Site::new(environment(enforcer.kind(), &path, dir.path())?)?);
         let in_memory = PathBuf::from(format!("/dev/shm/{}", wanted.name));
-        let classes = dir.path().join("classes");
+        let (classes, go) = (dir.path().join("classes"), dir.path().join("provoke-go"));
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("provoke");
-        let programs = Programs { native: native.to_owned(), sources, classes, in_memory, dir: dir.path().to_owned() };
+        let programs = Programs { native: native.to_owned(), sources, classes, go, in_memory, dir: dir.path().to_owned() };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Bench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
     }
@@ -117,23 +121,25 @@ impl Bench {
         self.site.container.kind()
     }
 
-    /// Compiles the Java sources; once, before the first case that needs them.
-    pub fn compile(&self) -> Result<()> {
-        if self.programs.classes.exists() {
-            return Ok(());
+    /// Compiles what a case needs; once, before the first that needs it.
+    pub fn compile(&self, needs: Needs) -> Result<()> {
+        let programs = &self.programs;
+        match needs {
+            Needs::Java if !programs.classes.exists() => {
+                let source = programs.sources.join("Provoke.java");
+                let mut command = std::process::Command::new("javac");
+                let output = command.arg("-d").arg(&programs.classes).arg(source).output().context("javac")?;
+                ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+                Ok(())
+            }
+            Needs::Go if !programs.go.exists() => compile_go(&programs.sources.join("provoke.go"), &programs.go),
+            Needs::Nothing | Needs::Java | Needs::Node | Needs::Python | Needs::Go => Ok(()),
         }
-        let source = self.programs.sources.join("Provoke.java");
-        let mut command = std::process::Command::new("javac");
-        let output = command.arg("-d").arg(&self.programs.classes).arg(source).output().context("javac")?;
-        ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
     }
 
     /// Runs one case to its end.
     pub fn run(&self, case: &Case) -> Result<TaskReport> {
-        if case.needs == Needs::Java {
-            self.compile()?;
-        }
+        self.compile(case.needs)?;
         let start = Arc::new(self.start(case)?);
         let report = self.runtime.block_on(self.live(start));
         let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it

@@ -57,7 +57,7 @@ fn is(names: &'static [&'static str]) -> impl Fn(&Case) -> bool {
 
 #[test]
 fn a_heap_that_is_too_small() {
-    named_right("heap", is(&["live-heap", "gc-bound", "gc-overhead-limit", "budget-not-passed"]));
+    named_right("heap", is(&["live-heap", "cache", "gc-bound", "gc-overhead-limit", "budget-not-passed"]));
 }
 
 #[test]
@@ -105,4 +105,13 @@ fn native_programs() {
 #[test]
 fn other_runtimes() {
     named_right("runtimes", |case| matches!(case.needs, Needs::Python | Needs::Node));
+}
+
+/// A Go program's heap lies in pieces of 64 MiB each, as arenas of glibc do.
+#[test]
+fn go_programs() {
+    for (case, report) in named_right("go", |case| case.needs == Needs::Go) {
+        let arenas = report.evidence.inside.map(|inside| inside.arena_count).unwrap_or_default();
+        assert_eq!(arenas, 0, "{}: it has no allocator of glibc", case.program);
+    }
 }

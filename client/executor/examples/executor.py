@@ -8,7 +8,7 @@ import collections, glob, json, os, re, resource, select, signal, socket, subpro
 
 VERSION, MAX_LINE, MOST_RESULTS = 1, 1 << 20, 200
 GRACE, GRACE_AT_END, SILENCE, GIVE_UP, LAST_ACKS, SAMPLE = 2.0, 1.2, 30.0, 120.0, 10.0, 0.2  # seconds
-NOT_FOR_TASKS = {"HEADROOM_" + name for name in "APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER LOG HEAP_BYTES".split()}
+NOT_FOR_TASKS = {"HEADROOM_" + name for name in "APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER CACHED_BYTES LOG HEAP_BYTES".split()}
 FULL = re.compile(r"^.*(?:java\.lang\.OutOfMemoryError|heap out of memory|runtime: out of memory|std::bad_alloc).*$"
                   r"|^[\w.]*MemoryError(?:: .*)?$|^memory allocation of \d+ bytes failed$", re.M)
 COUNTERS = dict.fromkeys("high max oom oom_kill oom_group_kill".split(), 0)
@@ -63,7 +63,7 @@ class Task:
         self.marker = self.path + ".oom-marker"
         os.makedirs(f"{directory}/tasks", exist_ok=True)
         told = {"TASK": f"{stage}/{index}", "STAGE": stage, "INDEX": index, "ATTEMPT": attempt, "SLOTS": start["slots"],
-                "OOM_MARKER": self.marker, "MEMORY_BYTES": start["limit"], "HEAP_BYTES": start["heap"]}
+                "OOM_MARKER": self.marker, "CACHED_BYTES": self.path + ".cached", "MEMORY_BYTES": start["limit"], "HEAP_BYTES": start["heap"]}
         env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_TASKS}
         env |= {"HEADROOM_" + name: str(value) for name, value in told.items() if value is not None} | start["env"]
         if output := start.get("output"):

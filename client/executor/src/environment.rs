@@ -11,12 +11,13 @@ use headroom_types::{AppId, ContainerId, EnforcerKind};
 pub const MOST_SLOTS: u32 = 1024;
 
 /// Variables of the executor's own that no task gets to see: the secret, and what does not hold for a task.
-const OWN: [&str; 7] = [
+const OWN: [&str; 8] = [
     "HEADROOM_APP_TOKEN",
     "HEADROOM_MASTER_URL",
     "HEADROOM_SLOTS",
     "HEADROOM_CGROUP",
     "HEADROOM_OOM_MARKER",
+    "HEADROOM_CACHED_BYTES",
     "HEADROOM_LOG",
     "HEADROOM_HEAP_BYTES",
 ];

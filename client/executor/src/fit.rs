@@ -133,6 +133,8 @@ pub(crate) mod samples {
             committed: Bytes::MAX,
             max: Bytes::MAX,
             old_used: n,
+            old_max: n,
+            cached: n,
             metaspace: n,
             threads: Some(u64::MAX),
             eden: n,

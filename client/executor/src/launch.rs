@@ -100,7 +100,7 @@ fn hold(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
 fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<Child> {
     let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("its command is empty") };
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-    let env = task_env(&site.environment.for_tasks, start, files.marker_path());
+    let env = task_env(&site.environment.for_tasks, start, files.marker_path(), files.cached_path());
     let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
     let procs_files = group.group().procs_files();
     let command = Command {
@@ -117,7 +117,7 @@ fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFile
 }
 
 /// The environment of a task: what the container has, what is known of the task, and what the master adds, which goes last.
-fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path) -> Vec<(OsString, OsString)> {
+fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path, cached: &Path) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<OsString, OsString> = base.iter().cloned().collect();
     let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
     let id = &start.attempt;
@@ -127,6 +127,7 @@ fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path) -> 
     set("HEADROOM_ATTEMPT", id.attempt.to_string().into());
     set("HEADROOM_SLOTS", start.slots.to_string().into());
     set("HEADROOM_OOM_MARKER", marker.into());
+    set("HEADROOM_CACHED_BYTES", cached.into());
     if let Some(limit) = start.limit {
         set("HEADROOM_MEMORY_BYTES", limit.get().to_string().into());
     }
@@ -158,10 +159,11 @@ mod tests {
             output: None,
         };
         let base = [("LANG", "C.UTF-8"), ("PATH", "/bin"), ("HEADROOM_MEMORY_BYTES", "1")].map(|(k, v)| (k.into(), v.into()));
-        let env = task_env(&base, &start, Path::new("/m"));
+        let env = task_env(&base, &start, Path::new("/m"), Path::new("/c"));
         let text: Vec<String> = env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
         let wanted = [
             "HEADROOM_ATTEMPT=2",
+            "HEADROOM_CACHED_BYTES=/c",
             "HEADROOM_INDEX=7",
             "HEADROOM_MEMORY_BYTES=4096",
             "HEADROOM_OOM_MARKER=/m",

@@ -1,4 +1,5 @@
-//! The files of one task: standard output, standard error, and the marker by which its program may say that its heap is full.
+//! The files of one task: standard output, standard error, and those by which its program may say that its heap is full, and how much of
+//! it is a cache.
 //!
 //! Owned by the task; all of them lie in `tasks/` of the container's directory under the attempt's own name.
 
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use headroom_node_core::gclog::{self, GcLog};
 use headroom_node_core::marker;
-use headroom_types::TaskAttemptId;
+use headroom_types::{Bytes, TaskAttemptId};
 
 /// Bytes of a log's end that a report carries.
 const TAIL: u64 = 4096;
@@ -16,7 +17,7 @@ const TAIL: u64 = 4096;
 const SEARCHED: u64 = 64 << 10;
 /// Bytes of a log's beginning that are searched for the size of a heap's regions.
 const GC_HEAD: u64 = 8 << 10;
-/// Bytes of the marker file that are kept.
+/// Bytes of what a program says itself that are kept.
 const MARKER: u64 = 200;
 
 /// The files of one attempt.
@@ -29,6 +30,7 @@ pub struct TaskFiles {
     out_path: PathBuf,
     err_path: PathBuf,
     marker_path: PathBuf,
+    cached_path: PathBuf,
 }
 
 impl TaskFiles {
@@ -38,14 +40,25 @@ impl TaskFiles {
         std::fs::create_dir_all(&tasks)?;
         let name = attempt.file_name();
         let path = |ending: &str| tasks.join(format!("{name}.{ending}"));
-        let (out_path, err_path, marker_path) = (path("out"), path("err"), path("oom-marker"));
+        let (out_path, err_path) = (path("out"), path("err"));
+        let (marker_path, cached_path) = (path("oom-marker"), path("cached"));
         let make = |path: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(path);
-        Ok(TaskFiles { out: make(&out_path)?, err: make(&err_path)?, out_path, err_path, marker_path })
+        Ok(TaskFiles { out: make(&out_path)?, err: make(&err_path)?, out_path, err_path, marker_path, cached_path })
     }
 
     /// Where the program may write that its heap is full.
     pub fn marker_path(&self) -> &Path {
         &self.marker_path
+    }
+
+    /// Where the program may write how much it keeps as a cache.
+    pub fn cached_path(&self) -> &Path {
+        &self.cached_path
+    }
+
+    /// What it wrote there last.
+    pub fn cached(&self) -> Option<Bytes> {
+        marker::cached(&tail(&self.cached_path, MARKER).ok()?)
     }
 
     /// The end of its standard error, at most 4 KiB.

@@ -376,6 +376,9 @@ impl Task {
         if let (Some(heap), Some(log)) = (&mut measured.heap, self.files.gc_log()) {
             gclog::add(&log, heap);
         }
+        if let Some(heap) = &mut measured.heap {
+            heap.cached = self.files.cached();
+        }
         let (heap_marker, log_tail) = match how {
             Ended::Code(0) => (None, self.files.log_tail()),
             Ended::Code(_) | Ended::Signal(_) => (self.files.heap_marker(), self.files.log_tail()),

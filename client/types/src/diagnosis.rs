@@ -102,6 +102,8 @@ sub_causes! {
     HeapFragmented = "heap_fragmented",
     /// The runtime spent its time collecting, and freed next to nothing.
     GcBound = "gc_bound",
+    /// What it keeps as a cache is more than the old generation holds.
+    CacheBeyondOld = "cache_beyond_old",
     /// The runtime was never told of its heap budget.
     BudgetNotPassed = "budget_not_passed",
     /// The heap had much to spare; what is beside it ran out.

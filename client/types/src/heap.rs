@@ -18,6 +18,12 @@ pub struct HeapFacts {
     pub max: Bytes,
     /// Old generation in use: after a full collection, what is really live.
     pub old_used: Option<Bytes>,
+    /// The most that the old generation may hold, where it is a part of its own; regions (G1) have no such border.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_max: Option<Bytes>,
+    /// What the program said that it keeps as a cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<Bytes>,
     /// Class metadata.
     pub metaspace: Option<Bytes>,
     /// Live threads.

@@ -15,6 +15,8 @@ pub enum Needs {
     Node,
     /// `python3`.
     Python,
+    /// `go`, the compiler.
+    Go,
 }
 
 impl Needs {
@@ -25,6 +27,7 @@ impl Needs {
             Needs::Java => &["java", "javac"],
             Needs::Node => &["node"],
             Needs::Python => &["python3"],
+            Needs::Go => &["go"],
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
         programs.iter().copied().find(|program| !std::env::split_paths(&path).any(|dir| dir.join(program).exists()))
@@ -88,17 +91,24 @@ fn script(program: &str, p: &Programs, file: &str, what: &str) -> Vec<String> {
     vec![program.to_owned(), file, what.to_owned(), dir]
 }
 
+fn go_program(p: &Programs, what: &str) -> Vec<String> {
+    vec![p.go.display().to_string(), what.to_owned()]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
     jvm_cases().into_iter().chain(other_cases()).collect()
 }
 
 fn jvm_cases() -> Vec<Case> {
-    use SubCause::{BudgetNotPassed, CodeCache, DirectBuffers, GcBound, HeapFragmented, LiveHeap, Metaspace, ThreadStacks};
+    use SubCause::{
+        BudgetNotPassed, CacheBeyondOld, CodeCache, DirectBuffers, GcBound, HeapFragmented, LiveHeap, Metaspace, ThreadStacks,
+    };
     vec![
         jvm("live-heap", (64, 224), LiveHeap, |p| java(p, "-Xmx64m -XX:+UseG1GC", "live")),
         jvm("humongous", (64, 224), HeapFragmented, |p| java(p, "-Xmx64m -XX:+UseG1GC", "humongous")),
         jvm("humongous-gc-log", (64, 224), HeapFragmented, |p| java(p, "-Xmx64m -XX:+UseG1GC -Xlog:gc*", "humongous")),
+        jvm("cache", (64, 224), CacheBeyondOld, |p| java(p, "-Xmx64m -XX:+UseSerialGC", "cache")),
         jvm("gc-bound", (48, 224), GcBound, |p| java(p, "-Xmx48m -XX:+UseSerialGC", "gc-bound")),
         jvm("gc-overhead-limit", (48, 224), GcBound, |p| java(p, "-Xmx48m -XX:+UseParallelGC", "gc-bound")),
         jvm("budget-not-passed", (32, 128), BudgetNotPassed, |p| java(p, "-Xmx400m -XX:+UseSerialGC", "live")),
@@ -138,6 +148,14 @@ fn other_cases() -> Vec<Case> {
         env: &[("NODE_OPTIONS", "--max-old-space-size=48")],
         ..native(program, mib, expected, command)
     };
+    // Nothing tells stacks of goroutines and mapped blocks from the rest of its data; what matters is that they are not taken for
+    // something that has another cure.
+    let go = |program, mib, command| Case {
+        runtime: "go",
+        needs: Needs::Go,
+        env: &[("GOMEMLIMIT", "230MiB"), ("GOMAXPROCS", "1")],
+        ..native(program, mib, OwnData, command)
+    };
     vec![
         native("own-data", 64, OwnData, |p| own(p, &["own-data"])),
         native("native-arenas", 96, NativeArenas, |p| own(p, &["arenas"])),
@@ -149,6 +167,10 @@ fn other_cases() -> Vec<Case> {
         python("python-memory-error", 128, OwnData, |p| script("python3", p, "provoke.py", "limited")),
         python("locked-files", 96, PageCache, |p| script("python3", p, "provoke.py", "locked")),
         python("page-tables", 64, KernelMemory, |p| script("python3", p, "provoke.py", "sparse")),
+        go("go-heap", 256, |p| go_program(p, "heap")),
+        go("go-goroutines", 128, |p| go_program(p, "goroutines")),
+        go("go-off-heap", 128, |p| go_program(p, "off-heap")),
+        go("go-out-of-memory", 256, |p| go_program(p, "limited")),
         node("node-heap", 256, LiveHeap, |p| script("node", p, "provoke.js", "heap")),
         node("node-buffers", 160, BesideHeap, |p| script("node", p, "provoke.js", "buffers")),
     ]

@@ -138,6 +138,8 @@ pub enum Runtime {
     Node(&'static [&'static str], &'static str),
     /// Node below a shell, which passes on its end as an exit code.
     NodeInShell(&'static str),
+    /// A Go program and what it fills.
+    Go(&'static str),
     /// A script and its argument. Python has no heap budget.
     Python(&'static str, &'static str),
 }

@@ -15,6 +15,10 @@ use crate::programs;
 
 /// The JVM's ways to run out of memory.
 const SOURCE: &str = include_str!("Deaths.java");
+/// A Go program's.
+const GO_SOURCE: &str = include_str!("../../provoke/provoke.go");
+/// What that is compiled to, beside the classes.
+const GO: &str = "deaths-go";
 /// Names the directory with the compiled classes to the run in a guest.
 pub(super) const CLASSES: &str = "HEADROOM_MATRIX_CLASSES";
 /// The word in arguments that stands for the scratch directory, and the variable that names it.
@@ -36,6 +40,7 @@ pub(super) struct Tools {
     scratch: PathBuf,
     classes: Option<PathBuf>,
     java: Option<PathBuf>,
+    go: Option<PathBuf>,
     node: Option<PathBuf>,
     python: Option<PathBuf>,
 }
@@ -44,9 +49,14 @@ impl Tools {
     /// Looks for everything. `scratch` is a directory on a disk.
     pub(super) fn find(scratch: &Path) -> Result<Tools> {
         let java = on_path("java");
-        let classes = match (&java, std::env::var_os(CLASSES)) {
+        let compiled = std::env::var_os(CLASSES).map(PathBuf::from);
+        let go = match &compiled {
+            Some(dir) => Some(dir.join(GO)).filter(|program| program.is_file()),
+            None => compiled_go(scratch)?,
+        };
+        let classes = match (&java, compiled) {
             (None, _) => None,
-            (Some(_), Some(dir)) => Some(dir.into()),
+            (Some(_), Some(dir)) => Some(dir),
             (Some(_), None) => compile(scratch)?,
         };
         Ok(Tools {
@@ -54,6 +64,7 @@ impl Tools {
             scratch: scratch.to_owned(),
             classes,
             java,
+            go,
             node: on_path("node"),
             python: Some(PathBuf::from("/usr/bin/python3")).filter(|p| p.is_file()).or_else(|| on_path("python3")),
         })
@@ -137,6 +148,10 @@ impl Tools {
                 let own = ["-c", COLD, &home, "-cp", &classes];
                 words(Path::new("/bin/sh"), &[&own, flags, &["Deaths", mode]])
             }
+            Runtime::Go(what) => match &self.go {
+                Some(program) => words(program, &[&[what]]),
+                None => return Err("there is no go on this machine".to_owned()),
+            },
             Runtime::Node(flags, script) => words(&there(&self.node, "node")?, &[flags, &["-e", script]]),
             Runtime::NodeInShell(script) => {
                 let node = there(&self.node, "node")?.display().to_string();
@@ -174,6 +189,17 @@ fn newest_jvm(java: &Path) -> PathBuf {
     let named = entries.filter(|dir| dir.file_name().is_some_and(|n| n.to_string_lossy().starts_with("temurin")));
     let usual = || java.canonicalize().ok().and_then(|p| Some(p.parent()?.parent()?.to_owned()));
     named.filter(|dir| dir.join("bin/java").is_file()).max().or_else(usual).unwrap_or_else(|| PathBuf::from("/usr"))
+}
+
+/// `None` where there is no compiler.
+fn compiled_go(scratch: &Path) -> Result<Option<PathBuf>> {
+    let (source, program) = (scratch.join("deaths.go"), scratch.join(GO));
+    if on_path("go").is_none() {
+        return Ok(None);
+    }
+    fs::write(&source, GO_SOURCE)?;
+    programs::compile_go(&source, &program)?;
+    Ok(Some(program))
 }
 
 /// `None` where there is no compiler.

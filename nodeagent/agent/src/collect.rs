@@ -118,6 +118,9 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
     add_measured(&mut e, &measured, record.as_ref(), order);
     e.heap_marker = logs::heap_marker(&dir);
     add_gc_log(&mut e, &dir);
+    if let Some(heap) = &mut e.heap {
+        heap.cached = logs::cached(&dir);
+    }
     if site.isolation.private_tmp && !site.has_private_tmp() {
         missing.push(
             "a /tmp of its own: this agent may not mount, so only TMPDIR named a directory that others do not share".into(),

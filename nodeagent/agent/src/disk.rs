@@ -46,6 +46,8 @@ pub(crate) mod file {
     pub(crate) const STDERR: &str = "stderr";
     /// Written, in [`TASKS`], by a program that knows its heap to be full.
     pub(crate) const MARKER: &str = "oom-marker";
+    /// Where its program may say how much it keeps as a cache, beside that.
+    pub(crate) const CACHED: &str = "cached";
 }
 
 /// The state directory.

@@ -267,6 +267,7 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
     own("HEADROOM_CPUS", order.resource.cpus.to_string().into());
     own("HEADROOM_ENFORCER", site.kind().as_str().into());
     own("HEADROOM_OOM_MARKER", dir.join(file::TASKS).join(file::MARKER).into());
+    own("HEADROOM_CACHED_BYTES", dir.join(file::TASKS).join(file::CACHED).into());
     match order.launch.heap {
         Some(heap) => own("HEADROOM_HEAP_BYTES", heap.get().to_string().into()),
         None => env.retain(|(name, _)| name != "HEADROOM_HEAP_BYTES"),

@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 
 use headroom_config::Logs;
 use headroom_node_core::marker;
+use headroom_types::Bytes;
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, fallocate, openat, openat2, seek};
 
 use crate::disk::file;
 
 /// How much of standard error goes into a report. Bytes.
 pub(crate) const REPORTED: u64 = 4 << 10;
+/// How much of a log's end is searched for the words of a runtime: what it says of all its threads may come after them. Bytes.
+const SEARCHED: u64 = 64 << 10;
 /// How much of a log is served when nothing is said. Bytes.
 pub(crate) const SERVED: u64 = 64 << 10;
 /// The most that is served at once. Bytes.
@@ -114,6 +117,13 @@ fn all_names(dir: &Path) -> Vec<String> {
     own.chain(tasks).collect()
 }
 
+/// What the program in `dir` said last that it keeps as a cache.
+pub(crate) fn cached(dir: &Path) -> Option<Bytes> {
+    let log = open_inside(dir, &Path::new(file::TASKS).join(file::CACHED), OFlags::RDONLY).and_then(Log::of).ok()?;
+    let (_, bytes) = log.read(0, MARKER_LINE).ok()?;
+    marker::cached(&String::from_utf8_lossy(&bytes))
+}
+
 /// The line by which the program in `dir` named its memory as full: its marker file, else its last words.
 pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
     let marker = open_inside(dir, &Path::new(file::TASKS).join(file::MARKER), OFlags::RDONLY).and_then(Log::of);
@@ -124,7 +134,7 @@ pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
     }
     [file::STDERR, file::STDOUT]
         .iter()
-        .filter_map(|name| tail(dir, name, REPORTED).ok())
+        .filter_map(|name| tail(dir, name, SEARCHED).ok())
         .find_map(|text| marker::find(&text).map(str::to_owned))
 }
 

@@ -19,8 +19,9 @@ use crate::classify::{Marked, Verdict, marked};
 type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
 
 /// What took the room of a memory failure of its own, in the order of what the cures cost.
-const TAKEN: [Rule; 15] = [
+const TAKEN: [Rule; 16] = [
     heap::beyond_budget,
+    heap::cache,
     told::direct,
     told::metaspace,
     told::code,
@@ -97,6 +98,11 @@ impl<'a> Case<'a> {
     /// True when the runtime's own words hold these, given in lower case.
     fn says(&self, words: &str) -> bool {
         self.e.heap_marker.as_deref().is_some_and(|line| line.to_ascii_lowercase().contains(words))
+    }
+    /// True when it said so that memory was refused to it, and has no heap with a maximum that could be the reason: Python, Go, C++, Rust.
+    fn was_refused(&self) -> bool {
+        let words = ["memoryerror", "runtime: out of memory", "bad_alloc", "memory allocation of"];
+        self.e.heap_budget.is_none() && words.iter().any(|words| self.says(words))
     }
     fn heap(&self) -> Option<(HeapFacts, Bytes)> {
         Some((self.e.heap?, self.e.heap_budget?))

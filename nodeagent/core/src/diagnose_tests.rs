@@ -33,6 +33,21 @@ fn a_native_program_is_told_a_size() {
     assert!(all[0].fix.contains("96 MiB") && all[0].certainty == Certainty::Certain, "{all:#?}");
 }
 
+/// As a Go program ended that was held by `ulimit -v`, and not by its cgroup.
+#[test]
+fn who_was_refused_memory_far_below_its_limit_needs_no_larger_container() {
+    let mut e = Evidence::empty(EnforcerKind::Cgroup1);
+    e.exit_code = Some(2);
+    e.own.limit = Some(MIB(256));
+    e.own.peak = Some(MIB(70));
+    e.heap_marker = Some("runtime: out of memory: cannot allocate 4194304-byte block (66912256 in use)".into());
+    let rows = told(&e, Scope::Task);
+    assert_eq!((rows.len(), rows[0].name), (1, SubCause::OwnData), "{rows:#?}");
+    assert!(rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("70 MiB of 256 MiB"), "{rows:#?}");
+    e.own.peak = Some(MIB(250));
+    assert!(told(&e, Scope::Task)[0].fix.contains("next size"), "full all the same");
+}
+
 #[test]
 fn tmpfs_is_named_before_a_bigger_container() {
     let mut e = killed_at(64);
@@ -242,6 +257,33 @@ fn collecting_without_end_is_told_apart_from_a_full_heap() {
     assert_eq!(named(&e), SubCause::LiveHeap, "a short struggle is any heap's end");
     e.heap_marker = Some("java.lang.OutOfMemoryError: GC overhead limit exceeded".into());
     assert_eq!(named(&e), SubCause::GcBound);
+}
+
+#[test]
+fn a_cache_has_to_fit_where_long_lived_objects_go() {
+    let mut e = Evidence::empty(EnforcerKind::Cgroup2);
+    e.exit_code = Some(3);
+    e.heap_budget = Some(MIB(64));
+    let heap = |cached, old_max| HeapFacts {
+        used: MIB(62),
+        max: MIB(64),
+        old_used: Some(MIB(43)),
+        old_max,
+        cached,
+        ..HeapFacts::default()
+    };
+    e.heap = Some(heap(Some(MIB(46)), Some(MIB(43))));
+    let row = &told(&e, Scope::Container)[0];
+    assert_eq!((row.name, row.certainty), (SubCause::CacheBeyondOld, Certainty::Certain));
+    assert!(row.cause.starts_with("46 MiB are kept as a cache; the old generation, where long-lived objects go, holds 43 MiB"));
+    assert!(row.fix.contains("at most 38") && row.fix.contains("-XX:NewRatio=4"), "{row:#?}");
+    assert!(row.trade_off.contains("made again"), "{row:#?}");
+    e.heap = Some(heap(Some(MIB(58)), Some(MIB(43))));
+    assert!(told(&e, Scope::Container)[0].fix.ends_with("heap 96 MiB"), "no division of this heap has the room");
+    for (cached, old_max) in [(Some(MIB(40)), Some(MIB(43))), (Some(MIB(60)), None), (None, Some(MIB(43)))] {
+        e.heap = Some(heap(cached, old_max));
+        assert_eq!(named(&e), SubCause::LiveHeap, "{cached:?} {old_max:?}");
+    }
 }
 
 #[test]

@@ -274,6 +274,8 @@ impl Heap {
             committed: Bytes::new(committed),
             max: Bytes::new(self.max().unwrap_or(0)),
             old_used: self.generations.get(1).and_then(Generation::used).map(Bytes::new),
+            old_max: self.old_max(),
+            cached: None,
             metaspace: self.metaspace.map(Bytes::new),
             threads: self.threads,
             eden: self.space(0),
@@ -281,6 +283,12 @@ impl Heap {
             compiled: self.compiled.map(Bytes::new),
             gc: self.gc(),
         })
+    }
+
+    /// What the old generation may hold, where the heap is divided for good.
+    fn old_max(&self) -> Option<Bytes> {
+        let old = self.generations.get(1)?.max?;
+        self.max().filter(|all| old < *all && self.collector != Some(Collector::G1)).map(|_| Bytes::new(old))
     }
 
     /// A space of the young generation, where there is one.
@@ -409,7 +417,7 @@ mod tests {
         for little in [true, false] {
             let heap = parse(&file(little, &SERIAL)).expect("parses");
             assert_eq!((heap.used, heap.committed, heap.max), (Bytes::new(49), Bytes::new(70), Bytes::new(300)));
-            assert_eq!(heap.old_used, Some(Bytes::new(40)));
+            assert_eq!((heap.old_used, heap.old_max), (Some(Bytes::new(40)), Some(Bytes::new(200))));
             assert_eq!((heap.metaspace, heap.threads), (Some(Bytes::new(5)), Some(11)));
         }
     }

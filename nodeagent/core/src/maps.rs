@@ -16,6 +16,10 @@ const ARENA: u64 = 64 << 20;
 const LOW: u64 = 1 << 46;
 /// What every JVM has mapped.
 const JVM: &str = "libjvm.so";
+/// What every program with that allocator has mapped, but the few that carry it in themselves.
+const LIBC: [&str; 2] = ["/libc.so", "/libc-2"];
+/// Where a Go program likes its heap to lie, in pieces that look like arenas: 256 GiB from here on.
+const GO: std::ops::Range<u64> = if cfg!(target_arch = "aarch64") { 0x40 << 32..0x80 << 32 } else { 0xc0 << 32..0x100 << 32 };
 /// Largest guard below a stack.
 const GUARD: u64 = 1 << 20;
 /// Largest stack: four times what `ulimit -s` usually says.
@@ -52,16 +56,29 @@ enum Kind {
 pub fn parse(smaps: &str) -> ProcessFacts {
     let mut facts = ProcessFacts::default();
     let all = mappings(smaps);
-    let arenas_from = if smaps.contains(JVM) { LOW } else { 0 };
+    let arenas = Arenas { any: LIBC.iter().any(|libc| smaps.contains(libc)), from: if smaps.contains(JVM) { LOW } else { 0 } };
     for (i, mapping) in all.iter().enumerate() {
         let below = i.checked_sub(1).and_then(|b| all.get(b)).filter(|b| b.end == mapping.start);
         let above = all.get(i + 1).filter(|a| a.start == mapping.end);
-        add(&mut facts, mapping, below, above, arenas_from);
+        add(&mut facts, mapping, below, above, arenas);
     }
     facts
 }
 
-fn add(facts: &mut ProcessFacts, m: &Mapping, below: Option<&Mapping>, above: Option<&Mapping>, arenas_from: u64) {
+/// Where arenas may be.
+#[derive(Clone, Copy, Debug)]
+struct Arenas {
+    any: bool,
+    from: u64,
+}
+
+impl Arenas {
+    fn may_be(self, m: &Mapping) -> bool {
+        self.any && m.start >= self.from && !GO.contains(&m.start)
+    }
+}
+
+fn add(facts: &mut ProcessFacts, m: &Mapping, below: Option<&Mapping>, above: Option<&Mapping>, arenas: Arenas) {
     let (anon, rest) = (Bytes::from_kib(m.anon), Bytes::from_kib(m.rss.saturating_sub(m.anon)));
     let into = |sum: &mut Bytes, part: Bytes| *sum = sum.saturating_add(part);
     match m.kind {
@@ -75,7 +92,7 @@ fn add(facts: &mut ProcessFacts, m: &Mapping, below: Option<&Mapping>, above: Op
         Kind::Shared => into(&mut facts.shmem, Bytes::from_kib(m.rss)),
         Kind::Anonymous if m.closed => {}
         Kind::Anonymous if m.may_run => into(&mut facts.code, anon),
-        Kind::Anonymous if m.start >= arenas_from && is_arena(m, above) => {
+        Kind::Anonymous if arenas.may_be(m) && is_arena(m, above) => {
             facts.arena_count += u32::try_from((m.end - m.start).div_ceil(ARENA)).unwrap_or(u32::MAX);
             into(&mut facts.arenas, anon);
         }
@@ -169,9 +186,12 @@ mod tests {
             .collect()
     }
 
+    const LIBC: (&str, u64, u64) = ("7f1000000000-7f1000100000 r-xp 00000000 08:01 78 /usr/lib/x86_64-linux-gnu/libc.so.6", 4, 0);
+
     #[test]
     fn each_shape_is_known() {
         let facts = parse(&text(&[
+            LIBC,
             ("00400000-00500000 r-xp 00000000 08:01 77 /usr/bin/prog", 100, 0),
             ("00500000-00501000 rw-p 00100000 08:01 77 /usr/bin/prog", 8, 4),
             ("01000000-01200000 rw-p 00000000 00:00 0 [heap]", 200, 200),
@@ -189,7 +209,25 @@ mod tests {
         assert_eq!((facts.stack_count, facts.stacks), (1, Bytes::from_kib(80)));
         assert_eq!((facts.code, facts.brk), (Bytes::from_kib(500), Bytes::from_kib(200)));
         assert_eq!((facts.other, facts.shmem), (Bytes::from_kib(7004), Bytes::from_kib(900)));
-        assert_eq!(facts.file, Bytes::from_kib(104));
+        assert_eq!(facts.file, Bytes::from_kib(108));
+    }
+
+    /// As a Go program of 200 MiB was seen, with and without C in it.
+    #[test]
+    fn the_heap_of_a_go_program_is_no_arena() {
+        let own = if cfg!(target_arch = "aarch64") { "40" } else { "c0" };
+        let open = format!("{own}00000000-{own}0c800000 rw-p 00000000 00:00 0 ");
+        let closed = format!("{own}0c800000-{own}10000000 ---p 00000000 00:00 0 ");
+        for c in [&[LIBC][..], &[]] {
+            let rows = [&[(open.as_str(), 204_800, 204_800), (closed.as_str(), 0, 0)][..], c].concat();
+            let facts = parse(&text(&rows));
+            assert_eq!((facts.arena_count, facts.other), (0, Bytes::from_kib(204_800)));
+        }
+        // Where addresses are few, as in a guest, it lies anywhere.
+        let low = ("4008000000-4014800000 rw-p 00000000 00:00 0 ", 204_800, 204_800);
+        let rest = ("4014800000-4018000000 ---p 00000000 00:00 0 ", 0, 0);
+        assert_eq!(parse(&text(&[low, rest])).arena_count, 0);
+        assert_eq!(parse(&text(&[low, rest, LIBC])).arena_count, if cfg!(target_arch = "aarch64") { 0 } else { 4 });
     }
 
     #[test]

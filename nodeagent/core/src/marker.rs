@@ -2,25 +2,33 @@
 //!
 //! What such a line means (heap, or memory beside the heap) is decided by [`crate::classify::marked`].
 
+use headroom_types::Bytes;
+
 /// Longest line that is kept. Bytes.
 const MAX_LINE: usize = 300;
 
 /// What a line holds when the runtime gave up for want of memory. A `throw` of the program's own looks the same on purpose: the
 /// JVM's direct buffers are thrown that way.
-const WORDS: [&str; 8] = [
+const WORDS: [&str; 9] = [
     "java.lang.OutOfMemoryError", // also "Terminating due to …" and "Aborting due to …" of the JVM's own flags
     "JavaScript heap out of memory",
     "GC overhead limit exceeded",
-    "fatal error: runtime: out of memory",                             // Go
+    "fatal error: runtime: out of memory",     // Go: what it has reserved could not be had
+    "runtime: out of memory: cannot allocate", // Go: nothing more could be reserved
     "terminate called after throwing an instance of 'std::bad_alloc'", // C++
-    "failed to allocate memory (NoMemoryError)",                       // Ruby
-    "Unhandled exception. System.OutOfMemoryException",                // .NET
-    "Out of space in CodeCache",                                       // thrown by the JVM where not even a stub has room
+    "failed to allocate memory (NoMemoryError)", // Ruby
+    "Unhandled exception. System.OutOfMemoryException", // .NET
+    "Out of space in CodeCache",               // thrown by the JVM where not even a stub has room
 ];
 
 /// The first line of `text` that names a full memory, without the spaces around it and at most 300 bytes of it.
 pub fn find(text: &str) -> Option<&str> {
     text.lines().find(|line| names_memory(line)).map(|line| shortened(line.trim()))
+}
+
+/// What a program says that it keeps as a cache, in the file that `HEADROOM_CACHED_BYTES` names: one number, bytes.
+pub fn cached(text: &str) -> Option<Bytes> {
+    text.trim().parse().ok().map(Bytes::new)
 }
 
 fn names_memory(line: &str) -> bool {
@@ -57,6 +65,7 @@ mod tests {
             "Caused by: java.lang.OutOfMemoryError: Metaspace",
             "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
             "fatal error: runtime: out of memory",
+            "runtime: out of memory: cannot allocate 4194304-byte block (62914560 in use)",
             "terminate called after throwing an instance of 'std::bad_alloc'",
             "memory allocation of 1048576 bytes failed",
         ];
@@ -89,6 +98,14 @@ mod tests {
     fn other_errors_are_no_marker() {
         for text in ["", "java.lang.IllegalStateException: out of memory cards", "OutOfMemory", "exit code 137"] {
             assert_eq!(find(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_cache_is_one_number() {
+        assert_eq!(cached("52428800\n"), Some(Bytes::from_mib(50)));
+        for text in ["", "50MiB", "-1", "1\n2"] {
+            assert_eq!(cached(text), None, "{text:?}");
         }
     }
 

@@ -12,6 +12,9 @@ const BOUND_MS: u64 = 2000;
 /// A heap that fails with less than this in use did not fail for being full. Per cent.
 const FULL: u64 = 80;
 
+/// Beyond this many parts old to one new, new objects have too little room. The usual is 2.
+const MOST_OLD: u64 = 6;
+
 fn is_heap(c: &Case<'_>) -> bool {
     c.verdict.reason == ExitReason::HeapOom || c.verdict.dimension == Some(Dimension::Heap)
 }
@@ -31,6 +34,33 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     let row = row(SubCause::BudgetNotPassed, Certainty::Certain, cause, fix);
     let beyond = heap.used.saturating_sub(budget);
     Some(if beyond.is_zero() { row } else { row.fitting(c.without(beyond)) })
+}
+
+/// What a program keeps for long has to fit where long-lived objects go: the rest of it stands in the way of new ones, and every
+/// collection of the whole heap copies it for nothing.
+pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
+    let (heap, budget) = c.heap()?;
+    let (cached, old) = (heap.cached?, heap.old_max?);
+    if !is_heap(c) || cached <= old {
+        return None;
+    }
+    let cause =
+        format!("{cached} are kept as a cache; the old generation, where long-lived objects go, holds {old} of {}", heap.max);
+    // A tenth more than the cache, because it is never all that gets old.
+    let room = cached.mul_ratio(11, 10);
+    let other = match (2..=MOST_OLD).find(|ratio| heap.max.mul_ratio(*ratio, ratio + 1) >= room) {
+        Some(ratio) => format!("a larger old generation in the same heap (-XX:NewRatio={ratio})"),
+        None => format!("heap {}", fitting(budget.max(room))),
+    };
+    let fix = format!(
+        "keep at most {} as a cache (let go of the rest, or keep it on a disk or off the heap); or {other}",
+        old.mul_ratio(9, 10)
+    );
+    Some(
+        row(SubCause::CacheBeyondOld, Certainty::Certain, cause, fix).at_the_price_of(
+            "what a smaller cache lets go of is made again; a larger old generation leaves less for new objects",
+        ),
+    )
 }
 
 /// What is beside the heap ran out while the heap had much to spare.
@@ -82,7 +112,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let Some((heap, budget)) = c.heap() else {
-        return Some(untold(c));
+        return (!c.was_refused()).then(|| untold(c));
     };
     let larger = fitting(budget.max(heap.used));
     let long_lived = heap.old_used.map(|live| format!(", {live} of it long-lived")).unwrap_or_default();
