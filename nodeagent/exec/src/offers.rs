@@ -9,7 +9,7 @@ pub enum Call {
     PidfdOpen,
     /// Opening below a directory and not beyond (Linux 5.6).
     Openat2,
-    /// Starting a process right inside a cgroup (Linux 5.3).
+    /// Starting a process with more said of it (Linux 5.3), such as the cgroup it is born in (5.7).
     Clone3,
 }
 

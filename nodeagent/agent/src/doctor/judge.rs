@@ -124,7 +124,7 @@ fn system_call(call: Call, there: bool, kernel: &str) -> Finding {
     let (code, what, since) = match call {
         Call::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3"),
         Call::Openat2 => ("openat2", "files are opened below a directory and not beyond", "5.6"),
-        Call::Clone3 => ("clone3", "programs that start processes right inside a cgroup can do so", "5.3"),
+        Call::Clone3 => ("clone3", "a program is born in its cgroup of version 2 instead of moving there", "5.7"),
     };
     if there {
         return fine(code, what, "yes");
