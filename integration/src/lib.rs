@@ -12,6 +12,7 @@ pub mod jobs;
 pub mod load;
 pub mod lone;
 pub mod many;
+pub mod masters;
 mod oracle;
 pub mod programs;
 pub mod provoke;

@@ -12,6 +12,7 @@ mod diagnosis;
 mod growth;
 mod kill_to_retry;
 mod launch;
+mod master_restart;
 mod modes;
 mod progress;
 mod quantiles;
@@ -46,7 +47,7 @@ struct Cli {
     /// rm-http, rm-restart: how many nodes are played
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
-    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; ask-to-running, launch, agent-cost: how many containers
+    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; ask-to-running, launch, agent-cost: how many containers
     /// verdicts: how often each case is played, rare ones less often; diagnosis: how often each program runs; growth: how many tasks
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
@@ -61,7 +62,7 @@ struct Cli {
     /// sim: the first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// adopt: what the rounds are drawn from; another one each time when left out
+    /// adopt, master-restart: what the rounds are drawn from; another one each time when left out
     #[arg(long)]
     seed: Option<u64>,
     /// How to print
@@ -89,6 +90,8 @@ enum Measurement {
     AgentCost,
     /// Kills of the node agent at every step of a container's life
     Adopt,
+    /// Kills of the application master while tasks escalate
+    MasterRestart,
     /// Every way to die of memory, on the real node stack, and whether the verdict is right
     Verdicts,
     /// Programs that run out of one kind of memory each, and whether the diagnosis names it
@@ -138,6 +141,7 @@ fn main() -> Result<ExitCode> {
         Measurement::AgentCost => figures(&agent_cost::measure(u64::from(cli.rounds.unwrap_or(200)))?)?,
         Measurement::Adopt if cli.verdicts.guest => adopt::in_a_guest(cli.rounds.unwrap_or(30), cli.seed)?,
         Measurement::Adopt => figures(&adopt::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
+        Measurement::MasterRestart => figures(&master_restart::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
         Measurement::Verdicts => return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format),
         Measurement::Diagnosis => figures(&diagnosed()?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,

@@ -1,0 +1,57 @@
+//! Kills of the application master while tasks of its job escalate: what was lost, run again, started twice.
+//!
+//! The rounds are in `integration::masters`; a test runs a few of the same.
+
+use anyhow::{Context as _, Result};
+use integration::{clock, masters};
+use serde::Serialize;
+
+use crate::progress;
+use crate::quantiles::quantile;
+
+/// How often it is told how far it is. Rounds.
+const TELL: u32 = 10;
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    rounds: u32,
+    kills: u32,
+    escalations: u32,
+    rerun_finished: u32,
+    lost: u32,
+    twice: u32,
+    p50_recovery_ms: u128,
+    max_recovery_ms: u128,
+    /// Kills while a task had been given another size and had not ended since.
+    mid_escalation: u32,
+    seed: u64,
+    notes: Vec<String>,
+}
+
+/// Runs the rounds. A seed of `None` is taken from the clock and told.
+pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Figures> {
+    let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
+    progress::tell(&format!("master-restart: {rounds} rounds of seed {seed}"));
+    let tally = masters::run(rounds, seed, &mut |n, tally| {
+        if (n + 1) % TELL == 0 {
+            let masters::Tally { kills, mid_escalation, lost, twice, rerun_finished, .. } = tally;
+            let words = format!("{kills} kills, {mid_escalation} of them in mid-escalation, {lost} lost, {twice} twice");
+            progress::tell(&format!("{} rounds: {words}, {rerun_finished} run again", n + 1));
+        }
+    })?;
+    let at = |percent| quantile(&tally.recoveries_ms, percent).context("no kill");
+    Ok(Figures {
+        rounds: tally.rounds,
+        kills: tally.kills,
+        escalations: tally.escalations,
+        rerun_finished: tally.rerun_finished,
+        lost: tally.lost,
+        twice: tally.twice,
+        p50_recovery_ms: at(50)?,
+        max_recovery_ms: at(100)?,
+        mid_escalation: tally.mid_escalation,
+        seed,
+        notes: tally.notes.clone(),
+    })
+}

@@ -1,0 +1,335 @@
+//! A master killed with SIGKILL while tasks of its job escalate, again and again.
+//!
+//! A round is one job on a cluster of the real daemons. Some of its tasks need more than their share and are killed for memory until they have
+//! enough; a second stage adds up what the first one wrote. The master is killed after its journal says that a task was given another size, or
+//! at any moment; in some rounds once more while it comes back. Then it is asked: is the result the one of a job whose master was left alone,
+//! was anything run again that had ended, or started twice, or lost. All that is drawn comes from the seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_appmaster::policy::Next;
+use headroom_appmaster::record::Record;
+use headroom_appmaster::taskset::TaskKey;
+use headroom_types::{AppId, Bytes, Charge};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::{AttemptRow, TaskState};
+
+use crate::cluster::{Cluster, SOON, Whose, until};
+use crate::jobs::JobFile;
+use crate::world::chance::Chance;
+use crate::{clock, programs};
+
+/// Share of one slot. MiB.
+const SHARE: u64 = 32;
+/// What the tasks of the first stage need, in MiB: most fit their share, some two, two none of what an executor has.
+const MAP: [u32; 12] = [6, 48, 6, 6, 80, 6, 48, 6, 6, 80, 6, 6];
+/// And those of the second.
+const REDUCE: [u32; 3] = [6, 48, 6];
+/// In which time a task takes its memory. Milliseconds.
+const OVER_MS: u32 = 200;
+/// How long a kill waits for its moment; a job that ends before it is not killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at a journal.
+const GLANCE: Duration = Duration::from_millis(3);
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Jobs.
+    pub rounds: u32,
+    /// Kills of their masters.
+    pub kills: u32,
+    /// Of them, those at which a task had been given another size and had not ended since.
+    pub mid_escalation: u32,
+    /// Tasks that were given another size.
+    pub escalations: u32,
+    /// Tasks that were started again after they had come to their end.
+    pub rerun_finished: u32,
+    /// Tasks that are not done, results that differ from those without kills, and attempts that were given up although they ran.
+    pub lost: u32,
+    /// Attempts that were started twice, or while the one before still ran.
+    pub twice: u32,
+    /// From each kill that was not followed by another one to the word that the next run of the master is registered. Milliseconds.
+    pub recoveries_ms: Vec<u128>,
+    /// What was wrong, the first few.
+    pub notes: Vec<String>,
+}
+
+/// Runs `rounds` rounds drawn from `seed`. `tell` hears of each.
+pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<Tally> {
+    let cluster = Cluster::of_one()?;
+    let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
+    ensure!(whole.view.state == AppState::Finished, "the job fails without any kill: {}", whole.view.diagnostics);
+    ensure!(whole.escalated() > 0, "no task escalates: {:?}", whole.view.job);
+    let mut site = Site { cluster, dice: Chance::new(seed), tally: Tally::default(), escalations: u64::from(whole.escalated()) };
+    for n in 0..rounds {
+        site.round(n, &whole.result).with_context(|| format!("round {n} of seed {seed}"))?;
+        tell(n, &site.tally);
+    }
+    site.tally.rounds = rounds;
+    Ok(site.tally)
+}
+
+struct Site {
+    cluster: Cluster,
+    dice: Chance,
+    tally: Tally,
+    /// Tasks that escalate in a job.
+    escalations: u64,
+}
+
+impl Site {
+    fn round(&mut self, n: u32, wanted: &BTreeMap<String, String>) -> Result<()> {
+        let round = Round::begin(&self.cluster, &format!("round-{n}"))?;
+        if self.dice.below(4) == 0 {
+            // At any moment: while it starts, registers, asks, ends.
+            clock::pause(Duration::from_millis(self.dice.below(3000)));
+        } else {
+            let (nth, after) = (self.dice.below(self.escalations), Duration::from_micros(self.dice.below(250_000)));
+            round.until_escalated(&self.cluster, nth + 1)?;
+            clock::pause(after);
+        }
+        let mut killed = self.kill(&round)?;
+        if killed.is_some() && self.dice.below(3) == 0 {
+            let next = round.until_next_run(&self.cluster, 2)?;
+            clock::pause(Duration::from_micros(self.dice.below(300_000)));
+            let again = if next { self.kill(&round)? } else { None };
+            killed = again.or(killed.filter(|_| !next));
+        }
+        if let Some((at, run)) = killed {
+            self.tally.recoveries_ms.extend(round.until_registered(&self.cluster, run + 1, at)?);
+        }
+        let end = round.end(&self.cluster)?;
+        self.judge(n, &end, wanted);
+        Ok(())
+    }
+
+    /// Kills the master that lives. `None` where there is none any more, else the moment and which run it was.
+    fn kill(&mut self, round: &Round) -> Result<Option<(Instant, u32)>> {
+        let alive = || {
+            let view = self.cluster.app(&round.app)?;
+            let master = self.cluster.live_containers(&round.app, Whose::Master)?.into_iter().next();
+            let pid = master.and_then(|container| self.cluster.container_pid(&container).ok());
+            Ok((pid.is_some() || view.state.is_final()).then_some((pid, view.attempt)))
+        };
+        let (pid, run) = until("a master, or the end of the job", SOON, alive)?;
+        // It may end on its own between the look and the kill.
+        let Some(pid) = pid.filter(|pid| Cluster::kill_process(*pid).is_ok()) else { return Ok(None) };
+        let at = Instant::now();
+        until("the master to be gone", SOON, || Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(())))?;
+        self.tally.kills += 1;
+        self.tally.mid_escalation += u32::from(round.escalating(&self.cluster));
+        Ok(Some((at, run)))
+    }
+
+    fn judge(&mut self, n: u32, end: &End, wanted: &BTreeMap<String, String>) {
+        let mut wrong = Vec::new();
+        let job = end.view.job.clone().unwrap_or_default();
+        for task in job.tasks.iter().filter(|task| task.state != TaskState::Done) {
+            wrong.push(format!("{} is {:?}: {}", task.task, task.state, task.note));
+        }
+        if end.view.state != AppState::Finished {
+            wrong.push(format!("the job ended as {}: {}", end.view.state.as_str(), end.view.diagnostics));
+        }
+        for (file, text) in wanted.iter().filter(|(file, text)| end.result.get(*file) != Some(*text)) {
+            wrong.push(format!("{file} is {:?}, without kills it is {text:?}", end.result.get(file)));
+        }
+        let free = |a: &&AttemptRow| a.reason.is_none_or(|reason| reason.charge() == Charge::Free);
+        for attempt in job.tasks.iter().flat_map(|task| &task.attempts).filter(free) {
+            wrong.push(format!("{} was given up: {:?} {}", attempt.attempt, attempt.reason, attempt.log_tail));
+        }
+        self.tally.lost += u32::try_from(wrong.len()).unwrap_or(u32::MAX);
+        self.tally.escalations += job.totals.escalated;
+        let (again, mut twice) = end.log.repeated();
+        self.tally.rerun_finished += u32::try_from(again.len()).unwrap_or(u32::MAX);
+        wrong.extend(again.into_iter().map(|task| format!("{task} ran again after its end")));
+        for pair in job.tasks.iter().flat_map(|task| task.attempts.windows(2)) {
+            if let [first, second] = pair
+                && first.ended.is_none_or(|ended| second.started < ended)
+            {
+                twice.push(format!("{} began before {} had ended", second.attempt, first.attempt));
+            }
+        }
+        self.tally.twice += u32::try_from(twice.len()).unwrap_or(u32::MAX);
+        for what in wrong.into_iter().chain(twice) {
+            if self.tally.notes.len() < 20 {
+                self.tally.notes.push(format!("round {n}: {what}"));
+            }
+        }
+    }
+}
+
+/// One job that runs.
+struct Round {
+    app: AppId,
+    dir: PathBuf,
+}
+
+/// A job that has ended.
+struct End {
+    view: AppView,
+    /// What its tasks have written, by file.
+    result: BTreeMap<String, String>,
+    log: Log,
+}
+
+impl End {
+    fn escalated(&self) -> u32 {
+        self.view.job.as_ref().map_or(0, |job| job.totals.escalated)
+    }
+}
+
+impl Round {
+    fn begin(cluster: &Cluster, name: &str) -> Result<Round> {
+        let dir = cluster.dir().join(name);
+        fs::create_dir_all(dir.join("map")).context("a directory for the results")?;
+        Ok(Round { app: cluster.submit(&job(name, &dir)?)?, dir })
+    }
+
+    /// What the master has written down. A last line that is being written is not there yet.
+    fn journal(&self, cluster: &Cluster) -> Vec<Record> {
+        let app = self.app.to_string();
+        let file = cluster.state("node-1").join("apps").join(&app).join("appmaster").join(&app).join("journal.ndjson");
+        let text = fs::read(&file).unwrap_or_default();
+        text.split(|byte| *byte == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect()
+    }
+
+    /// Waits until so many ends were answered by another size, or the job is over.
+    fn until_escalated(&self, cluster: &Cluster, wanted: u64) -> Result<()> {
+        let begun = Instant::now();
+        while (escalations(&self.journal(cluster)).count() as u64) < wanted && begun.elapsed() < PATIENCE {
+            if cluster.app(&self.app).is_ok_and(|view| view.state.is_final()) {
+                return Ok(());
+            }
+            clock::pause(GLANCE);
+        }
+        Ok(())
+    }
+
+    /// True while a task was given another size and has not ended since.
+    fn escalating(&self, cluster: &Cluster) -> bool {
+        let mut open: BTreeSet<TaskKey> = BTreeSet::new();
+        for record in self.journal(cluster) {
+            if let Record::Ended { task, .. } = &record {
+                open.remove(task);
+            }
+            open.extend(escalation(&record));
+        }
+        !open.is_empty()
+    }
+
+    /// Waits for a run of the master from this number on, registered or not. False where the job is over before.
+    fn until_next_run(&self, cluster: &Cluster, run: u32) -> Result<bool> {
+        let see = |view: &AppView| (view.state.is_final() || view.attempt >= run).then(|| !view.state.is_final());
+        cluster.until_app(&self.app, "the next run of the master", SOON, see)
+    }
+
+    /// From `since` until this run of the master is registered. `None` where the job is over, and nobody can tell.
+    fn until_registered(&self, cluster: &Cluster, run: u32, since: Instant) -> Result<Option<u128>> {
+        let up = |view: &AppView| view.attempt >= run && view.state == AppState::Running && view.master_url.is_some();
+        until("the next run of the master to register", PATIENCE, || {
+            let Ok(view) = cluster.app(&self.app) else { return Ok(None) };
+            Ok((up(&view) || view.state.is_final()).then(|| up(&view).then(|| since.elapsed().as_millis())))
+        })
+    }
+
+    fn end(&self, cluster: &Cluster) -> Result<End> {
+        let view = cluster.until_ended(&self.app)?;
+        let mut result = BTreeMap::new();
+        let mut add = |name: String, file: PathBuf| result.insert(name, fs::read_to_string(file).unwrap_or_default());
+        for n in 0..MAP.len() {
+            add(format!("map/{n}"), self.dir.join("map").join(n.to_string()));
+        }
+        for n in 0..REDUCE.len() {
+            add(format!("reduce/{n}"), self.dir.join("out").join(format!("reduce-{n}")).join("sum"));
+        }
+        Ok(End { view, result, log: Log::read(&self.dir.join("work.log")) })
+    }
+}
+
+/// The tasks that records gave another size.
+fn escalations(records: &[Record]) -> impl Iterator<Item = TaskKey> {
+    records.iter().filter_map(escalation)
+}
+
+fn escalation(record: &Record) -> Option<TaskKey> {
+    let Record::Ended { task, row, next: Next::Again { size, .. }, .. } = record else { return None };
+    (size.rung > row.rung).then_some(*task)
+}
+
+/// What the tasks of a job have logged, in its order: whether an end, the task, the attempt.
+struct Log(Vec<(bool, String, String)>);
+
+impl Log {
+    fn read(file: &Path) -> Log {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let line = |line: &str| {
+            let mut words = line.split_whitespace();
+            let (what, task, attempt) = (words.next()?, words.next()?, words.next()?);
+            Some((what == "end", task.to_owned(), attempt.to_owned()))
+        };
+        Log(text.lines().filter_map(line).collect())
+    }
+
+    /// Tasks that started after they had come to their end, and attempts that started twice.
+    fn repeated(&self) -> (Vec<String>, Vec<String>) {
+        let (mut ended, mut started) = (BTreeSet::new(), BTreeSet::new());
+        let (mut again, mut twice) = (Vec::new(), Vec::new());
+        for (end, task, attempt) in &self.0 {
+            if *end {
+                ended.insert(task);
+                continue;
+            }
+            if ended.contains(task) {
+                again.push(task.clone());
+            }
+            if !started.insert((task, attempt)) {
+                twice.push(format!("{task}@{attempt} was started twice"));
+            }
+        }
+        (again, twice)
+    }
+}
+
+/// Two executors of two slots. The first stage writes squares, the second multiples of their sum, into outputs of its own.
+fn job(name: &str, dir: &Path) -> Result<String> {
+    let program = programs::path("workload")?;
+    let (program, log) = (program.display(), dir.join("work.log"));
+    let work = |needs: &[u32]| {
+        let needs: Vec<String> = needs.iter().map(u32::to_string).collect();
+        let log = log.display();
+        format!("n=$1; set -- {}; shift $n; {program} run --log {log} --mib $1 --over-ms {OVER_MS} || exit $?", needs.join(" "))
+    };
+    let map = dir.join("map").display().to_string();
+    let square = format!("{}; echo $((n * n)) > {map}/$n", work(&MAP));
+    let sum = format!(
+        "{}; s=0; for f in {map}/*; do read x < $f; s=$((s + x)); done; echo $((s * n)) > $HEADROOM_OUTPUT/sum",
+        work(&REDUCE)
+    );
+    let fenced = format!("after = [\"map\"]\nidempotent = \"fenced\"\noutput = \"{}\"", dir.join("out").display());
+    let stage = |needs: &[u32]| u32::try_from(needs.len()).unwrap_or(u32::MAX);
+    let job = JobFile::new(name, 2, 2, Bytes::from_mib(SHARE))
+        .stage("map", stage(&MAP), &["sh", "-c", &square, "sh", "{index}"], "")
+        .stage("reduce", stage(&REDUCE), &["sh", "-c", &sum, "sh", "{index}"], &fenced);
+    Ok(job.text().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ran_again_is_seen_in_the_log() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("log");
+        std::fs::write(&file, "start a/0 1 7\nstart a/1 1 8\nstart a/1 2 9\nend a/1 2 9\nend a/0 1 7\n").expect("writes");
+        assert_eq!(Log::read(&file).repeated(), (Vec::new(), Vec::new()), "a second attempt after a kill is as it should be");
+        std::fs::write(&file, "start a/0 1 7\nend a/0 1 7\nstart a/0 2 8\nstart a/0 2 9\n").expect("writes");
+        let (again, twice) = Log::read(&file).repeated();
+        assert_eq!((again.len(), twice), (2, vec!["a/0@2 was started twice".to_owned()]));
+    }
+}

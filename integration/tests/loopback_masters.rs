@@ -1,0 +1,26 @@
+//! The application master killed in mid-escalation: the job ends as if it had not been, and nothing that had ended runs again.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use integration::guest::{Guest, in_guest};
+use integration::{masters, on_host_and_in_guest};
+
+/// `measure master-restart` runs a hundred of them.
+const ROUNDS: u32 = 3;
+/// A guest has one slow processor.
+const ROUNDS_IN_GUEST: u32 = 1;
+
+fn guest() -> Guest {
+    Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(200))
+}
+
+fn killed_in_mid_escalation() {
+    let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
+    let tally = masters::run(rounds, 1, &mut |_, _| {}).expect("runs");
+    assert_eq!((tally.lost, tally.twice, tally.rerun_finished), (0, 0, 0), "{:#?}", tally.notes);
+    assert!(tally.kills >= 1 && tally.escalations > 0, "{tally:?}");
+}
+on_host_and_in_guest!(killed, guest(), killed_in_mid_escalation);
