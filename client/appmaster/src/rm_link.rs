@@ -6,11 +6,10 @@
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError, How};
+use headroom_client::{Client, ClientError, How, Standing};
 use headroom_types::{AppId, ContainerId, Epoch, Resource};
 use headroom_wire::v1::am::{FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update};
 use headroom_wire::v1::apps::ResizeContainer;
-use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{mpsc, watch};
 
@@ -185,20 +184,9 @@ async fn read(client: &Client, app: &AppId, from: &mut From, events: &mpsc::Send
 }
 
 fn lost(error: &ClientError) -> Lost {
-    match error.code() {
-        Some(Code::HR0410 | Code::HR0411) => Lost::Stale,
-        Some(
-            Code::HR0400
-            | Code::HR0404
-            | Code::HR0409
-            | Code::HR0413
-            | Code::HR0416
-            | Code::HR0422
-            | Code::HR0429
-            | Code::HR0500
-            | Code::HR0503,
-        )
-        | None => {
+    match error.standing() {
+        Standing::Stale | Standing::TooOld => Lost::Stale,
+        Standing::Gone | Standing::Refused | Standing::Silent => {
             tracing::debug!(%error, "the stream of updates broke, connecting again");
             Lost::Line
         }

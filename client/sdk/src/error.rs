@@ -36,7 +36,34 @@ pub enum ClientError {
     },
 }
 
+/// Where a caller stands with the resource manager after a call that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Another life of the resource manager than the one that was spoken to: register again.
+    Stale,
+    /// The cursor is older than what is kept: begin from a snapshot.
+    TooOld,
+    /// The caller, or what it spoke of, is not known any more, or is somebody else's.
+    Gone,
+    /// It answered, and did not take this.
+    Refused,
+    /// No answer, or none that is understood.
+    Silent,
+}
+
 impl ClientError {
+    /// Where the caller stands after it.
+    pub fn standing(&self) -> Standing {
+        let Some(code) = self.code() else { return Standing::Silent };
+        match code {
+            Code::HR0410 => Standing::Stale,
+            Code::HR0411 => Standing::TooOld,
+            Code::HR0404 | Code::HR0409 => Standing::Gone,
+            Code::HR0400 | Code::HR0413 | Code::HR0416 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503 => {
+                Standing::Refused
+            }
+        }
+    }
     /// The stable code, when the other side gave one.
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -67,5 +94,21 @@ impl ClientError {
             ClientError::Unreachable { .. } => true,
             ClientError::Address { .. } | ClientError::Answer { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_standing_and_no_answer_is_silence() {
+        let of = |code| ClientError::Problem(Box::new(Problem::new(code, "no"))).standing();
+        assert_eq!((of(Code::HR0410), of(Code::HR0411)), (Standing::Stale, Standing::TooOld));
+        assert_eq!((of(Code::HR0404), of(Code::HR0409)), (Standing::Gone, Standing::Gone));
+        let refused = [Code::HR0400, Code::HR0413, Code::HR0416, Code::HR0422, Code::HR0429, Code::HR0500, Code::HR0503];
+        assert!(refused.into_iter().all(|code| of(code) == Standing::Refused));
+        let strange = ClientError::Answer { url: "u".into(), what: "HTML".into() };
+        assert_eq!(strange.standing(), Standing::Silent);
     }
 }

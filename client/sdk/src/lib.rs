@@ -10,7 +10,7 @@ pub mod retry;
 pub mod stream;
 
 pub use client::{Client, Follow, How};
-pub use error::ClientError;
+pub use error::{ClientError, Standing};
 pub use follow::EventFollower;
 pub use log::LogStream;
 pub use stream::Lines;

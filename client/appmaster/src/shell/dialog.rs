@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_client::ClientError;
 use headroom_client::retry::Backoff;
+use headroom_client::{ClientError, Standing};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::am::{Ask, AskVerdict, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, UpdateKind};
-use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::JobPatch;
 use tokio::time::Instant;
 
@@ -293,31 +292,22 @@ impl Shell {
 
     fn on_sync_failed(&mut self, error: &ClientError) {
         self.dialog.asking.clear();
-        match error.code() {
-            Some(Code::HR0410) => {
+        match error.standing() {
+            Standing::Stale => {
                 tracing::info!("the resource manager has begun another life, registering again");
                 self.dialog.register();
             }
-            Some(Code::HR0404 | Code::HR0409) => {
+            Standing::Gone => {
                 tracing::warn!(%error, "the resource manager does not know this master any more, ending");
                 self.step(Event::Stop);
                 self.dialog.stage = Stage::Over;
             }
-            Some(
-                Code::HR0400
-                | Code::HR0411
-                | Code::HR0413
-                | Code::HR0416
-                | Code::HR0422
-                | Code::HR0429
-                | Code::HR0500
-                | Code::HR0503,
-            ) => {
+            Standing::TooOld | Standing::Refused => {
                 tracing::warn!(%error, "the resource manager did not take a sync, trying again");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
             }
-            None => {
+            Standing::Silent => {
                 tracing::debug!(%error, "the resource manager does not answer, trying again");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
@@ -335,24 +325,14 @@ impl Shell {
         if let Some(patch) = self.dialog.last_patch.take() {
             self.core.put_back(patch);
         }
-        match error.code() {
-            Some(Code::HR0410) => self.dialog.register(),
-            Some(Code::HR0404 | Code::HR0409) => self.dialog.stage = Stage::Over,
-            Some(_) | None if self.dialog.silent_for() > LAST_WORDS => {
+        match error.standing() {
+            Standing::Stale => self.dialog.register(),
+            Standing::Gone => self.dialog.stage = Stage::Over,
+            Standing::TooOld | Standing::Refused | Standing::Silent if self.dialog.silent_for() > LAST_WORDS => {
                 tracing::error!(%error, "the end of the job could not be told");
                 self.dialog.stage = Stage::Over;
             }
-            Some(
-                Code::HR0400
-                | Code::HR0411
-                | Code::HR0413
-                | Code::HR0416
-                | Code::HR0422
-                | Code::HR0429
-                | Code::HR0500
-                | Code::HR0503,
-            )
-            | None => self.dialog.again_later(),
+            Standing::TooOld | Standing::Refused | Standing::Silent => self.dialog.again_later(),
         }
     }
 }
