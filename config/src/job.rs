@@ -20,7 +20,10 @@ use toml::Spanned;
 
 pub use fit::{NeverFits, never_fits};
 pub use runtime::{Flags, GcLog, Memory, Runtime};
-pub use spec::{ExecutorProgram, ExecutorSpec, Idempotent, Input, JobSpec, RetrySpec, Sizes, StageSpec, TaskGroups, TaskLimit};
+pub use spec::{
+    ExecutorProgram, ExecutorSpec, Idempotent, Input, InputHosts, InputLocality, JobSpec, RetrySpec, Sizes, StageSpec,
+    TaskGroups, TaskLimit,
+};
 pub use template::{Placeholder, Template};
 
 use crate::problem::{Problem, Report};

@@ -19,8 +19,8 @@ pub mod raw;
 pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;
 pub use job::{
-    ExecutorProgram, ExecutorSpec, Flags, GcLog, Idempotent, Input, JobSpec, Memory, Placeholder, RetrySpec, Runtime, Sizes,
-    StageSpec, TaskGroups, TaskLimit, Template,
+    ExecutorProgram, ExecutorSpec, Flags, GcLog, Idempotent, Input, InputHosts, InputLocality, JobSpec, Memory, Placeholder,
+    RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node::{Cache, CpuBound, HealthChecks, Isolation, Logs, RunAs};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_config::job::{self, Idempotent, Input, Runtime, Sizes, TaskGroups, TaskLimit};
-use headroom_config::{Placeholder, Problem, render};
+use headroom_config::{InputLocality, Placeholder, Problem, render};
 use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
 use headroom_wire::v1::job::Mode;
 
@@ -133,6 +133,12 @@ fn each_mistake_about_learned_sizes_is_found_and_names_its_key() {
         ("timeout = \"30m\"", "input = 7", "stage.group.input"),
         ("timeout = \"30m\"", "input = [\"1MiB\", \"2 lots\"]", "stage.group.input"),
         ("timeout = \"30m\"", "input = [\"1MiB\", \"2MiB\"]", "stage.group.input"),
+        ("timeout = \"30m\"", "input_locality = \"near\"", "stage.group.input_locality"),
+        ("timeout = \"30m\"", "input_locality = \"local\"", "stage.group.input_locality"),
+        ("timeout = \"30m\"", "input_locality = \"remote\"\ninput_hosts = [\"a\"]", "stage.group.input_hosts"),
+        ("timeout = \"30m\"", "input_hosts = [\"a-{attempt}\"]", "stage.group.input_hosts"),
+        ("timeout = \"30m\"", "input_hosts = [\"a b\"]", "stage.group.input_hosts"),
+        ("timeout = \"30m\"", "input_hosts = [[\"a\"]]", "stage.group.input_hosts"),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);
@@ -154,6 +160,27 @@ fn what_is_learned_is_told_in_a_few_keys() {
     let job = read(&WHOLE.replace("timeout = \"30m\"", "input = \"in/{stage}-{index}.csv\""));
     let Some(Input::File(file)) = &job.stages[0].input else { panic!("a file") };
     assert_eq!(file.fill(|p| p.as_str().to_uppercase()), "in/STAGE-INDEX.csv");
+}
+
+#[test]
+fn where_the_input_is_can_be_said_for_all_tasks_or_for_each() {
+    let read = |text: &str| job::compile(&WHOLE.replace("timeout = \"30m\"", text), "f").map_err(|p| render(&p)).expect("right");
+    let hosts = |job: &headroom_config::JobSpec, index: u32, nth: usize| {
+        let hosts = job.stages[0].input_hosts.as_ref().expect("hosts").of(index, nth);
+        hosts.into_iter().map(|host| host.to_string()).collect::<Vec<_>>()
+    };
+    let job = read("input_hosts = [\"w{index}\", \"spare\"]");
+    assert_eq!(
+        (job.stages[0].input_locality, hosts(&job, 7, 0)),
+        (Some(InputLocality::Local), vec!["w7".into(), "spare".into()])
+    );
+    let count = usize::try_from(job.stages[0].count).expect("few");
+    let each: Vec<String> = (0..count).map(|n| format!("[\"x{n}\"]")).collect();
+    let job = read(&format!("input_hosts = [{}]", each.join(", ")));
+    assert_eq!(hosts(&job, 99, 1), ["x1"]);
+    let job = read("input_locality = \"remote\"");
+    assert_eq!((job.stages[0].input_locality, &job.stages[0].input_hosts), (Some(InputLocality::Remote), &None));
+    assert_eq!(read("").stages[0].input_locality, None);
 }
 
 #[test]

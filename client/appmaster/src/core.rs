@@ -12,6 +12,7 @@ mod commits;
 mod ends;
 mod fates;
 mod grow;
+mod input;
 mod learn;
 mod notice;
 mod place;
@@ -117,6 +118,7 @@ impl Core {
             job,
             setup,
         };
+        (0..core.job.stages.len()).for_each(|stage| core.charge_first(stage));
         core.unblock();
         core
     }

@@ -1,7 +1,7 @@
 //! The figures of a job: the only place that adds.
 
 use headroom_types::{Bytes, Charge, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, JobTotals, Mode, ShadowOutcome};
+use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, Mode, ShadowOutcome, StageInputs};
 
 use crate::policy::{Account, Next, Size};
 use crate::taskset::State;
@@ -53,6 +53,7 @@ impl Ledger {
         let spent = byte_ms(row);
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
         self.shadow(row, spent);
+        self.input(row, account);
         if account != Account::Success {
             self.totals.rerun_byte_ms = self.totals.rerun_byte_ms.saturating_add(spent);
         }
@@ -67,6 +68,32 @@ impl Ledger {
         }
         if innocent {
             self.totals.innocent_reruns = self.totals.innocent_reruns.saturating_add(1);
+        }
+    }
+
+    /// Where its input was, and whether it read what was planned.
+    fn input(&mut self, row: &AttemptRow, account: Account) {
+        let Some(input) = &row.input else { return };
+        let stage = &row.attempt.task.stage;
+        let all = &mut self.totals.inputs;
+        let at = all.iter().position(|inputs| inputs.stage == *stage).unwrap_or_else(|| {
+            all.push(StageInputs::new(stage.clone()));
+            all.len() - 1
+        });
+        let Some(inputs) = all.get_mut(at) else { return };
+        let killed = u32::from(matches!(account, Account::Memory | Account::Spike));
+        match input.locality {
+            None => {}
+            Some(Locality::Local) => (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed),
+            Some(Locality::Remote) => {
+                (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed);
+                (inputs.remote, inputs.remote_kills) = (inputs.remote + 1, inputs.remote_kills + killed);
+            }
+        }
+        match input.gap {
+            None => {}
+            Some(InputGap::More) => inputs.more += 1,
+            Some(InputGap::Less) => inputs.less += 1,
         }
     }
 

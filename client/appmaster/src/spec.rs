@@ -7,7 +7,7 @@ use std::time::Duration;
 use headroom_config::{
     ExecutorProgram, ExecutorSpec, Input, JobSpec, Memory, Placeholder, Sizes, StageSpec, TaskGroups, TaskLimit,
 };
-use headroom_types::{Bytes, Cpus, FetchedFile, RequestId, Resource, TaskAttemptId, TaskId};
+use headroom_types::{Bytes, Cpus, FetchedFile, Profile, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
@@ -37,12 +37,18 @@ pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
 
 /// The size every task of a stage begins with. One that no shared executor can hold begins in a container of its own.
 pub fn first_size(job: &JobSpec, spec: &StageSpec) -> Size {
+    first_size_with(job, spec, Bytes::ZERO)
+}
+
+/// The same with so much more overhead.
+pub fn first_size_with(job: &JobSpec, spec: &StageSpec, more: Bytes) -> Size {
+    let profile = Profile { overhead: spec.profile.overhead.saturating_add(more), ..spec.profile.clone() };
     let slots = job.executors_of(spec).map_or((1, 1), |set| {
-        let needed = set.slots_for(spec.profile.memory()).max(spec.cpus_per_task);
+        let needed = set.slots_for(profile.memory()).max(spec.cpus_per_task);
         (needed, set.slots)
     });
     let (slots, place) = if slots.0 <= slots.1 { (slots.0, Place::Shared) } else { (1, Place::Own) };
-    Size { profile: spec.profile.clone(), slots, rung: 1, place }
+    Size { profile, slots, rung: 1, place }
 }
 
 /// The request id of a set's executors.

@@ -1,5 +1,6 @@
 //! Ends that are easily taken for something else.
 
+#[macro_use]
 mod world;
 
 use headroom_appmaster::event::Ending;
@@ -8,21 +9,14 @@ use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::TaskState;
 use world::{Fault, Habit, Scenario, World};
 
-const JOB: &str = r#"
-version = 1
-name = "cases"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 4
-[[stage]]
+const JOB: &str = concat!(
+    job_head!("cases", "288MiB", 4, 2, 4),
+    r#"[[stage]]
 name = "map"
 count = 8
 command = ["prog"]
-"#;
+"#
+);
 
 fn learning() -> String {
     JOB.replace("name = \"cases\"", "name = \"cases\"\nsizes = \"learned\"").replace("count = 8", "count = 40")

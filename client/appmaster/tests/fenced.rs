@@ -1,5 +1,6 @@
 //! Fenced stages: however often a task runs and whoever dies, it has one output, that of the attempt that counts.
 
+#[macro_use]
 mod world;
 
 use headroom_appmaster::event::Ending;
@@ -8,17 +9,9 @@ use headroom_wire::v1::job::TaskState;
 use proptest::prelude::*;
 use world::{Fault, Habit, Scenario, World};
 
-const JOB: &str = r#"
-version = 1
-name = "outputs"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 2
-[[stage]]
+const JOB: &str = concat!(
+    job_head!("outputs", "288MiB", 4, 2, 2),
+    r#"[[stage]]
 name = "map"
 count = 6
 idempotent = "fenced"
@@ -30,7 +23,8 @@ after = ["map"]
 command = ["prog"]
 [retry]
 cap = "1GiB"
-"#;
+"#
+);
 
 fn job() -> Scenario {
     Scenario::of(JOB)

@@ -1,5 +1,6 @@
 //! More memory for tasks that run: whose it is, what bounds it, and what a restart in the middle leaves.
 
+#[macro_use]
 mod world;
 
 use headroom_appmaster::event::Ending;
@@ -8,22 +9,15 @@ use headroom_wire::v1::job::Mode;
 use world::{Fault, Habit, Scenario, World};
 
 /// Two executors of two slots with 64 MiB each.
-const JOB: &str = r#"
-version = 1
-name = "growing"
-[profiles.exec]
-memory = "160MiB"
-cpus = 2
-[executors.main]
-profile = "exec"
-count = 2
-slots = 2
-[[stage]]
+const JOB: &str = concat!(
+    job_head!("growing", "160MiB", 2, 2, 2),
+    r#"[[stage]]
 name = "map"
 array = "0-3"
 grow = true
 command = ["prog", "{index}"]
-"#;
+"#
+);
 
 fn job() -> Scenario {
     Scenario::of(JOB).nodes(&[1024]).usual(Habit::native(10, 1000))

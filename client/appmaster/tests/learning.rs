@@ -1,5 +1,6 @@
 //! Jobs whose tasks start with what tasks of their kind turned out to need: stories of whole jobs, and what a restart leaves.
 
+#[macro_use]
 mod world;
 
 use headroom_appmaster::Core;
@@ -13,40 +14,24 @@ use headroom_wire::v1::job::{Mode, ShadowOutcome, TaskState};
 use world::{Fault, Habit, Scenario, World};
 
 /// Two executors of four slots with 64 MiB each.
-const SLOTS: &str = r#"
-version = 1
-name = "learning"
-sizes = "learned"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 4
-[[stage]]
+const SLOTS: &str = concat!(
+    job_head!("learning", "288MiB", 4, 2, 4, "sizes = \"learned\"\n"),
+    r#"[[stage]]
 name = "map"
 array = "0-39"
 command = ["prog", "{index}"]
-"#;
+"#
+);
 
 /// One task in an executor: 8 of 1 GiB each.
-const ALONE: &str = r#"
-version = 1
-name = "alone"
-sizes = "learned"
-[profiles.exec]
-memory = "1056MiB"
-cpus = 1
-[executors.main]
-profile = "exec"
-count = 8
-slots = 1
-[[stage]]
+const ALONE: &str = concat!(
+    job_head!("alone", "1056MiB", 1, 8, 1, "sizes = \"learned\"\n"),
+    r#"[[stage]]
 name = "map"
 array = "0-39"
 command = ["prog", "{index}"]
-"#;
+"#
+);
 
 fn slots() -> Scenario {
     Scenario::of(SLOTS).nodes(&[8192]).mirrored()
@@ -242,27 +227,19 @@ fn alone_with(more: &str) -> Scenario {
     Scenario::of(&format!("{ALONE}{more}")).nodes(&[16 * 1024]).mirrored()
 }
 
-const JVM: &str = r#"
-version = 1
-name = "jvm"
-sizes = "learned"
-[profiles.exec]
-memory = "1312MiB"
-cpus = 1
-[profiles.task]
+const JVM: &str = concat!(
+    job_head!("jvm", "1312MiB", 1, 8, 1, "sizes = \"learned\"\n"),
+    r#"[profiles.task]
 heap = "1GiB"
 overhead = "256MiB"
-[executors.main]
-profile = "exec"
-count = 8
-slots = 1
 [[stage]]
 name = "map"
 count = 40
 profile = "task"
 runtime = "jvm"
 command = ["java"]
-"#;
+"#
+);
 
 fn long(habit: Habit) -> Habit {
     Habit { runs_ms: 20_000, ..habit }

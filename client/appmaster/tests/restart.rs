@@ -1,5 +1,6 @@
 //! The master may die after any record: whoever takes over ends the job with the same result.
 
+#[macro_use]
 mod world;
 
 use headroom_types::ExitReason;
@@ -7,17 +8,9 @@ use headroom_wire::v1::job::Mode;
 use proptest::prelude::*;
 use world::{Fault, Habit, Scenario};
 
-const JOB: &str = r#"
-version = 1
-name = "figure"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 4
-[[stage]]
+const JOB: &str = concat!(
+    job_head!("figure", "288MiB", 4, 2, 4),
+    r#"[[stage]]
 name = "map"
 count = 10
 command = ["prog"]
@@ -28,7 +21,8 @@ count = 2
 command = ["prog"]
 [retry]
 cap = "1GiB"
-"#;
+"#
+);
 
 fn job(mode: Mode) -> Scenario {
     Scenario::of(JOB)

@@ -1,5 +1,6 @@
 //! Stories of whole jobs: the policy in all its modes, restarts, losses and late news.
 
+#[macro_use]
 mod world;
 
 use headroom_appmaster::event::Ending;
@@ -8,21 +9,14 @@ use headroom_wire::v1::job::{Mode, TaskState};
 use world::{Fault, Habit, Scenario, World};
 
 /// 20 tasks on 2 executors of 4 slots with 64 MiB each.
-const FIGURE: &str = r#"
-version = 1
-name = "figure"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 4
-[[stage]]
+const FIGURE: &str = concat!(
+    job_head!("figure", "288MiB", 4, 2, 4),
+    r#"[[stage]]
 name = "group"
 array = "0-19"
 command = ["prog", "{index}"]
-"#;
+"#
+);
 
 /// Four tasks need three times their share, one more than a whole executor.
 fn figure(mode: Mode) -> Scenario {
@@ -111,21 +105,14 @@ fn events_tell_the_way_of_a_task_in_words() {
     assert_eq!(world.words("JobStarted"), ["figure: 20 tasks in 1 stage, mode headroom"]);
 }
 
-const ONE: &str = r#"
-version = 1
-name = "one"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 4
-[[stage]]
+const ONE: &str = concat!(
+    job_head!("one", "288MiB", 4, 2, 4),
+    r#"[[stage]]
 name = "map"
 count = 4
 command = ["prog"]
-"#;
+"#
+);
 
 #[test]
 fn a_task_above_every_size_ends_with_a_message_that_says_what_to_do() {
@@ -158,25 +145,19 @@ fn what_can_never_fit_is_told_at_once_with_the_largest_node() {
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
 }
 
-const JVM: &str = r#"
-version = 1
-name = "jvm"
-[profiles.exec]
-memory = "416MiB"
-cpus = 4
-[profiles.task]
+const JVM: &str = concat!(
+    job_head!("jvm", "416MiB", 4, 1, 4),
+    r#"[profiles.task]
 heap = "64MiB"
 overhead = "32MiB"
-[executors.main]
-profile = "exec"
-slots = 4
 [[stage]]
 name = "map"
 count = 2
 profile = "task"
 runtime = "jvm"
 command = ["java", "-Xmx{heap}"]
-"#;
+"#
+);
 
 #[test]
 fn a_full_heap_grows_the_heap_only() {
@@ -340,17 +321,9 @@ fn many_tasks_are_not_looked_at_one_by_one() {
     assert!(from.elapsed().as_secs() < 60, "{:?}", from.elapsed());
 }
 
-const TWO: &str = r#"
-version = 1
-name = "two"
-[profiles.exec]
-memory = "288MiB"
-cpus = 4
-[executors.main]
-profile = "exec"
-count = 2
-slots = 4
-[[stage]]
+const TWO: &str = concat!(
+    job_head!("two", "288MiB", 4, 2, 4),
+    r#"[[stage]]
 name = "map"
 count = 8
 command = ["prog"]
@@ -358,7 +331,8 @@ command = ["prog"]
 name = "reduce"
 after = ["map"]
 command = ["prog"]
-"#;
+"#
+);
 
 #[test]
 fn a_stage_begins_when_the_one_before_is_done() {

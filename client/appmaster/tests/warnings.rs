@@ -1,28 +1,22 @@
 //! Warnings of the resource manager: what may end by itself does, the rest moves, and nobody is charged for it.
 
+#[macro_use]
 mod world;
 
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::TaskState;
 use world::{Fault, Habit, Scenario};
 
-const JOB: &str = r#"
-version = 1
-name = "warned"
-[profiles.exec]
-memory = "160MiB"
-cpus = 2
-[executors.main]
-profile = "exec"
-count = 2
-slots = 2
-[retry]
+const JOB: &str = concat!(
+    job_head!("warned", "160MiB", 2, 2, 2),
+    r#"[retry]
 transient = 1
 [[stage]]
 name = "map"
 array = "0-7"
 command = ["prog", "{index}"]
-"#;
+"#
+);
 
 fn job(runs_ms: u64) -> Scenario {
     Scenario::of(JOB).nodes(&[1024, 1024]).usual(Habit::native(10, runs_ms))

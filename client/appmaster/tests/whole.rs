@@ -9,7 +9,7 @@ use headroom_appmaster::event::Ending;
 use headroom_appmaster::record::Record;
 use headroom_appmaster::run::{self, Finished, Options, RunError, Wish};
 use headroom_types::{Bytes, ExitReason};
-use headroom_wire::v1::job::TaskState;
+use headroom_wire::v1::job::{InputGap, Locality, TaskState};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -150,6 +150,24 @@ async fn mistakes_in_the_job_are_told_before_anything_is_submitted() {
     let error = run::run(options).await.expect_err("mistakes");
     assert!(matches!(&error, RunError::Job(p) if p.len() >= 3), "{error}");
     assert_eq!((error.exit_code(), cluster.seen().registrations), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inputs_are_asked_for_where_they_are_and_shown_beside_what_was_read() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (options, _wish) = options(&cluster, dir.path());
+    let sizes = ["\"160MiB\""; 6].join(", ");
+    let inputs = format!("count = 6\ninput_hosts = [\"node-7\"]\ninput = [{sizes}]");
+    std::fs::write(&options.job, JOB.replace("count = 6", &inputs)).expect("writes");
+    assert_eq!(finished(options).await.exit_code(), 0);
+    let seen = cluster.seen();
+    assert_eq!((&seen.preferred["set-main"], &seen.preferred["own-map-2-r3"]), (&vec!["node-7".into()], &vec!["node-7".into()]));
+    let input = |task: &str| seen.rows[task].attempts.last().and_then(|a| a.input.clone()).expect("an input");
+    assert_eq!((input("map/0").locality, input("map/0").gap), (Some(Locality::Local), None));
+    assert_eq!((input("map/2").planned, input("map/2").read), (Some(Bytes::from_mib(160)), Some(Bytes::from_mib(1520))));
+    assert_eq!(input("map/2").gap, Some(InputGap::More));
+    assert!(seen.rows["reduce/0"].attempts[0].input.is_none(), "nothing is said of what it reads");
+    assert_eq!(seen.events.iter().filter(|e| e.reason == "InputGap").count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

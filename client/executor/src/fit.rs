@@ -71,6 +71,7 @@ pub(crate) mod samples {
             ended: UnixMillis(2),
             timeline: Vec::new(),
             log_tail: String::new(),
+            read: None,
         }
     }
 
@@ -124,6 +125,7 @@ pub(crate) mod samples {
         let mut large = report(index);
         large.reason = ExitReason::HeapOom;
         large.dimension = Some(Dimension::Heap);
+        large.read = Some(Bytes::MAX);
         let n = Some(Bytes::MAX);
         large.evidence.own = facts();
         large.evidence.outer =

@@ -18,6 +18,7 @@ pub mod life;
 pub mod link;
 pub mod logs;
 pub mod meter;
+mod reads;
 pub mod results;
 pub mod run;
 pub mod slots;

@@ -13,6 +13,7 @@ use headroom_wire::v1::task::TaskUsage;
 
 use crate::growth::is_pressed;
 use crate::heap::HeapWatch;
+use crate::reads::Reads;
 use crate::taskgroup::TaskGroup;
 
 /// From this share of its limit on, a task is near it. Per cent.
@@ -40,6 +41,7 @@ pub struct Meter {
     fullest: Option<(Bytes, MemoryStat)>,
     near_told: bool,
     stall: Stall,
+    reads: Reads,
     failed: Option<String>,
 }
 
@@ -76,6 +78,7 @@ impl Meter {
             fullest: None,
             near_told: false,
             stall: Stall::default(),
+            reads: Reads::default(),
             failed: None,
         }
     }
@@ -101,8 +104,14 @@ impl Meter {
             reading.end = Some(StopCause::Stalled);
         }
         self.note_victims(group, facts.current);
+        self.reads.look(|| group.group().pids().unwrap_or_default());
         reading.look_into = self.worth_a_look(facts.current);
         reading
+    }
+
+    /// What it has read in all. Its main process has ended and is not reaped yet.
+    pub fn last_reads(&mut self, main: i32, group: &TaskGroup) -> Option<Bytes> {
+        self.reads.last(main, &group.group().pids().unwrap_or_default())
     }
 
     /// The largest process, when it is worth looking into: from half the limit on, after growth or some time.

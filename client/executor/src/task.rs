@@ -352,12 +352,13 @@ impl Task {
 
     /// Reads everything there is to know and ends what the main process left behind. Facts before anything else: what happens
     /// later is not the task's.
-    fn close(self) -> Ending {
+    fn close(mut self) -> Ending {
         let mut missing = self.missing;
         let mut own = self.group.group().facts().unwrap_or_else(|e| {
             missing.push(format!("its own counters: {e}"));
             Default::default()
         });
+        let read = self.meter.last_reads(self.child.get_ref().pid, &self.group);
         let how = self.child.get_ref().wait().unwrap_or_else(|e| {
             missing.push(format!("its exit status: {e}"));
             Ended::Signal(SIGKILL)
@@ -398,6 +399,7 @@ impl Task {
             ended,
             timeline: measured.timeline,
             log_tail,
+            read,
         }
     }
 }

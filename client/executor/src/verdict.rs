@@ -4,7 +4,7 @@ use headroom_node_core::{Scope, classify, diagnose, timeline};
 use headroom_node_exec::Ended;
 use headroom_types::exit::{GroupFacts, HeapFacts, OuterLevel, ProcessFacts, Sample, Victim};
 use headroom_types::{
-    Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, StopCause, SubCause, TaskAttemptId, TaskReport,
+    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, StopCause, SubCause, TaskAttemptId, TaskReport,
     UnixMillis,
 };
 use headroom_wire::v1::task::TaskStart;
@@ -40,6 +40,8 @@ pub struct Ending {
     pub timeline: Vec<Sample>,
     /// The end of its standard error.
     pub log_tail: String,
+    /// What its processes have read, as far as it was seen.
+    pub read: Option<Bytes>,
 }
 
 /// The verdict on a task that ran.
@@ -77,6 +79,7 @@ pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: Ending) ->
         ended: end.ended,
         timeline: end.timeline,
         log_tail: end.log_tail,
+        read: end.read,
     }
 }
 
@@ -106,14 +109,15 @@ pub fn not_started(
         ended: at,
         timeline: Vec::new(),
         log_tail: why.to_owned(),
+        read: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_types::Dimension;
     use headroom_types::exit::MemoryEvents;
-    use headroom_types::{Bytes, Dimension};
 
     fn start(limit: u64, heap: Option<u64>) -> TaskStart {
         TaskStart {
@@ -147,6 +151,7 @@ mod tests {
             ended: UnixMillis(2),
             timeline: Vec::new(),
             log_tail: String::new(),
+            read: None,
         }
     }
 

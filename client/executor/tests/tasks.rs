@@ -40,6 +40,17 @@ fn exit_codes_and_output_come_back() {
 }
 
 #[test]
+fn what_a_task_and_its_children_have_read_is_told() {
+    let world = World::new("reads");
+    let (mut master, _) = world.accept();
+    // 6 MiB by a child that is waited for, 2 MiB by the last process in the place of the first.
+    let script = "dd if=/dev/zero of=/dev/null bs=1M count=6 2>&1; exec dd if=/dev/zero of=/dev/null bs=1M count=2";
+    master.start(task("a/0@1", &["sh", "-c", script]));
+    let read = master.result("a/0@1").read.expect("its reads");
+    assert!((Bytes::from_mib(8)..Bytes::from_mib(9)).contains(&read), "{read}");
+}
+
+#[test]
 fn a_declared_exit_code_or_marker_is_a_full_heap() {
     let world = World::new("declared");
     let (mut master, _) = world.accept();

@@ -443,6 +443,10 @@ pub struct TaskReport {
     pub timeline: Vec<Sample>,
     /// The end of its standard error, at most 4 KiB.
     pub log_tail: String,
+    /// What its processes read by system calls, from the page cache or not, as far as it was seen: a lower bound. `None` where nobody
+    /// looked. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Bytes>,
 }
 
 impl TaskReport {

@@ -125,10 +125,15 @@ fn task_report() -> TaskReport {
         ended: UnixMillis(1_790_000_002_500),
         timeline: vec![sample()],
         log_tail: String::new(),
+        read: Some(Bytes::from_mib(96)),
     }
 }
 fn profile() -> Profile {
     Profile { heap: Bytes::from_mib(48), overhead: Bytes::from_mib(16), cpus: Cpus::from_cores(1) }
+}
+fn input() -> job::AttemptInput {
+    let (planned, read) = (Some(Bytes::from_mib(64)), Some(Bytes::from_mib(128)));
+    job::AttemptInput { planned, read, locality: Some(job::Locality::Remote), gap: Some(job::InputGap::More) }
 }
 fn patch() -> job::JobPatch {
     job::JobPatch {
@@ -138,6 +143,7 @@ fn patch() -> job::JobPatch {
             running: 4,
             memory_kills: 1,
             rerun_byte_ms: 1 << 70,
+            inputs: vec![job::StageInputs { kills: 4, ..job::StageInputs::new("map".parse().expect("name")) }],
             shadow: Some(job::ShadowTotals { fit: 3, killed: 1, perhaps: 0, given_byte_ms: 1 << 70, learned_byte_ms: 1 << 69 }),
             ..job::JobTotals::default()
         },
@@ -177,6 +183,7 @@ fn patch() -> job::JobPatch {
                     why: "learned from kind map by the median".into(),
                     outcome: Some(job::ShadowOutcome::Fits),
                 }),
+                input: Some(input()),
             }],
         }],
         events: vec![job::JobEvent {

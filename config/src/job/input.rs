@@ -1,10 +1,10 @@
-//! `input`: how much each task of a stage reads.
+//! `input`, `input_locality`, `input_hosts`: how much each task of a stage reads, and where that is.
 
-use headroom_types::Bytes;
+use headroom_types::{Bytes, NodeId};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::spec::Input;
+use super::spec::{Input, InputHosts, InputLocality};
 use super::template::{Placeholder, Template};
 use crate::problem::Report;
 use crate::raw::{self, Hint, Section, hint};
@@ -12,6 +12,15 @@ use crate::raw::{self, Hint, Section, hint};
 const INPUT: Hint = hint(
     "learned sizes go by the size of the input",
     "write the file that a task reads, input = \"part-{index}.csv\", or a list with a size for each task",
+);
+
+const LOCALITY: Hint = hint(
+    "what comes over the network takes memory where it arrives",
+    "write input_locality = \"local\" with input_hosts, or input_locality = \"remote\"",
+);
+const HOSTS: Hint = hint(
+    "tasks go rather where their input is",
+    "write names of nodes for all tasks, input_hosts = [\"worker-{index}\"], or a list for each, [[\"a\", \"b\"], [\"c\"]]",
 );
 
 pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, count: u32) -> Option<Input> {
@@ -45,4 +54,55 @@ fn sizes(value: &DeValue<'_>) -> Result<Input, String> {
     let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of sizes", raw::kind(value)))?;
     let one = |item: &Spanned<DeValue<'_>>| raw::size(item.get_ref());
     items.iter().map(one).collect::<Result<Vec<Bytes>, _>>().map(Input::Told)
+}
+
+/// Where the input is. Nodes that hold it make it local, and without them it cannot be.
+pub(super) fn place(s: &mut Section<'_>, r: &mut Report<'_>, count: u32) -> (Option<InputLocality>, Option<InputHosts>) {
+    let choices = [("local", InputLocality::Local), ("remote", InputLocality::Remote)];
+    let locality = s.read(r, "input_locality", LOCALITY, |v| raw::choice(v, &choices));
+    let given = s.has("input_hosts");
+    let hosts = s.read(r, "input_hosts", HOSTS, hosts);
+    let locality = match (&locality, given) {
+        (Some(local), false) if *local.get_ref() == InputLocality::Local => {
+            let what = "input_locality = \"local\" without input_hosts";
+            r.add(local.span(), &s.path_of("input_locality"), what, "nobody knows where the input is", HOSTS.fix);
+            return (None, None);
+        }
+        (Some(remote), true) if *remote.get_ref() == InputLocality::Remote => {
+            let what = "input_hosts with input_locality = \"remote\"";
+            r.add(s.place("input_hosts"), &s.path_of("input_hosts"), what, "no node holds what is remote", "keep one of them");
+            return (None, None);
+        }
+        (Some(stated), _) => Some(*stated.get_ref()),
+        (None, _) => hosts.as_ref().map(|_| InputLocality::Local),
+    };
+    if let Some(each) =
+        hosts.as_ref().filter(|hosts| matches!(hosts.get_ref(), InputHosts::Each(each) if each.len() as u64 != u64::from(count)))
+    {
+        let what = format!("input_hosts does not have a list for each of {count} tasks");
+        r.add(each.span(), &s.path_of("input_hosts"), what, "each task has an input of its own", "write one list for each index");
+        return (None, None);
+    }
+    (locality, hosts.map(Spanned::into_inner))
+}
+
+fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
+    let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of nodes", raw::kind(value)))?;
+    let lists = items.iter().filter(|item| item.get_ref().as_array().is_some()).count();
+    if lists > 0 {
+        let node = |name: String| name.parse::<NodeId>().map_err(|e| e.to_string());
+        let one = |item: &Spanned<DeValue<'_>>| raw::texts(item.get_ref())?.into_iter().map(node).collect();
+        return items.iter().map(one).collect::<Result<_, String>>().map(InputHosts::Each);
+    }
+    raw::texts(value)?.iter().map(|name| named(name)).collect::<Result<_, String>>().map(InputHosts::Same)
+}
+
+/// A name with the index in it, which is a node's for every index if it is one for the first.
+fn named(name: &str) -> Result<Template, String> {
+    let template: Template = name.parse().map_err(|e: super::template::ParseTemplateError| e.to_string())?;
+    if let Some(place) = template.places().find(|place| *place != Placeholder::Index) {
+        return Err(format!("{{{}}} is not known before a task runs; use {{index}}", place.as_str()));
+    }
+    template.fill(|_| "0".to_owned()).parse::<NodeId>().map_err(|e| e.to_string())?;
+    Ok(template)
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, FetchedFile, Name, Profile, QueuePath};
+use headroom_types::{Bytes, FetchedFile, Name, NodeId, Profile, QueuePath};
 use headroom_wire::v1::job::Mode;
 
 use super::runtime::{Flags, GcLog, Runtime};
-use super::template::Template;
+use super::template::{Placeholder, Template};
 
 /// A whole job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +163,10 @@ pub struct StageSpec {
     pub kind: Option<Name>,
     /// What each task reads, for learned sizes.
     pub input: Option<Input>,
+    /// Where its tasks' input is, as seen from where they run. Not known when left out.
+    pub input_locality: Option<InputLocality>,
+    /// The nodes that hold each task's input. There if, and only if, the input can be local.
+    pub input_hosts: Option<InputHosts>,
     /// What the node puts into the working directory of the stage's executors before they start. Its tasks run there, if there is any.
     pub files: Vec<FetchedFile>,
 }
@@ -196,6 +200,51 @@ pub enum Input {
     File(Template),
     /// Told in the job file, one for each task. Bytes.
     Told(Vec<Bytes>),
+}
+
+/// Where the input of a stage's tasks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InputLocality {
+    /// On some nodes: an attempt on one of them reads locally, any other one over the network.
+    Local,
+    /// On none of the nodes: every attempt reads over the network.
+    Remote,
+}
+
+/// The nodes that hold the inputs of a stage's tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputHosts {
+    /// For every task these names, filled in with its index.
+    Same(Vec<Template>),
+    /// For each task its own ones.
+    Each(Vec<Vec<NodeId>>),
+}
+
+impl InputHosts {
+    /// The nodes that hold the input of the task with this index; `nth` is its place in the stage's array. A name that is none once
+    /// it is filled in is left out.
+    pub fn of(&self, index: u32, nth: usize) -> Vec<NodeId> {
+        match self {
+            InputHosts::Each(each) => each.get(nth).cloned().unwrap_or_default(),
+            InputHosts::Same(names) => {
+                let known = |place| match place {
+                    Placeholder::Index => index.to_string(),
+                    Placeholder::Attempt
+                    | Placeholder::Rung
+                    | Placeholder::Heap
+                    | Placeholder::HeapMib
+                    | Placeholder::Memory
+                    | Placeholder::MemoryMib
+                    | Placeholder::Overhead
+                    | Placeholder::Slots
+                    | Placeholder::Stage
+                    | Placeholder::Job
+                    | Placeholder::Output => String::new(),
+                };
+                names.iter().filter_map(|name| name.fill(known).parse().ok()).collect()
+            }
+        }
+    }
 }
 
 /// Whether an attempt at a task may be repeated.

@@ -86,12 +86,14 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Draft {
     let kind = hint("tasks of one kind learn from each other", "write kind = \"NAME\", or leave it out for the stage's own name");
     let kind = s.read(r, "kind", kind, |v| short_name(&raw::text(v)?)).map(Spanned::into_inner);
     let input = input::read(&mut s, r, count);
+    let (locality, hosts) = input::place(&mut s, r, count);
     s.finish(r);
     let after_names = after.get_ref().iter().filter_map(|n| n.parse().ok()).collect();
     let spec = build(name.as_ref(), set, profile, how, |spec| {
         (spec.first, spec.count, spec.after, spec.cpus_per_task, spec.runtime) =
             (first, count, after_names, cpus_per_task, runtime);
         (spec.files, spec.kind, spec.input) = (files, kind, input);
+        (spec.input_locality, spec.input_hosts) = (locality, hosts);
     });
     Draft { name, after, count, place, spec }
 }
@@ -198,6 +200,8 @@ fn build(
         grow: how.grow,
         kind: None,
         input: None,
+        input_locality: None,
+        input_hosts: None,
         files: Vec::new(),
     };
     rest(&mut spec);

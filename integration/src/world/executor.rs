@@ -392,6 +392,7 @@ impl World {
             ended: wall,
             timeline: Vec::new(),
             log_tail: String::new(),
+            read: None,
         };
         self.note(|| format!("{attempt} of {} ends in {id}: {}", id.app, report.reason));
         self.oracle.task_ended(&token, attempt, truth);

@@ -24,6 +24,7 @@ pub mod plan;
 pub mod poll;
 pub mod probe;
 mod procs;
+pub mod reads;
 pub mod shares;
 pub mod tree;
 pub mod v1;

@@ -118,6 +118,12 @@ pub fn pids(text: &str) -> Vec<i32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).filter(|pid| *pid > 0).collect()
 }
 
+/// `rchar` of `/proc/PID/io`: bytes that were read by system calls.
+pub fn read_chars(text: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix("rchar:"))?;
+    line.trim().parse().ok().map(Bytes::new)
+}
+
 /// `populated` of v2 `cgroup.events`.
 pub fn populated(text: &str) -> Option<bool> {
     keyed(text, "populated").map(|n| n != 0)

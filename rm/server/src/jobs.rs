@@ -192,6 +192,7 @@ mod tests {
             grown: Vec::new(),
             why: String::new(),
             shadow: None,
+            input: None,
         };
         TaskRow {
             task: task.parse().expect("id"),

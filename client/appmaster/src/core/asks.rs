@@ -47,6 +47,7 @@ impl Core {
             // A program of the job's may be a file that another stage names.
             Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
         };
+        let preference = self.preference(wanted.purpose, avoid.as_ref());
         Some(Ask {
             request: wanted.request.clone(),
             resource,
@@ -55,7 +56,7 @@ impl Core {
             priority,
             avoid_nodes: avoid.into_iter().collect(),
             nodes: Vec::new(),
-            placement: Box::default(),
+            placement: Box::new(preference),
             deadline_ms: None,
             waited_ms: 0,
             launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose), files, set.program.as_ref())),

@@ -44,6 +44,7 @@ impl Core {
         });
         let class = self.class_of_loss(&row.container, report.reason, class);
         fill_row(&mut row, report);
+        self.note_read(key, &mut row, report.read);
         if let Class::Memory(failure) = class {
             row.dimension = Some(failure.dimension);
         }
@@ -67,7 +68,7 @@ impl Core {
             Class::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
             Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => After::Unknown,
         };
-        let breaker = self.breaker(key.stage);
+        let (breaker, remote_input) = (self.breaker(key.stage), self.remote_input(key, &row));
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
         let Some(size) = self.size_after(key) else { return };
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
@@ -87,6 +88,7 @@ impl Core {
             cap: self.cap(set),
             known,
             breaker: breaker.as_deref(),
+            remote_input,
         };
         let (account, next) = decide(&case);
         row.decision = decision(&next);
@@ -95,6 +97,7 @@ impl Core {
         let ended = Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone(), need };
         self.record(now, ended, out);
         self.tell_ended(now, key, &row, account, &next);
+        self.tell_gap(now, key, &row);
         if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
             self.tell_badly_sized(now, key, &why);
         }

@@ -130,7 +130,7 @@ impl Core {
                 failure
             }
             Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => {
-                MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, spike: false }
+                MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false }
             }
         }
     }

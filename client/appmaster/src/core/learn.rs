@@ -13,17 +13,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use headroom_config::{ExecutorSpec, Input, JobSpec, Memory, Sizes, StageSpec};
-use headroom_types::{Bytes, Profile, TaskId};
+use headroom_config::{Input, JobSpec, Memory, Sizes, StageSpec};
+use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::families::{Family, Kind};
 use headroom_wire::v1::job::{AttemptRow, Shadow, ShadowOutcome};
 
 use super::Core;
+use super::input::Inputs;
 use crate::event::{Effect, Now};
 use crate::ledger;
 use crate::policy::learn::After;
+use crate::policy::seats::seated;
 use crate::policy::sizing::{Ask, Need, Sizer};
-use crate::policy::{Account, Cap, Next, Place, Size, ladder};
+use crate::policy::{Account, Next, Place, Size};
 use crate::record::{KnownStage, Record};
 use crate::spec;
 use crate::taskset::{State, TaskKey};
@@ -42,8 +44,7 @@ pub(super) struct Learning {
     sizer: Sizer,
     /// For each stage, the first one of the same kind.
     kind_of: Vec<usize>,
-    /// For each stage, the sizes of its tasks' inputs.
-    inputs: Vec<Vec<Option<Bytes>>>,
+    inputs: Inputs,
     /// Stages whose inputs are being measured. Nothing lasting.
     measuring: BTreeSet<usize>,
     /// For each kind, the tasks that have begun, or have a container of their own asked for, and are neither done nor given up.
@@ -63,11 +64,12 @@ impl Learning {
             Some(Input::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
             Some(Input::File(_)) | None => Vec::new(),
         };
+        let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
         Learning {
             how: job.sizes(),
             sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| stage.grow.is_some())),
-            kind_of: job.stages.iter().map(first).collect(),
-            inputs: job.stages.iter().map(told).collect(),
+            inputs: Inputs::new(job.stages.iter().map(told).collect(), kind_of.clone()),
+            kind_of,
             measuring: BTreeSet::new(),
             begun: BTreeMap::new(),
             news: BTreeMap::new(),
@@ -112,8 +114,11 @@ impl Learning {
         let kind = self.kind_of.get(key.stage).copied().unwrap_or(key.stage);
         self.begun.entry(kind).or_default()
     }
-    fn ask<'a>(stage: &'a StageSpec, inputs: &[Vec<Option<Bytes>>], key: TaskKey) -> Ask<'a> {
-        let input = inputs.get(key.stage).zip(usize::try_from(key.index).ok()).and_then(|(of, n)| of.get(n).copied().flatten());
+    pub(super) fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+    fn ask<'a>(stage: &'a StageSpec, inputs: &Inputs, key: TaskKey) -> Ask<'a> {
+        let input = inputs.expected(key);
         let task = (u64::try_from(key.stage).unwrap_or_default() << 32) | u64::from(key.index);
         Ask { kind: stage.kind().as_str(), memory: stage.runtime.memory(), input, stated: &stage.profile, task }
     }
@@ -143,8 +148,10 @@ impl Core {
     }
 
     pub(super) fn apply_inputs(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
-        if let Some(inputs) = self.learning.inputs.get_mut(stage) {
-            *inputs = sizes.to_vec();
+        self.learning.inputs.measured(stage, sizes);
+        if self.learning.how == Sizes::Stated {
+            self.charge_first(stage);
+        } else {
             self.learning.learned(stage, u32::MAX);
         }
     }
@@ -194,10 +201,12 @@ impl Core {
         if learning.how == Sizes::Stated {
             return;
         }
-        let ask = Learning::ask(stage, &learning.inputs, key);
+        let mut ask = Learning::ask(stage, &learning.inputs, key);
         let mut told = 1;
         match account {
             Account::Success => {
+                ask.input = learning.inputs.actual(key, row);
+                learning.inputs.ended(key, row);
                 // Journals from before tell the peak only, which says it all where there is one quantity.
                 let whole = |rest| Need { heap: None, rest };
                 if let Some(need) = need.or_else(|| row.peak.map(whole)) {
@@ -226,21 +235,33 @@ impl Core {
         if !self.learning.acts() {
             return After::Unknown;
         }
+        // Heap and overhead are learned apart, and so the first kill for one says as much whatever there was for the other.
+        let failures = match stage.runtime.memory() {
+            Memory::One => failures,
+            Memory::HeapAndOverhead => {
+                let rows = self.tasks.get(key).map_or(&[][..], |task| &task.attempts);
+                let alike = rows.iter().filter(|a| a.attempt != row.attempt && a.dimension == Some(dimension)).count();
+                u32::try_from(alike).unwrap_or(u32::MAX).saturating_add(1)
+            }
+        };
         let ask = Learning::ask(stage, &self.learning.inputs, key);
         self.learning.sizer.after_kill(&ask, dimension, &row.profile, failures)
     }
 
     /// Asks for what is to be measured, and sizes those that wait once enough was learned.
     pub(super) fn size_waiting(&mut self, out: &mut Vec<Effect>) {
-        if self.learning.how == Sizes::Stated {
-            return;
-        }
         for (stage, spec) in self.job.stages.iter().enumerate() {
             let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
-            let unknown = self.learning.inputs.get(stage).is_some_and(Vec::is_empty);
-            if begun && unknown && matches!(spec.input, Some(Input::File(_))) && self.learning.measuring.insert(stage) {
+            if begun
+                && self.learning.inputs.are_unknown(stage)
+                && matches!(spec.input, Some(Input::File(_)))
+                && self.learning.measuring.insert(stage)
+            {
                 out.push(Effect::Measure { stage });
             }
+        }
+        if self.learning.how == Sizes::Stated {
+            return;
         }
         for kind in self.learning.news.keys().copied().collect::<Vec<_>>() {
             let of_kind = |stage: &usize| self.learning.kind_of.get(*stage) == Some(&kind);
@@ -292,7 +313,12 @@ impl Core {
         let ask = Learning::ask(stage, &self.learning.inputs, key);
         let told = self.learning.sizer.first(&ask);
         let long = self.learning.sizer.runtime_s(ask.kind, ask.memory) >= WORTH_A_START;
-        let size = if told.learned { seated(stage, set, (&told.profile, long), cap) } else { spec::first_size(&self.job, stage) };
+        // What was learned has seen what inputs take.
+        let size = if told.learned {
+            seated(stage, set, (&told.profile, long), cap)
+        } else {
+            spec::first_size_with(&self.job, stage, self.first_charge(key))
+        };
         Some((size, told.why))
     }
 
@@ -372,27 +398,4 @@ fn runtime_s(row: &AttemptRow) -> f64 {
 #[allow(clippy::cast_precision_loss)] // milliseconds of a task
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
-}
-
-/// Where a task of this size goes: into as many slots as it needs, or a container of its own. In an executor with one slot it would
-/// leave what it does not need to nobody, so that much less means a container of its own too, unless it does not even run long.
-fn seated(stage: &StageSpec, set: &ExecutorSpec, (wanted, long): (&Profile, bool), cap: Cap) -> Size {
-    let profile = if wanted.memory() > cap.task { ladder::with_heap_filling(wanted, cap.task) } else { wanted.clone() };
-    let slots = set.slots_for(profile.memory()).max(stage.cpus_per_task);
-    let alone = long && set.slots == 1 && profile.memory() < set.room().mul_ratio(7, 8);
-    if slots > set.slots || alone {
-        return Size { profile, slots: 1, rung: 1, place: Place::Own };
-    }
-    // What is left over in its slots is of no use to others.
-    let there = set.share().mul_ratio(u64::from(slots), 1).min(cap.task);
-    let stated = &stage.profile;
-    let roomy = match stage.runtime.memory() {
-        Memory::One => ladder::with_heap_filling(&profile, profile.memory().max(stated.memory().min(there))),
-        Memory::HeapAndOverhead => {
-            let (heap, overhead) = (profile.heap.max(stated.heap), profile.overhead.max(stated.overhead));
-            let both = Profile { heap, overhead, ..profile.clone() };
-            if both.memory() <= there { both } else { profile }
-        }
-    };
-    Size { profile: roomy, slots, rung: 1, place: Place::Shared }
 }

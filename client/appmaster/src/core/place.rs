@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::{ContainerId, RequestId, Tick};
-use headroom_wire::v1::job::AttemptRow;
+use headroom_wire::v1::job::{AttemptRow, Locality};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
@@ -96,14 +96,18 @@ impl Core {
         up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
     }
 
-    /// The room with most free slots among those that are not reserved for another task and not to be avoided. A task that
+    /// The room on a node that holds its input, else that with most free slots, among those that are not reserved for another task and not to be avoided. A task that
     /// failed by itself waits for another executor as long as there is one.
     fn best_room<'r>(&self, key: TaskKey, rooms: &'r [Room]) -> Option<&'r Room> {
         let task = self.tasks.get(key)?;
         let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
         let fits = rooms.iter().filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key));
         let allowed = fits.filter(|r| !elsewhere || !self.is_avoided(key, &r.container));
-        allowed.max_by_key(|r| (r.reserved == Some(key), r.free, std::cmp::Reverse(r.container.clone())))
+        let local = |r: &&Room| {
+            let node = self.fleet.executors.get(&r.container).map(|e| &e.node);
+            node.is_some_and(|node| self.locality(key, node) == Some(Locality::Local))
+        };
+        allowed.max_by_key(|r| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone())))
     }
 
     /// No executor has enough free slots: one is kept from taking other work until it has. The patience of an escalated task
@@ -166,6 +170,7 @@ impl Core {
     pub(super) fn place(&mut self, now: Now, key: TaskKey, container: &ContainerId, out: &mut Vec<Effect>) {
         let shadow = self.shadow(key);
         let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else { return };
+        let input = self.input_on(key, &node);
         let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, State::Pending { .. })) else { return };
         let row = AttemptRow {
             attempt: task.next_attempt(),
@@ -188,6 +193,7 @@ impl Core {
             grown: Vec::new(),
             why: if task.why.is_empty() { "the size of its stage".to_owned() } else { task.why.clone() },
             shadow,
+            input,
         };
         self.record(now, Record::Placed { task: key, row: Box::new(row) }, out);
         out.extend(self.start_message(key));

@@ -113,15 +113,17 @@ impl Core {
     }
 
     /// A size that was decided before the largest node was known, as after a restart, can be beyond every node although the task
-    /// has never had the largest one. Then it gets that.
+    /// has never had the largest one. Then it gets that. So does one that would fit but for what its input takes.
     pub(super) fn shrink_to_cap(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) -> bool {
         let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else { return false };
-        let (cap, last) = (self.cap(set).task, task.attempts.last());
-        let Some(last) = last.filter(|last| last.profile.memory() < cap && cap < task.size.memory()) else { return false };
-        let profile = if task.size.profile.overhead > last.profile.overhead {
-            ladder::with_overhead_filling(&last.profile, cap)
+        let cap = self.cap(set).task;
+        let stated = || self.stage_of(key).filter(|_| !self.first_charge(key).is_zero()).map(|stage| &stage.profile);
+        let last = task.attempts.last().map(|last| &last.profile).or_else(stated);
+        let Some(last) = last.filter(|last| last.memory() < cap && cap < task.size.memory()) else { return false };
+        let profile = if task.size.profile.overhead > last.overhead {
+            ladder::with_overhead_filling(last, cap)
         } else {
-            ladder::with_heap_filling(&last.profile, cap)
+            ladder::with_heap_filling(last, cap)
         };
         let why = format!("no container here is as large as {}: {profile} instead", task.size.memory());
         let size = Size { profile, ..task.size.clone() };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::{Bytes, Dimension, ExitReason, TaskAttemptId};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, TaskRow};
+use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, TaskRow};
 
 use super::Core;
 use crate::event::{Ending, Now, Outcome};
@@ -146,6 +146,22 @@ impl Core {
     pub(super) fn tell_moved(&mut self, now: Now, key: TaskKey, why: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
         self.view.tell(now, EventLevel::Normal, "TaskMoved", task.clone(), format!("{task}: {why}"));
+    }
+
+    /// The first attempt of a stage that reads far from what was planned is told; the others are counted.
+    pub(super) fn tell_gap(&mut self, now: Now, key: TaskKey, row: &AttemptRow) {
+        let Some((planned, read, gap)) = row.input.as_ref().and_then(|i| Some((i.planned?, i.read?, i.gap?))) else { return };
+        let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else { return };
+        let counted = self.ledger.totals().inputs.iter().find(|inputs| inputs.stage == stage);
+        if counted.is_none_or(|inputs| inputs.more + inputs.less > 1) {
+            return;
+        }
+        let so = match gap {
+            InputGap::More => "sizes that were learned from planned inputs do not hold: see how the input is split",
+            InputGap::Less => "it did not read it all, or by mapped files, which are not counted",
+        };
+        let message = format!("{} was to read {planned} and read {read}; {so}", row.attempt);
+        self.view.tell(now, EventLevel::Warning, "InputGap", stage.to_string(), message);
     }
 
     pub(super) fn tell_badly_sized(&mut self, now: Now, key: TaskKey, why: &str) {

@@ -1,10 +1,14 @@
 //! Who is behind the death of a shared executor.
 //!
 //! The smallest set of tasks whose removal would have kept the executor under its limit, largest overshoot first. The others ran
-//! within their size and are not charged.
+//! within their size, or so little beyond it that the kernel's own memory explains that, and are not charged.
 
 use headroom_types::Bytes;
 use headroom_types::exit::GroupFacts;
+
+/// What a task may be charged with beyond its size without being suspected for that alone; a sixty-fourth of its size where that is
+/// more. Bytes.
+const SLIGHT: Bytes = Bytes::from_mib(2);
 
 /// Whether an attempt is charged although nothing is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,10 @@ impl Suspect {
     fn overshoot(&self) -> Bytes {
         self.peak.unwrap_or_default().saturating_sub(self.size)
     }
+    /// So little beyond its size that the kernel's own memory for it explains that: stacks, page tables, sockets.
+    fn is_slight(&self) -> bool {
+        self.overshoot() <= SLIGHT.max(self.size.mul_ratio(1, 64))
+    }
     /// What it is counted with: an unknown use counts as its size.
     fn counted(&self) -> Bytes {
         self.peak.unwrap_or(self.size)
@@ -72,12 +80,15 @@ pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<Fate> {
         return vec![Fate::Blamed];
     }
     let mut order: Vec<usize> = (0..suspects.len()).filter(|i| !suspects[*i].overshoot().is_zero()).collect();
-    order.sort_by_key(|i| (std::cmp::Reverse(suspects[*i].overshoot()), *i));
+    order.sort_by_key(|i| (suspects[*i].is_slight(), std::cmp::Reverse(suspects[*i].overshoot()), *i));
     let mut sum = suspects.iter().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.counted()));
+    // At the moment of death the limit is what they come to together, so a sum near it says that tasks filled it.
+    let nearly_full = room.mul_ratio(15, 16);
     let mut fates = vec![Fate::Innocent; suspects.len()];
     for (nth, i) in order.iter().enumerate() {
-        // Samples miss the last moment, so the largest overshoot is blamed even when the sum seems to fit.
-        if nth > 0 && sum <= room {
+        // Samples miss the last moment, so the largest overshoot is blamed even when the sum seems to fit, unless it is next to nothing.
+        let explained = if suspects[*i].is_slight() && nth == 0 { sum < nearly_full } else { nth > 0 && sum <= room };
+        if explained {
             break;
         }
         fates[*i] = Fate::Blamed;
@@ -134,6 +145,16 @@ mod tests {
     #[test]
     fn nobody_above_its_size_is_blamed() {
         assert_eq!(blame(ROOM, &[used(60), used(64)]), [Fate::Innocent, Fate::Innocent]);
+    }
+
+    #[test]
+    fn what_the_kernel_takes_beside_makes_nobody_guilty_while_there_is_another_reason() {
+        let slight = Suspect { peak: Some(Bytes::from_kib(64 * 1024 + 300)), ..used(0) };
+        let fates = blame(ROOM, &[slight, used(150), slight]);
+        assert_eq!(fates, [Fate::Innocent, Fate::Blamed, Fate::Innocent]);
+        assert_eq!(blame(ROOM, &[slight, used(60)]), [Fate::Innocent; 2], "together they fit: it was the executor itself");
+        let full = blame(Bytes::from_mib(126), &[slight, used(60)]);
+        assert_eq!(full, [Fate::Blamed, Fate::Innocent], "nothing else explains the death");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct MemoryFailure {
     pub dimension: Dimension,
     /// Off-heap memory seen; a lower bound. Bytes.
     pub off_heap: Bytes,
+    /// Heap in use, told by the runtime; `None` where it did not. Bytes.
+    pub live: Option<Bytes>,
     /// Page cache explains the full limit, so the same size may do.
     pub spike: bool,
 }
@@ -66,7 +68,8 @@ fn hit_by_container(evidence: Option<&Evidence>) -> bool {
 }
 
 fn failure(facts: &Facts<'_>) -> MemoryFailure {
-    MemoryFailure { dimension: dimension(facts), off_heap: off_heap(facts), spike: spike(facts) }
+    let live = facts.evidence.and_then(|e| e.heap).map(|heap| heap.used);
+    MemoryFailure { dimension: dimension(facts), off_heap: off_heap(facts), live, spike: spike(facts) }
 }
 
 /// A program without a managed heap has one quantity, whatever the reporter called it.

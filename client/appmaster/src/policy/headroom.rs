@@ -14,12 +14,47 @@ use super::{Case, Growth, Place, Size, ladder};
 pub(super) fn grow(case: &Case<'_>, failure: MemoryFailure) -> Growth {
     let (size, cap) = (case.size, case.cap.task);
     if size.memory() >= cap {
+        if let Some(profile) = parted_anew(case, failure) {
+            let rung = size.rung + 1;
+            let why = format!("rung {rung}: {profile}, as much as before, of which the other quantity did not need its part");
+            return Growth::To(Size { profile, rung, ..size.clone() }, why);
+        }
         let place = match size.place {
             Place::Own => "alone in a container of its own",
             Place::Shared => "at the limit of its own cgroup",
         };
         return Growth::Top(format!("it ran {place} at the largest size, set by {}", case.cap.words()));
     }
+    let grown = climb(case, failure, cap);
+    match grown {
+        Growth::To(size, why) if !case.remote_input.is_zero() => {
+            Growth::To(size, format!("{why}, with its input of {} that comes over the network", case.remote_input))
+        }
+        Growth::To(..) | Growth::Top(_) => grown,
+    }
+}
+
+/// The same memory with more of what ran out, where the other quantity has much that it does not use: a heap of which less than 45 % is
+/// live keeps half as much again as that, an overhead of which less was seen likewise.
+fn parted_anew(case: &Case<'_>, failure: MemoryFailure) -> Option<Profile> {
+    let profile = &case.size.profile;
+    let little = |used: Bytes, had: Bytes| used.mul_ratio(100, 45) < had;
+    let keeps = |used: Bytes| ladder::rounded(used.mul_ratio(3, 2));
+    match (case.runtime.memory(), failure.dimension) {
+        (Memory::One, _) | (Memory::HeapAndOverhead, Dimension::Native) => None,
+        (Memory::HeapAndOverhead, Dimension::Overhead) => {
+            let heap = keeps(failure.live.filter(|live| !live.is_zero() && little(*live, profile.heap))?);
+            Some(Profile { heap, overhead: profile.memory().saturating_sub(heap), ..profile.clone() })
+        }
+        (Memory::HeapAndOverhead, Dimension::Heap) => {
+            let used = Some(failure.off_heap).filter(|used| !used.is_zero() && little(*used, profile.overhead))?;
+            Some(ladder::with_heap_filling(&Profile { overhead: keeps(used), ..profile.clone() }, profile.memory()))
+        }
+    }
+}
+
+fn climb(case: &Case<'_>, failure: MemoryFailure, cap: Bytes) -> Growth {
+    let size = case.size;
     let failures = case.spent.memory + 1;
     let last_chance = failures + 1 >= case.retry.memory_attempts;
     let cheap = failures == 1 && size.place == Place::Shared;
@@ -53,7 +88,7 @@ fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
         return match failure.dimension {
             Dimension::Native => rung.max(more(profile.memory())),
             Dimension::Heap => rung.max(more(profile.heap)).saturating_add(profile.overhead),
-            Dimension::Overhead => rung.max(more(profile.overhead)).saturating_add(profile.heap),
+            Dimension::Overhead => rung.max(more(with_input(case))).saturating_add(profile.heap),
         };
     }
     match failure.dimension {
@@ -69,9 +104,14 @@ fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
         Dimension::Heap => ladder::rounded(profile.heap.mul_ratio(2, 1)).saturating_add(profile.overhead),
         Dimension::Overhead => {
             let next = ladder::next_overhead(profile.overhead.max(Bytes::from_mib(1)), failure.off_heap);
-            ladder::rounded(next).saturating_add(profile.heap)
+            ladder::rounded(next.max(with_input(case))).saturating_add(profile.heap)
         }
     }
+}
+
+/// The overhead it had, and what it fetches from other hosts beside it.
+fn with_input(case: &Case<'_>) -> Bytes {
+    case.size.profile.overhead.saturating_add(case.remote_input)
 }
 
 /// The least that follows a size that was not enough, whatever is known.

@@ -14,6 +14,7 @@ mod headroom;
 pub mod ladder;
 pub mod learn;
 mod pinterest;
+pub mod seats;
 pub mod sizing;
 pub mod tovar;
 mod uber;
@@ -121,6 +122,8 @@ pub struct Case<'a> {
     pub cap: Cap,
     /// What is known of its kind, for a memory failure in a job that learns.
     pub known: After,
+    /// What came over the network into a managed runtime, and no size of the task has held yet. Bytes.
+    pub remote_input: Bytes,
     /// Its stage is marked badly sized: nothing of it is given more. For people, why.
     pub breaker: Option<&'a str>,
 }

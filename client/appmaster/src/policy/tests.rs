@@ -23,11 +23,13 @@ struct Given {
     spent: Spent,
     dimension: Dimension,
     off_heap: u64,
+    live: Option<u64>,
     mode: Mode,
     runtime: Runtime,
     cap_mib: u64,
     known: After,
     breaker: Option<&'static str>,
+    remote_input: u64,
 }
 
 impl Given {
@@ -39,11 +41,13 @@ impl Given {
             spent: Spent::default(),
             dimension: Dimension::Native,
             off_heap: 0,
+            live: None,
             mode,
             runtime: Runtime::Native,
             cap_mib: 4096,
             known: After::Unknown,
             breaker: None,
+            remote_input: 0,
         }
     }
     fn jvm(dimension: Dimension, heap: u64, overhead: u64, off_heap: u64) -> Self {
@@ -71,10 +75,16 @@ impl Given {
             cap: Cap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
             known: self.known,
             breaker: self.breaker,
+            remote_input: Bytes::from_mib(self.remote_input),
         })
     }
     fn killed(&self) -> Next {
-        let failure = MemoryFailure { dimension: self.dimension, off_heap: Bytes::from_mib(self.off_heap), spike: false };
+        let failure = MemoryFailure {
+            dimension: self.dimension,
+            off_heap: Bytes::from_mib(self.off_heap),
+            live: self.live.map(Bytes::from_mib),
+            spike: false,
+        };
         self.decide_with(Class::Memory(failure), Fate::Own).1
     }
     /// Memory in MiB, slots and place of the next attempt; `None` when there is none.
@@ -169,7 +179,7 @@ fn uber_gives_a_whole_executor_once() {
 
 #[test]
 fn uber_isolates_everyone_who_was_there_without_charging_them() {
-    let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, spike: false };
+    let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
     let (account, next) = Given::shared(Mode::Uber).decide_with(Class::Memory(failure), Fate::Innocent);
     assert_eq!(account, Account::Innocent);
     assert!(matches!(next, Next::Again { size, .. } if size.slots == 4));
@@ -211,7 +221,7 @@ fn fixed_repeats_the_size_and_counts_every_failure() {
 
 #[test]
 fn page_cache_at_the_limit_gets_the_same_size_once() {
-    let spike = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, spike: true };
+    let spike = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: true };
     let mut given = Given::shared(Mode::Headroom);
     let (account, next) = given.decide_with(Class::Memory(spike), Fate::Own);
     assert!(account == Account::Spike && matches!(next, Next::Again { size, .. } if size == given.size));
@@ -261,4 +271,38 @@ proptest! {
             given.spent.memory += 1;
         }
     }
+}
+
+/// Two quantities at the cap: what the other one has and does not need is given before the task is given up.
+#[test]
+fn at_the_largest_size_the_quantity_that_ran_out_gets_what_the_other_does_not_use() {
+    let parted = |dimension, live, off_heap| {
+        let given = Given {
+            size: size(3072, 1024, 1, Place::Own),
+            live,
+            spent: Spent { memory: 2, ..Spent::default() },
+            ..Given::jvm(dimension, 0, 0, off_heap)
+        };
+        match given.killed() {
+            Next::Again { size, .. } => Some((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), size.place)),
+            Next::Done | Next::GiveUp { .. } => None,
+        }
+    };
+    assert_eq!(parted(Dimension::Overhead, Some(400), 1024), Some((600, 3496, Place::Own)));
+    assert_eq!(parted(Dimension::Overhead, Some(2000), 1024), None, "the heap is used");
+    assert_eq!(parted(Dimension::Overhead, None, 1024), None, "nobody knows what the heap holds");
+    assert_eq!(parted(Dimension::Heap, Some(3072), 200), Some((3792, 304, Place::Own)));
+    assert_eq!(parted(Dimension::Heap, Some(3072), 900), None, "what is beside the heap is used");
+}
+
+#[test]
+fn a_remote_input_is_held_by_the_next_overhead_and_by_nothing_else() {
+    let next = |dimension, remote_input| match (Given { remote_input, ..Given::jvm(dimension, 64, 32, 40) }).killed() {
+        Next::Again { size, why, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), why),
+        Next::Done | Next::GiveUp { .. } => panic!("given up"),
+    };
+    let (heap, overhead, why) = next(Dimension::Overhead, 0);
+    assert_eq!((heap, overhead, why.contains("network")), (64, 80, false));
+    let (heap, overhead, why) = next(Dimension::Overhead, 300);
+    assert_eq!((heap, overhead, why.contains("its input of 300 MiB that comes over the network")), (64, 336, true), "{why}");
 }

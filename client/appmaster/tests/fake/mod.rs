@@ -63,6 +63,8 @@ pub struct Seen {
     pub started: u32,
     pub environment: BTreeMap<String, String>,
     pub command: Vec<String>,
+    /// Where the containers of each request would rather be.
+    pub preferred: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Default)]
@@ -186,7 +188,8 @@ impl Cluster {
     fn grant(&self, i: &mut Inner, ask: &Ask) {
         i.next_container += 1;
         let container: ContainerId = format!("fake.1.e{}.c{}", i.epoch, i.next_container).parse().expect("id");
-        let node = "node-1".parse().expect("node");
+        let near = ask.placement.prefer_nodes.first().cloned();
+        let node = near.unwrap_or_else(|| "node-1".parse().expect("node"));
         let granted =
             Granted { container: container.clone(), request: ask.request.clone(), node, resource: ask.resource.clone() };
         let (say, words) = mpsc::channel(64);
@@ -266,6 +269,10 @@ async fn sync(State(cluster): State<Cluster>, Json(body): Json<MasterSync>) -> R
         }
         Cluster::take_patch(i, body.job);
         let verdicts = body.asks.iter().map(|a| AskAnswer { request: a.request.clone(), verdict: AskVerdict::Fits }).collect();
+        for ask in &body.asks {
+            let near = ask.placement.prefer_nodes.iter().map(ToString::to_string).collect();
+            i.seen.preferred.insert(ask.request.to_string(), near);
+        }
         i.asks.extend(body.asks.into_iter().map(|a| (a.request.clone(), a)));
         body.drop.iter().for_each(|r| {
             i.asks.remove(r);
@@ -444,6 +451,7 @@ async fn run_task(executor: Arc<Executor>, start: TaskStart) {
         ended: now(),
         timeline: Vec::new(),
         log_tail: String::new(),
+        read: Some(need.mul_ratio(8, 1)),
     };
     {
         let mut state = executor.state.lock().expect("not poisoned");

@@ -3,14 +3,18 @@
 use super::*;
 
 impl World {
-    pub(super) fn grant(&mut self, request: &RequestId, resource: &Resource, slots: u32) -> bool {
+    /// Where it would rather be, if there is room; else where there is most.
+    pub(super) fn grant(&mut self, ask: &Ask, slots: u32) -> bool {
+        let Ask { request, resource, placement, .. } = ask;
         let used = |node: usize| -> Bytes {
             let on = self.boxes.values().filter(|b| b.granted.node.as_str() == format!("n{node}"));
             on.fold(Bytes::ZERO, |sum, b| sum.saturating_add(b.granted.resource.memory))
         };
         let open = |node: usize| self.closed != Some(node);
         let free = |node: usize| if open(node) { self.nodes[node].saturating_sub(used(node)) } else { Bytes::ZERO };
-        let Some(node) = (0..self.nodes.len()).filter(|n| free(*n) >= resource.memory).max_by_key(|n| free(*n)) else {
+        let near = |node: usize| placement.prefer_nodes.iter().any(|near| near.as_str() == format!("n{node}"));
+        let fits = (0..self.nodes.len()).filter(|n| free(*n) >= resource.memory);
+        let Some(node) = fits.max_by_key(|n| (near(*n), free(*n))) else {
             return false;
         };
         self.containers += 1;
@@ -201,6 +205,7 @@ impl World {
             ended: self.now().unix,
             timeline: Vec::new(),
             log_tail: String::new(),
+            read: None,
         };
         (habit.tells)(&mut report);
         let b = self.boxes.get_mut(container).expect("there");

@@ -3,7 +3,7 @@
 //!
 //! Built by [`Scenario`]; a scenario that is dropped without having been run panics.
 
-#![allow(dead_code, unreachable_pub)] // each test file uses its own part of the world
+#![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
 mod files;
 mod habit;
@@ -24,13 +24,24 @@ use headroom_types::{
     Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, TaskAttemptId, TaskId,
     Tick, UnixMillis,
 };
-use headroom_wire::v1::am::{Granted, LaunchSpec, UpdateKind};
+use headroom_wire::v1::am::{Ask, Granted, LaunchSpec, Placement, UpdateKind};
 use headroom_wire::v1::job::{JobEvent, JobPatch, Mode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
 pub use files::Files;
 pub use habit::Habit;
 use habit::{total, verdict};
+
+/// How a job file of these tests begins: its name, and executors `main` of this memory, these processors, so many, of so many slots. Tables
+/// that follow stand for themselves.
+macro_rules! job_head {
+    ($name:literal, $memory:literal, $cpus:literal, $count:literal, $slots:literal $(, $top:literal)?) => {
+        concat!(
+            "version = 1\nname = \"", $name, "\"\n", $($top,)? "[profiles.exec]\nmemory = \"", $memory, "\"\ncpus = ", $cpus,
+            "\n[executors.main]\nprofile = \"exec\"\ncount = ", $count, "\nslots = ", $slots, "\n"
+        )
+    };
+}
 
 /// A disturbance.
 #[derive(Clone, Debug)]
@@ -218,6 +229,8 @@ pub struct World {
     pub files: Files,
     /// How the containers of each request are started.
     pub launches: BTreeMap<RequestId, LaunchSpec>,
+    /// Where they would rather be.
+    pub placements: BTreeMap<RequestId, Placement>,
     /// This node is given nothing new.
     closed: Option<usize>,
 }
@@ -268,6 +281,7 @@ impl World {
             resizes: 0,
             files: s.files.clone(),
             launches: BTreeMap::new(),
+            placements: BTreeMap::new(),
             closed: None,
         };
         for fault in &s.faults {
@@ -506,11 +520,10 @@ impl World {
         }
         for ask in self.core.asks(&greeting()) {
             self.launches.insert(ask.request.clone(), (*ask.launch).clone());
+            self.placements.insert(ask.request.clone(), (*ask.placement).clone());
             loop {
                 let granted = self.granted.get(&ask.request).copied().unwrap_or(0);
-                if granted >= ask.count
-                    || !self.grant(&ask.request, &ask.resource, ask.launch.env["HEADROOM_SLOTS"].parse().expect("slots"))
-                {
+                if granted >= ask.count || !self.grant(&ask, ask.launch.env["HEADROOM_SLOTS"].parse().expect("slots")) {
                     break;
                 }
             }

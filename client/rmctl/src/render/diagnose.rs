@@ -7,7 +7,7 @@ use headroom_wire::v1::job::{AttemptRow, JobView, ShadowOutcome, TaskRow, TaskSt
 use super::figures::{fine_span, short, short_or_dash, span, time_of_day};
 use super::table::{Table, wrap};
 use super::timeline::{self, End};
-use super::{Paint, apps, evidence, job};
+use super::{Paint, apps, evidence, inputs, job};
 
 /// Columns of the labels on the left.
 const LABEL: usize = 10;
@@ -21,6 +21,9 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     page.wrapped("WHAT", &what(a));
     if let Some(size) = size(a) {
         page.wrapped("SIZE", &size);
+    }
+    if let Some(input) = &a.input {
+        page.wrapped("INPUT", &inputs::of_attempt(input));
     }
     match &a.evidence {
         Some(e) => page.lines("EVIDENCE", &evidence::lines(e, &a.timeline)),
@@ -60,6 +63,7 @@ pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
         return text + "its master has not told of any task\n" + &paint.dim(&format!("next: {see}")) + "\n";
     };
     text.push_str(&job::figures(&view.totals));
+    text.push_str(&inputs::remote_kills(&view.totals.inputs));
     let failed = failures(view);
     if failed.is_empty() {
         return text + "nothing to diagnose: no attempt has failed\n" + &paint.dim(&format!("next: rmctl ps {}", app.id)) + "\n";

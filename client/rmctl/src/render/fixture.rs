@@ -39,6 +39,7 @@ pub(crate) fn app() -> AppView {
         grown: 0,
         rerun_byte_ms: u128::from(gib(34).get()) * 60_000,
         allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
+        inputs: Vec::new(),
         shadow: None,
     };
     AppView {
@@ -88,6 +89,7 @@ fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>
         grown: Vec::new(),
         why: String::new(),
         shadow: None,
+        input: None,
     }
 }
 

@@ -6,7 +6,7 @@ use headroom_wire::v1::job::{JobTotals, ShadowTotals, TaskRow, TaskState};
 
 use super::figures::{byte_time, short, short_or_dash, span};
 use super::table::{Table, cut};
-use super::{Paint, apps, count};
+use super::{Paint, apps, count, inputs};
 use crate::render::ladder::ladder;
 
 /// Tasks shown unless the screen is wide.
@@ -52,7 +52,7 @@ fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
 /// The figures of a job in two lines.
 pub(crate) fn figures(t: &JobTotals) -> String {
     let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
-    let shadow = t.shadow.as_ref().map(shadow).unwrap_or_default();
+    let shadow = t.shadow.as_ref().map(shadow).unwrap_or_default() + &inputs::of_stages(&t.inputs);
     format!(
         "tasks   {} of {} done, {} running, {waiting} waiting, {} failed · mode {}\nmemory  {}, {} escalated, {}, {} lost otherwise · {} re-run of {}\n{shadow}",
         t.done,

@@ -13,6 +13,7 @@ pub(crate) mod families;
 pub(crate) mod figures;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod json;
 pub(crate) mod ladder;

@@ -1,6 +1,6 @@
 //! What a job will ask of a cluster, in a few lines, before it is submitted.
 
-use headroom_config::{JobSpec, StageSpec};
+use headroom_config::{InputLocality, JobSpec, Memory, StageSpec};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 
@@ -26,7 +26,23 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
     let at_once = if at_once == 0 { "in containers of their own".to_owned() } else { format!("{at_once} at once") };
     let after: Vec<String> = s.after.iter().map(ToString::to_string).collect();
     let after = if after.is_empty() { String::new() } else { format!(" after {}", after.join(", ")) };
-    format!("plan  {} {} × {}, {at_once}{after}\n", s.name, s.count, s.profile)
+    let input = input(s);
+    format!("plan  {} {} × {}, {at_once}{after}\n{input}", s.name, s.count, s.profile)
+}
+
+/// What follows from where its input is.
+fn input(s: &StageSpec) -> String {
+    match (s.input_locality, s.runtime.memory()) {
+        (None, _) => String::new(),
+        (Some(InputLocality::Local), _) => format!("      {}: containers wait 3 s for nodes that hold its input\n", s.name),
+        (Some(InputLocality::Remote), Memory::HeapAndOverhead) if s.input.is_some() => {
+            format!("      {}: each task gets as much overhead more as it fetches from other hosts\n", s.name)
+        }
+        (Some(InputLocality::Remote), Memory::HeapAndOverhead) => {
+            format!("      {}: its input is fetched from other hosts, and nothing says how large it is; add input = …\n", s.name)
+        }
+        (Some(InputLocality::Remote), Memory::One) => format!("      {}: its input is fetched from other hosts\n", s.name),
+    }
 }
 
 /// In words, so that nothing is promised that is decided only when a task was killed.
@@ -71,6 +87,23 @@ name = "merge"
 after = ["group"]
 command = ["prog", "all"]
 "#;
+
+    #[test]
+    fn where_the_input_is_has_consequences() {
+        let plan_of = |more: &str| {
+            let text = JOB.replace("array = \"0-19\"", &format!("array = \"0-19\"\n{more}"));
+            let text = text.replace(
+                "[[stage]]\nname = \"group\"",
+                "[profiles.task]\nheap = \"16MiB\"\noverhead = \"8MiB\"\n[[stage]]\nname = \"group\"",
+            );
+            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), Mode::Headroom, None)
+        };
+        assert!(plan_of("input_hosts = [\"w{index}\"]").contains("group: containers wait 3 s"));
+        let jvm = "profile = \"task\"\nruntime = \"jvm\"\ninput_locality = \"remote\"";
+        assert!(plan_of(jvm).contains("nothing says how large it is"));
+        assert!(plan_of(&format!("{jvm}\ninput = \"{{index}}.csv\"")).contains("as much overhead more"));
+        assert!(!plan_of("").contains("input"));
+    }
 
     #[test]
     fn a_job_in_each_mode() {

@@ -2,7 +2,7 @@
 
 use headroom_types::exit::Sample;
 use headroom_types::{
-    Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, NodeId, Profile, TaskAttemptId, TaskId, UnixMillis,
+    Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId, Profile, TaskAttemptId, TaskId, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +125,9 @@ pub struct JobTotals {
     pub rerun_byte_ms: u128,
     /// Memory × time of all attempts. Byte-milliseconds.
     pub allocated_byte_ms: u128,
+    /// Where inputs were and what was read, by stage; only of stages of which something is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<StageInputs>,
     /// What learned sizes would have come to; only where the job asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowTotals>,
@@ -233,6 +236,80 @@ pub struct AttemptRow {
     /// What it would have been given by a learner that only watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
+    /// What it read and where that was, as far as the job says what there is to read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<AttemptInput>,
+}
+
+/// The input of one attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AttemptInput {
+    /// What its task was to read. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Bytes>,
+    /// What it read by system calls, a lower bound; `None` while it runs, or where its executor did not look. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Bytes>,
+    /// Where the input is, as seen from its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
+    /// It read far from what was planned: by more than 1.5 times, and 4 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<InputGap>,
+}
+
+/// Where an input is, as seen from a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Locality {
+    /// On the same node.
+    Local,
+    /// It comes over the network.
+    Remote,
+}
+
+/// How what was read differs from what was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum InputGap {
+    /// Much more was read.
+    More,
+    /// Much less was read.
+    Less,
+}
+
+/// The inputs of a stage's attempts that have ended, as far as they are known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct StageInputs {
+    /// The stage.
+    pub stage: Name,
+    /// Attempts of which it is known where their input was.
+    pub attempts: u32,
+    /// Of them, those whose input was remote.
+    pub remote: u32,
+    /// Of the attempts, those that were killed for memory.
+    pub kills: u32,
+    /// Of them, those whose input was remote.
+    pub remote_kills: u32,
+    /// Attempts that read much more than was planned.
+    pub more: u32,
+    /// Attempts that read much less than was planned.
+    pub less: u32,
+}
+
+impl StageInputs {
+    /// A stage of which nothing has ended.
+    pub fn new(stage: Name) -> Self {
+        StageInputs { stage, attempts: 0, remote: 0, kills: 0, remote_kills: 0, more: 0, less: 0 }
+    }
+    /// Most of those that were killed had a remote input. Of fewer than three nothing is said.
+    pub fn mostly_remote_kills(&self) -> bool {
+        self.kills >= 3 && self.remote_kills * 2 > self.kills
+    }
 }
 
 /// What a learner that only watches would have given to an attempt.

@@ -1,0 +1,67 @@
+//! What a task has read, by the kernel's count of each of its processes.
+//!
+//! The kernel adds what a child has read to its parent when the parent waits for it, so the sum over those that are there only falls when one
+//! ends that nobody of the task waits for. The largest sum that was seen counts: it is a lower bound.
+
+use std::time::{Duration, Instant};
+
+use headroom_node_cgroup::reads::so_far;
+use headroom_types::Bytes;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(250);
+/// Most processes that are looked at.
+const MOST: usize = 64;
+
+/// What one task has read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reads {
+    most: Option<Bytes>,
+    at: Option<Instant>,
+}
+
+impl Reads {
+    /// Looks at the processes that are there, when it is time to.
+    pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
+        if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
+            self.at = Some(Instant::now());
+            self.take(sum(&pids(), so_far));
+        }
+    }
+
+    /// The last look: its main process has ended and is not reaped, others may still be there.
+    pub(crate) fn last(&mut self, main: i32, others: &[i32]) -> Option<Bytes> {
+        let others: Vec<i32> = others.iter().copied().filter(|pid| *pid != main).collect();
+        let all: Vec<i32> = std::iter::once(main).chain(others).collect();
+        self.take(sum(&all, so_far));
+        self.most
+    }
+
+    fn take(&mut self, seen: Option<Bytes>) {
+        self.most = self.most.max(seen);
+    }
+}
+
+/// `None` where nobody could be looked at.
+fn sum(pids: &[i32], of: impl Fn(i32) -> Option<Bytes>) -> Option<Bytes> {
+    pids.iter().take(MOST).filter_map(|pid| of(*pid)).reduce(Bytes::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_sum_counts_and_what_cannot_be_seen_is_left_out() {
+        let of = |mib: [Option<u64>; 3]| {
+            move |pid: i32| usize::try_from(pid).ok().and_then(|n| mib.get(n).copied().flatten()).map(Bytes::from_mib)
+        };
+        let mut reads = Reads::default();
+        reads.take(sum(&[0, 1, 2], of([Some(4), Some(8), None])));
+        reads.take(sum(&[0, 1, 2], of([Some(5), None, None])));
+        assert_eq!(reads.most, Some(Bytes::from_mib(12)), "one that ended and was not waited for has read all the same");
+        reads.take(sum(&[0], of([Some(20), None, None])));
+        assert_eq!(reads.most, Some(Bytes::from_mib(20)));
+        assert_eq!(sum(&[7], of([None; 3])), None);
+    }
+}
