@@ -4,14 +4,22 @@
 //! above its size is killed at a moment drawn from how real kills were spread, the same for every mode, and asks its mode what
 //! next. The yardstick is a run in which every need is known beforehand.
 
+mod executors;
+mod gates;
 mod hosts;
+mod parts;
 mod run;
 pub mod trace;
 mod ways;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
+use parts::Rule;
 use serde::Serialize;
+
+pub use executors::Shared;
+pub use gates::Gate;
+pub use parts::Parted;
 
 pub use ways::SHARE;
 
@@ -45,6 +53,16 @@ pub struct Row {
     pub tasks: u64,
     /// Sizes that were raised while a task ran.
     pub grown: u64,
+    /// The same tasks in shared executors: four slots that share 16 GiB.
+    pub shared: Shared,
+    /// The same where the executors of each trace are so small that one task in ten does not fit its share.
+    pub tight: Shared,
+    /// The same tasks with a heap and an overhead, in mode `headroom` and beside one knob; only in rows of that mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parted>,
+    /// What the house asks of itself; only in the row of all datasets in mode `headroom`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
 }
 
 /// The hosts of a replay.
@@ -79,21 +97,65 @@ pub fn replay(datasets: &[trace::Dataset], modes: &[Mode], growth: bool, estate:
     let of = datasets.iter().map(each).sum();
     let mut before = 0;
     let mut rows = Vec::new();
-    let mut totals: Vec<(Mode, run::Sums)> = modes.iter().map(|mode| (*mode, run::Sums::default())).collect();
+    let mut totals: Vec<Total> = modes.iter().map(|mode| Total::new(*mode)).collect();
     for dataset in datasets {
         let size = u64::try_from(dataset.tasks.len()).unwrap_or(u64::MAX);
         let ideal = run::ideal(&dataset.tasks, estate, &mut |n| told(Done { tasks: before + n, of }));
         before += size;
-        for (mode, total) in &mut totals {
-            let yard = run::Yard { growth, estate, ideal };
-            let sums = run::run(&dataset.tasks, *mode, yard, &mut |n| told(Done { tasks: before + n, of }));
+        for total in &mut totals {
+            let (mode, yard) = (total.mode, run::Yard { growth, estate, ideal });
+            let sums = run::run(&dataset.tasks, mode, yard, &mut |n| told(Done { tasks: before + n, of }));
+            let shared = executors::run(&dataset.tasks, mode, estate, executors::EXECUTOR);
+            let tight = executors::run(&dataset.tasks, mode, estate, executors::tight(&dataset.tasks));
+            let parts = (mode == Mode::Headroom).then(|| parted(&dataset.tasks, estate));
             before += size;
-            rows.push(sums.row(&dataset.name, *mode, growth));
-            total.add(&sums);
+            rows.push(Row { shared, tight, parts, ..sums.row(&dataset.name, mode, growth) });
+            total.sums.add(&sums);
+            total.shared.add(&shared);
+            total.tight.add(&tight);
+            if let Some(parts) = parts {
+                total.parts.get_or_insert_default().add(&parts);
+            }
         }
     }
-    rows.extend(totals.iter().map(|(mode, sums)| sums.row(TOTAL, *mode, growth)));
+    let all: Vec<Row> = totals
+        .iter()
+        .map(|t| Row { shared: t.shared, tight: t.tight, parts: t.parts, ..t.sums.row(TOTAL, t.mode, growth) })
+        .collect();
+    let gates = gates::all(&rows, &all, growth);
+    rows.extend(all);
+    if let Some(ours) = rows.iter_mut().rev().find(|row| row.mode == Mode::Headroom && row.dataset == TOTAL) {
+        ours.gates = gates;
+    }
     rows
+}
+
+/// What a mode came to over all datasets.
+struct Total {
+    mode: Mode,
+    sums: run::Sums,
+    shared: Shared,
+    tight: Shared,
+    parts: Option<Parted>,
+}
+
+impl Total {
+    fn new(mode: Mode) -> Total {
+        Total { mode, sums: run::Sums::default(), shared: Shared::default(), tight: Shared::default(), parts: None }
+    }
+}
+
+fn parted(tasks: &[trace::Task], estate: Estate) -> Parted {
+    let of = |rule| run::parted(tasks, rule, estate);
+    let (knob, learned, apart) = (of(Rule::OneKnob), of(Rule::OneKnobLearned), of(Rule::Apart));
+    Parted {
+        one_knob_gib_h: knob.gib_h,
+        one_knob_learned_gib_h: learned.gib_h,
+        apart_gib_h: apart.gib_h,
+        one_knob_kills: knob.kills,
+        apart_kills: apart.kills,
+        apart_lost_avoidable: apart.lost_avoidable,
+    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 
 use super::hosts::{Host, Hosts};
+use super::parts::{Parts, Rule};
 use super::trace::Task;
 use super::ways::Giver;
-use super::{Estate, Row};
+use super::{Estate, Row, Shared};
 use crate::policy::grow;
 use crate::policy::learn::Asks;
 
@@ -48,6 +49,9 @@ impl Sums {
         self.makespan += other.makespan;
         self.ideal += other.ideal;
     }
+    pub(super) fn kills(&self) -> u64 {
+        self.kills
+    }
     #[allow(clippy::cast_precision_loss)] // counts of tasks
     pub(super) fn row(&self, dataset: &str, mode: Mode, growth: bool) -> Row {
         let ratio = |a: f64, b: f64| if b > 0.0 { (a / b * 1000.0).round() / 1000.0 } else { 0.0 };
@@ -65,6 +69,10 @@ impl Sums {
             wasted_gib_h: hours(self.allocated - self.used),
             tasks: self.tasks,
             grown: self.grown,
+            shared: Shared::default(),
+            tight: Shared::default(),
+            parts: None,
+            gates: Vec::new(),
         }
     }
 }
@@ -92,10 +100,20 @@ enum Ends {
     AtLimit,
 }
 
+/// Who gives sizes.
+#[derive(Debug)]
+enum Gives {
+    /// Every need is known.
+    Oracle,
+    Mode(Box<Giver>),
+    /// Heap and overhead.
+    Parts(Box<Parts>),
+}
+
 struct Run<'a> {
     tasks: &'a [Task],
     hosts: Hosts,
-    giver: Option<Giver>,
+    giver: Gives,
     growth: bool,
     /// Those that were killed, then the new ones of each kind.
     waiting: Vec<BTreeSet<usize>>,
@@ -119,17 +137,31 @@ pub(super) struct Yard {
 
 /// How long it takes when every need is known. Seconds.
 pub(super) fn ideal(tasks: &[Task], estate: Estate, told: &mut dyn FnMut(u64)) -> f64 {
-    Run::new(tasks, None, false, estate).go(told).makespan
+    Run::new(tasks, Gives::Oracle, false, estate).go(told).makespan
 }
 
 /// A replay in one mode. `told` hears how many tasks have ended.
 pub(super) fn run(tasks: &[Task], mode: Mode, yard: Yard, told: &mut dyn FnMut(u64)) -> Sums {
     let growth = yard.growth && grow::is_part_of(mode);
-    Sums { ideal: yard.ideal, ..Run::new(tasks, Some(Giver::new(mode, growth)), growth, yard.estate).go(told) }
+    Sums { ideal: yard.ideal, ..Run::new(tasks, Gives::Mode(Box::new(Giver::new(mode, growth))), growth, yard.estate).go(told) }
+}
+
+/// What a rule for heap and overhead comes to.
+pub(super) fn parted(tasks: &[Task], rule: Rule, estate: Estate) -> Given {
+    let sums = Run::new(tasks, Gives::Parts(Box::new(Parts::new(rule))), false, estate).go(&mut |_| {});
+    Given { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
+}
+
+/// What was given, and what it led to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    pub(super) gib_h: f64,
+    pub(super) kills: u64,
+    pub(super) lost_avoidable: u64,
 }
 
 impl<'a> Run<'a> {
-    fn new(tasks: &'a [Task], giver: Option<Giver>, growth: bool, estate: Estate) -> Run<'a> {
+    fn new(tasks: &'a [Task], giver: Gives, growth: bool, estate: Estate) -> Run<'a> {
         Run {
             tasks,
             hosts: Hosts::new(estate.hosts, Host { cpus: estate.cpus, memory: estate.memory }),
@@ -199,12 +231,17 @@ impl<'a> Run<'a> {
 
     fn size_of(&mut self, n: usize, task: &Task) -> Option<Bytes> {
         let whole = self.hosts.whole().memory;
-        let Some(giver) = &mut self.giver else { return Some(task.peak) };
-        if let Some(way) = self.ways.get(&n) {
-            return Some(way.size);
-        }
         let running = self.of_kind.get(task.kind.as_str()).copied().unwrap_or(0);
-        giver.first(&asks(task), running).map(|size| size.min(whole))
+        match (&mut self.giver, self.ways.get(&n)) {
+            (Gives::Oracle, _) => Some(task.peak),
+            (Gives::Mode(_) | Gives::Parts(_), Some(way)) => Some(way.size),
+            (Gives::Mode(giver), None) => giver.first(&asks(task), running).map(|size| size.min(whole)),
+            (Gives::Parts(parts), None) => {
+                let size = parts.first(n, task, running)?;
+                parts.cut(n, whole);
+                Some(size.min(whole))
+            }
+        }
     }
 
     fn start(&mut self, n: usize, line: usize, host: usize, size: Bytes, now: u64) {
@@ -214,7 +251,11 @@ impl<'a> Run<'a> {
         }
         *self.of_kind.entry(task.kind.as_str()).or_default() += 1;
         let failures = self.ways.entry(n).or_insert(Way { size, failures: 0 }).failures;
-        let (ends, part) = if task.peak > size { (Ends::AtLimit, moment(n, failures)) } else { (Ends::Well, 1.0) };
+        let fits = match &self.giver {
+            Gives::Oracle | Gives::Mode(_) => task.peak <= size,
+            Gives::Parts(parts) => parts.fits(n, task),
+        };
+        let (ends, part) = if !fits { (Ends::AtLimit, moment(n, failures)) } else { (Ends::Well, 1.0) };
         self.events.push(Reverse((now + ticks(task.runtime_s * part), n)));
         self.running.insert(n, Running { host, began: now, size, ends, before: 0.0 });
     }
@@ -236,8 +277,10 @@ impl<'a> Run<'a> {
         match run.ends {
             Ends::Well => {
                 self.sums.used += task.peak.as_gib_f64() * task.runtime_s;
-                if let Some(giver) = &mut self.giver {
-                    giver.ended(&asks(task), number, task.peak, task.runtime_s);
+                match &mut self.giver {
+                    Gives::Oracle => {}
+                    Gives::Mode(giver) => giver.ended(&asks(task), number, task.peak, task.runtime_s),
+                    Gives::Parts(parts) => parts.ended(n, task),
                 }
             }
             Ends::AtLimit => self.killed(n, task, run.size),
@@ -248,9 +291,15 @@ impl<'a> Run<'a> {
         self.sums.kills += 1;
         let whole = self.hosts.whole().memory;
         let failures = self.ways.get(&n).map_or(0, |way| way.failures) + 1;
-        let Some(giver) = &mut self.giver else { return };
-        giver.killed(&asks(task), u64::try_from(n).unwrap_or(u64::MAX), size);
-        match giver.next(&asks(task), size, failures, whole) {
+        let next = match &mut self.giver {
+            Gives::Oracle => return,
+            Gives::Mode(giver) => {
+                giver.killed(&asks(task), u64::try_from(n).unwrap_or(u64::MAX), size);
+                giver.next(&asks(task), size, failures, whole)
+            }
+            Gives::Parts(parts) => parts.next(n, task, failures, whole),
+        };
+        match next {
             Some(size) => {
                 self.ways.insert(n, Way { size, failures });
                 if let Some(killed) = self.waiting.first_mut() {
@@ -264,7 +313,7 @@ impl<'a> Run<'a> {
     /// Raises the size of a task that stands at its limit until it is enough, or its host has no more.
     fn grows(&mut self, n: usize, task: &Task, run: &mut Running, now: u64) -> bool {
         let whole = self.hosts.whole().memory;
-        let Some(giver) = &mut self.giver else { return false };
+        let Gives::Mode(giver) = &mut self.giver else { return false };
         let mut size = run.size;
         let mut steps = 0u32;
         while task.peak > size {
@@ -305,7 +354,7 @@ fn asks(task: &Task) -> Asks<'_> {
 }
 
 /// The part of its run after which an attempt stands at its limit: spread as real kills were, half of them before 52 in a hundred.
-fn moment(task: usize, failures: u32) -> f64 {
+pub(super) fn moment(task: usize, failures: u32) -> f64 {
     const QUARTILES: [f64; 5] = [0.0, 0.11, 0.52, 0.86, 1.0];
     let mut x =
         (task as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(failures).wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -321,10 +370,10 @@ fn moment(task: usize, failures: u32) -> f64 {
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // traces are of hours, not of ages
-fn ticks(seconds: f64) -> u64 {
+pub(super) fn ticks(seconds: f64) -> u64 {
     (seconds * TICKS).ceil() as u64
 }
 #[allow(clippy::cast_precision_loss)] // below 2^53
-fn seconds(ticks: u64) -> f64 {
+pub(super) fn seconds(ticks: u64) -> f64 {
     ticks as f64 / TICKS
 }

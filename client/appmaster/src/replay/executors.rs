@@ -1,0 +1,534 @@
+//! The same tasks in shared executors: four slots that share 16 GiB, and only the executor is held to its limit.
+//!
+//! A task's use rises in steps to its need, which it reaches at the moment it would be killed at in a container of its own. When the tasks of
+//! an executor together pass its limit, the executor and all of them are gone; who is charged for it and what each is given next is
+//! decided by the code that decides it in a job: [`blame`] and [`decide`]. What a task is charged with is its use and a little of the kernel's.
+//! Free slots of an executor that has nothing to do go back to their host. Tasks that wait for a whole host, or for several slots, have one kept for them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use headroom_config::{ExecutorSpec, Idempotent, Memory, RetrySpec, Runtime, StageSpec};
+use headroom_types::{Bytes, Dimension, ExitReason};
+use headroom_wire::v1::job::Mode;
+use serde::Serialize;
+
+use super::Estate;
+use super::run::{moment, seconds, ticks};
+use super::trace::Task;
+use super::ways::{SHARE, SLOTS};
+use crate::policy::blame::{Suspect, blame};
+use crate::policy::classify::{Class, MemoryFailure};
+use crate::policy::learn::After;
+use crate::policy::seats::seated;
+use crate::policy::sizing::{Ask, Need, Sizer};
+use crate::policy::{Account, Cap, Case, Next, Place, Size, Spent, decide};
+
+/// Steps in which a task comes to its need.
+const STEPS: u32 = 8;
+/// Most that the kernel takes for a task beside what it asked for. Bytes.
+const SLACK: u64 = 2 << 20;
+/// Waiting tasks without room that are looked at before the others wait for the next end.
+const LOOKED_AT: usize = 8;
+
+/// How tasks in shared executors fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Shared {
+    /// Attempts that were killed, of tasks beyond their size and of those beside them.
+    pub kills: u64,
+    /// Of them, those of tasks that were within their size.
+    pub innocent_kills: u64,
+    /// Of the attempts that were within their size, those that were charged all the same.
+    pub innocent_charged: u64,
+    /// Executors that died.
+    pub deaths: u64,
+    /// Tasks that were given up.
+    pub lost: u64,
+    /// Of them, those that some host could have held.
+    pub lost_avoidable: u64,
+    /// Memory used divided by memory allocated.
+    pub maq: f64,
+    /// What tasks that ended well needed. GiB·h.
+    pub used_gib_h: f64,
+    /// What executors and containers had. GiB·h.
+    pub allocated_gib_h: f64,
+}
+
+impl Shared {
+    pub(super) fn add(&mut self, other: &Shared) {
+        self.kills += other.kills;
+        self.innocent_kills += other.innocent_kills;
+        self.innocent_charged += other.innocent_charged;
+        self.deaths += other.deaths;
+        self.lost += other.lost;
+        self.lost_avoidable += other.lost_avoidable;
+        self.used_gib_h += other.used_gib_h;
+        self.allocated_gib_h += other.allocated_gib_h;
+        self.share_out();
+    }
+    fn share_out(&mut self) {
+        self.maq =
+            if self.allocated_gib_h > 0.0 { (self.used_gib_h / self.allocated_gib_h * 1000.0).round() / 1000.0 } else { 0.0 };
+    }
+}
+
+/// What the tasks of a trace run in: one stage on shared executors.
+struct Site {
+    stage: StageSpec,
+    set: ExecutorSpec,
+    retry: RetrySpec,
+}
+
+impl Site {
+    fn new(memory: Bytes) -> Option<Site> {
+        let text = format!(
+            "version = 1\nname = \"trace\"\n[profiles.exec]\nmemory = \"{}B\"\ncpus = {SLOTS}\n[executors.main]\nprofile = \"exec\"\n\
+             slots = {SLOTS}\nreserve = \"0B\"\n[[stage]]\nname = \"work\"\nenforce = \"executor\"\ncommand = [\"work\"]\n",
+            memory.get()
+        );
+        let job = headroom_config::job::compile(&text, "trace").ok()?;
+        Some(Site { stage: job.stages.first()?.clone(), set: job.executors.first()?.clone(), retry: job.retry })
+    }
+}
+
+/// A container: an executor of several slots, or one for a single task.
+#[derive(Debug)]
+struct Box_ {
+    host: usize,
+    began: u64,
+    memory: Bytes,
+    slots: u32,
+    place: Place,
+    seats: BTreeMap<usize, Seat>,
+    kept_for: Option<usize>,
+}
+
+impl Box_ {
+    fn free(&self) -> u32 {
+        self.slots.saturating_sub(self.seats.values().map(|seat| seat.size.slots).sum())
+    }
+    fn used(&self) -> Bytes {
+        self.seats.values().fold(Bytes::ZERO, |sum, seat| sum.saturating_add(seat.charged))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Seat {
+    size: Size,
+    try_: u32,
+    charged: Bytes,
+}
+
+/// What a task has behind it.
+#[derive(Clone, Debug, Default)]
+struct Past {
+    size: Option<Size>,
+    spent: Spent,
+    tries: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Step(u32),
+    End,
+}
+
+struct Run<'a> {
+    tasks: &'a [Task],
+    mode: Mode,
+    site: &'a Site,
+    whole: Bytes,
+    hosts: Vec<(u32, Bytes)>,
+    /// Nothing new goes there but this task.
+    kept_host: Option<(usize, usize)>,
+    boxes: BTreeMap<u64, Box_>,
+    at: BTreeMap<usize, u64>,
+    next: u64,
+    again: BTreeSet<usize>,
+    lines: BTreeMap<&'a str, BTreeSet<usize>>,
+    running: BTreeMap<&'a str, usize>,
+    past: BTreeMap<usize, Past>,
+    events: BinaryHeap<Reverse<(u64, usize, u32, What)>>,
+    sizer: Sizer,
+    /// First sizes of each kind, by input, while nothing new is known of it.
+    sized: BTreeMap<&'a str, BTreeMap<Option<Bytes>, Size>>,
+    sums: Shared,
+}
+
+/// Memory of an executor of four slots: four shares of a slot.
+pub(super) const EXECUTOR: Bytes = Bytes::from_gib(16);
+
+/// An executor so small that one task in ten does not fit its share; no larger than [`EXECUTOR`].
+pub(super) fn tight(tasks: &[Task]) -> Bytes {
+    let mut peaks: Vec<Bytes> = tasks.iter().map(|task| task.peak).collect();
+    peaks.sort_unstable();
+    let share = peaks.get(peaks.len() * 9 / 10).copied().unwrap_or(SHARE);
+    share.mul_ratio(SLOTS, 1).round_up(Bytes::from_mib(64)).min(EXECUTOR)
+}
+
+/// Runs the tasks of one trace in one mode, in executors of this memory.
+pub(super) fn run(tasks: &[Task], mode: Mode, estate: Estate, executor: Bytes) -> Shared {
+    let Some(site) = &Site::new(executor) else { return Shared::default() };
+    let mut lines: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (n, task) in tasks.iter().enumerate() {
+        lines.entry(task.kind.as_str()).or_default().insert(n);
+    }
+    let run = Run {
+        tasks,
+        mode,
+        site,
+        whole: estate.memory,
+        hosts: vec![(estate.cpus, estate.memory); estate.hosts],
+        kept_host: None,
+        boxes: BTreeMap::new(),
+        at: BTreeMap::new(),
+        next: 0,
+        again: BTreeSet::new(),
+        lines,
+        running: BTreeMap::new(),
+        past: BTreeMap::new(),
+        events: BinaryHeap::new(),
+        sizer: Sizer::new(mode, false),
+        sized: BTreeMap::new(),
+        sums: Shared::default(),
+    };
+    run.go()
+}
+
+impl<'a> Run<'a> {
+    fn go(mut self) -> Shared {
+        let mut now = 0;
+        self.place(now);
+        while let Some(Reverse((at, n, try_, what))) = self.events.pop() {
+            now = at;
+            let sitting = self
+                .at
+                .get(&n)
+                .copied()
+                .filter(|id| self.boxes.get(id).and_then(|b| b.seats.get(&n)).is_some_and(|seat| seat.try_ == try_));
+            let Some(id) = sitting else { continue };
+            let freed = match what {
+                What::Step(step) => self.rises(id, n, step, now),
+                What::End => self.ends(id, n),
+            };
+            if freed {
+                self.place(now);
+                self.give_back(now);
+            }
+        }
+        let stranded: Vec<usize> = self.again.iter().copied().chain(self.lines.values().flatten().copied()).collect();
+        stranded.into_iter().for_each(|n| self.lose(n));
+        self.sums.share_out();
+        self.sums
+    }
+
+    fn ask(&self, n: usize) -> Option<Ask<'a>> {
+        let task = self.tasks.get(n)?;
+        Some(Ask {
+            kind: &task.kind,
+            memory: Memory::One,
+            input: task.input,
+            stated: &self.site.stage.profile,
+            task: u64::try_from(n).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn cap(&self) -> Cap {
+        Cap { task: self.whole, largest: Some(self.whole), by_job: false }
+    }
+
+    /// The size a task waits for; `None` while few of its kind may run.
+    fn size_of(&mut self, n: usize) -> Option<Size> {
+        if let Some(size) = self.past.get(&n).and_then(|past| past.size.clone()) {
+            return Some(size);
+        }
+        let stated = Size { profile: self.site.stage.profile.clone(), slots: 1, rung: 1, place: Place::Shared };
+        match self.mode {
+            Mode::Headroom | Mode::Tovar => {}
+            Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed => return Some(stated),
+        }
+        let ask = self.ask(n)?;
+        let running = self.running.get(ask.kind).copied().unwrap_or(0);
+        if !self.sizer.may_start(ask.kind, Memory::One, running) {
+            return None;
+        }
+        if let Some(size) = self.sized.get(ask.kind).and_then(|of| of.get(&ask.input)) {
+            return Some(size.clone());
+        }
+        let told = self.sizer.first(&ask);
+        let size =
+            if told.learned { seated(&self.site.stage, &self.site.set, (&told.profile, false), self.cap()) } else { stated };
+        self.sized.entry(ask.kind).or_default().insert(ask.input, size.clone());
+        Some(size)
+    }
+
+    fn place(&mut self, now: u64) {
+        let again: Vec<usize> = self.again.iter().copied().collect();
+        for n in again {
+            if let Some(size) = self.size_of(n) {
+                self.try_one(n, &size, now);
+            }
+        }
+        let mut heads: BinaryHeap<Reverse<(usize, &'a str)>> =
+            self.lines.iter().filter_map(|(kind, line)| Some(Reverse((*line.first()?, *kind)))).collect();
+        let mut passed = 0;
+        while let Some(Reverse((n, kind))) = heads.pop() {
+            if passed > LOOKED_AT || !self.has_room() {
+                return;
+            }
+            let Some(size) = self.size_of(n) else { continue };
+            passed += usize::from(!self.try_one(n, &size, now));
+            let after = self.lines.get(kind).and_then(|line| line.range(n + 1..).next());
+            heads.extend(after.map(|next| Reverse((*next, kind))));
+        }
+    }
+
+    /// Whether any new task could start at all.
+    fn has_room(&self) -> bool {
+        let slots = self
+            .boxes
+            .values()
+            .any(|b| b.place == Place::Shared && b.kept_for.is_none() && !self.is_kept(b.host) && b.free() > 0);
+        slots || self.host_for(4, self.site.set.profile.memory(), None).is_some()
+    }
+
+    fn is_kept(&self, host: usize) -> bool {
+        self.kept_host.is_some_and(|(kept, _)| kept == host)
+    }
+
+    /// The host with the least memory left over.
+    fn host_for(&self, cpus: u32, memory: Bytes, task: Option<usize>) -> Option<usize> {
+        let open = |host: &usize| self.kept_host.is_none_or(|(kept, by)| kept != *host || Some(by) == task);
+        let fits = |(_, (c, m)): &(usize, &(u32, Bytes))| *c >= cpus && *m >= memory;
+        let all = self.hosts.iter().enumerate().filter(fits).filter(|(host, _)| open(host));
+        all.min_by_key(|(_, (_, memory))| *memory).map(|(host, _)| host)
+    }
+
+    fn try_one(&mut self, n: usize, size: &Size, now: u64) -> bool {
+        let there = match size.place {
+            Place::Own => self.own_box(n, size.memory(), now),
+            Place::Shared => self.shared_box(n, size.slots, now),
+        };
+        let Some(id) = there else { return false };
+        self.sit(id, n, size.clone(), now);
+        true
+    }
+
+    fn own_box(&mut self, n: usize, memory: Bytes, now: u64) -> Option<u64> {
+        let Some(host) = self.host_for(1, memory, Some(n)) else {
+            if self.kept_host.is_none() {
+                let most = (0..self.hosts.len()).max_by_key(|host| self.hosts.get(*host).map(|(_, memory)| *memory))?;
+                self.kept_host = Some((most, n));
+            }
+            return None;
+        };
+        self.kept_host = self.kept_host.filter(|(_, by)| *by != n);
+        Some(self.open(host, memory, Place::Own, now))
+    }
+
+    fn shared_box(&mut self, n: usize, slots: u32, now: u64) -> Option<u64> {
+        let able = |b: &Box_| b.place == Place::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
+        let there = self.boxes.iter().filter(|(_, b)| able(b) && !self.is_kept(b.host));
+        // The fullest first, so that others come free.
+        if let Some((id, _)) = there.min_by_key(|(id, b)| (b.free(), **id)) {
+            return Some(*id);
+        }
+        if let Some(host) = self.host_for(u32::try_from(SLOTS).unwrap_or(4), self.site.set.profile.memory(), None) {
+            return Some(self.open(host, self.site.set.profile.memory(), Place::Shared, now));
+        }
+        let kept = self.boxes.values().filter(|b| b.kept_for.is_some()).count();
+        let mine = self.boxes.values().any(|b| b.kept_for == Some(n));
+        if slots > 1 && !mine && kept < self.boxes.len() / 2 {
+            let most = self.boxes.values_mut().filter(|b| b.place == Place::Shared && b.kept_for.is_none());
+            if let Some(b) = most.max_by_key(|b| b.free()) {
+                b.kept_for = Some(n);
+            }
+        }
+        None
+    }
+
+    fn open(&mut self, host: usize, memory: Bytes, place: Place, now: u64) -> u64 {
+        let slots = if place == Place::Own { 1 } else { u32::try_from(SLOTS).unwrap_or(4) };
+        if let Some((cpus, free)) = self.hosts.get_mut(host) {
+            (*cpus, *free) = (cpus.saturating_sub(slots), free.saturating_sub(memory));
+        }
+        self.next += 1;
+        let opened = Box_ { host, began: now, memory, slots, place, seats: BTreeMap::new(), kept_for: None };
+        self.boxes.insert(self.next, opened);
+        self.next
+    }
+
+    fn close(&mut self, id: u64, now: u64) {
+        let Some(b) = self.boxes.remove(&id) else { return };
+        self.sums.allocated_gib_h += b.memory.as_gib_f64() * seconds(now - b.began) / 3600.0;
+        if let Some((cpus, free)) = self.hosts.get_mut(b.host) {
+            (*cpus, *free) = (*cpus + b.slots, free.saturating_add(b.memory));
+        }
+    }
+
+    /// Containers in which nothing runs.
+    fn give_back(&mut self, now: u64) {
+        let idle: Vec<u64> =
+            self.boxes.iter().filter(|(_, b)| b.seats.is_empty() && b.kept_for.is_none()).map(|(id, _)| *id).collect();
+        for id in &idle {
+            self.close(*id, now);
+        }
+        // What waits for a whole host, or an executor, may have it now.
+        if !idle.is_empty() && !self.again.is_empty() {
+            self.place(now);
+        }
+    }
+
+    fn sit(&mut self, id: u64, n: usize, size: Size, now: u64) {
+        let Some(task) = self.tasks.get(n) else { return };
+        let past = self.past.entry(n).or_default();
+        past.tries += 1;
+        past.size = Some(size.clone());
+        let (try_, failures) = (past.tries, past.spent.memory);
+        self.again.remove(&n);
+        if let Some(line) = self.lines.get_mut(task.kind.as_str()) {
+            line.remove(&n);
+        }
+        *self.running.entry(task.kind.as_str()).or_default() += 1;
+        for b in self.boxes.values_mut().filter(|b| b.kept_for == Some(n)) {
+            b.kept_for = None;
+        }
+        if let Some(b) = self.boxes.get_mut(&id) {
+            b.seats.insert(n, Seat { size, try_, charged: Bytes::ZERO });
+        }
+        self.at.insert(n, id);
+        let full = task.runtime_s * moment(n, failures);
+        for step in 1..=STEPS {
+            let at = now + ticks(full * f64::from(step) / f64::from(STEPS));
+            self.events.push(Reverse((at, n, try_, What::Step(step))));
+        }
+        self.events.push(Reverse((now + ticks(task.runtime_s), n, try_, What::End)));
+    }
+
+    /// True when something came free.
+    fn rises(&mut self, id: u64, n: usize, step: u32, now: u64) -> bool {
+        let Some(task) = self.tasks.get(n) else { return false };
+        let use_ = task.peak.mul_ratio(u64::from(step), u64::from(STEPS)).saturating_add(slack(n));
+        let Some(b) = self.boxes.get_mut(&id) else { return false };
+        let Some(seat) = b.seats.get_mut(&n) else { return false };
+        seat.charged = use_;
+        // What the kernel takes beside is no reason to kill a task that is alone at what it asked for.
+        let room = if b.place == Place::Own { b.memory.saturating_add(Bytes::new(SLACK)) } else { b.memory };
+        let over = b.used().saturating_sub(room);
+        if over.is_zero() {
+            return false;
+        }
+        // The limit was as far as it came.
+        if let Some(seat) = b.seats.get_mut(&n) {
+            seat.charged = seat.charged.saturating_sub(over);
+        }
+        self.dies(id, now);
+        true
+    }
+
+    fn dies(&mut self, id: u64, now: u64) {
+        let Some(b) = self.boxes.get_mut(&id) else { return };
+        let seats: Vec<(usize, Seat)> = std::mem::take(&mut b.seats).into_iter().collect();
+        let room = b.memory;
+        self.close(id, now);
+        self.sums.deaths += 1;
+        let suspect = |(_, seat): &(usize, Seat)| Suspect {
+            size: seat.size.memory(),
+            peak: Some(seat.charged),
+            at_own_limit: false,
+            kind_fits: false,
+        };
+        let suspects: Vec<Suspect> = seats.iter().map(suspect).collect();
+        let alone = seats.len() == 1;
+        for ((n, seat), fate) in seats.into_iter().zip(blame(room, &suspects)) {
+            let within = !alone && seat.charged.saturating_sub(slack(n)) <= seat.size.memory();
+            self.sums.kills += 1;
+            self.sums.innocent_kills += u64::from(within);
+            self.leaves(n);
+            self.decides(n, &seat, fate, within);
+        }
+    }
+
+    fn decides(&mut self, n: usize, seat: &Seat, fate: crate::policy::blame::Fate, within: bool) {
+        let Some(ask) = self.ask(n) else { return };
+        let spent = self.past.get(&n).map(|past| past.spent).unwrap_or_default();
+        let failure = MemoryFailure { dimension: Dimension::Native, off_heap: seat.charged, live: None, spike: false };
+        let profile = &seat.size.profile;
+        let known = match self.mode {
+            Mode::Headroom => self.sizer.after_kill(&ask, Dimension::Native, profile, spent.memory + 1),
+            Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => After::Unknown,
+        };
+        let (account, next) = decide(&Case {
+            mode: self.mode,
+            task: "a task",
+            reason: ExitReason::OverheadOom,
+            class: Class::Memory(failure),
+            fate,
+            size: &seat.size,
+            set: &self.site.set,
+            runtime: Runtime::Native,
+            idempotent: Idempotent::Yes,
+            retry: &self.site.retry,
+            spent,
+            cap: self.cap(),
+            known,
+            breaker: None,
+            remote_input: Bytes::ZERO,
+        });
+        let charged = account == Account::Memory;
+        self.sums.innocent_charged += u64::from(charged && within);
+        if charged {
+            self.sizer.killed(&ask, Dimension::Native, profile);
+            self.sized.remove(ask.kind);
+        }
+        match next {
+            Next::Again { size, .. } => {
+                let past = self.past.entry(n).or_default();
+                past.spent.memory += u32::from(charged);
+                past.size = Some(size);
+                self.again.insert(n);
+            }
+            Next::GiveUp { .. } | Next::Done => {
+                self.sizer.dropped(&ask);
+                self.sized.remove(ask.kind);
+                self.lose(n);
+            }
+        }
+    }
+
+    fn leaves(&mut self, n: usize) {
+        self.at.remove(&n);
+        let kind = self.tasks.get(n).map(|task| task.kind.as_str()).unwrap_or_default();
+        if let Some(running) = self.running.get_mut(kind) {
+            *running = running.saturating_sub(1);
+        }
+    }
+
+    fn ends(&mut self, id: u64, n: usize) -> bool {
+        let (Some(task), Some(ask)) = (self.tasks.get(n), self.ask(n)) else { return false };
+        if let Some(b) = self.boxes.get_mut(&id) {
+            b.seats.remove(&n);
+        }
+        self.leaves(n);
+        self.sums.used_gib_h += task.peak.as_gib_f64() * task.runtime_s / 3600.0;
+        self.sizer.ended(&ask, &Need { heap: None, rest: task.peak }, task.runtime_s);
+        self.sized.remove(ask.kind);
+        true
+    }
+
+    fn lose(&mut self, n: usize) {
+        self.sums.lost += 1;
+        let fits = self.tasks.get(n).is_some_and(|task| task.peak <= self.whole);
+        self.sums.lost_avoidable += u64::from(fits);
+        self.kept_host = self.kept_host.filter(|(_, by)| *by != n);
+        for b in self.boxes.values_mut().filter(|b| b.kept_for == Some(n)) {
+            b.kept_for = None;
+        }
+    }
+}
+
+/// What the kernel takes for a task beside its need: the same for the same task. Bytes.
+fn slack(n: usize) -> Bytes {
+    let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    Bytes::new(mixed % SLACK)
+}

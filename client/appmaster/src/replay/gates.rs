@@ -1,0 +1,118 @@
+//! What the house asks of its own mode on recorded tasks, and whether that is met.
+
+use headroom_types::Bytes;
+use headroom_wire::v1::job::Mode;
+use serde::Serialize;
+
+use super::trace::Task;
+use super::{Estate, Row, Shared, run};
+
+/// One demand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gate {
+    /// `G1` to `G5`.
+    pub name: &'static str,
+    /// What is asked, for people.
+    pub asks: &'static str,
+    /// Whether it is so.
+    pub met: bool,
+    /// The figures, for people.
+    pub says: String,
+}
+
+/// All that can be told from these rows: those of each dataset, and the totals. A demand beside another mode is made only where that was
+/// replayed too.
+pub(super) fn all(rows: &[Row], totals: &[Row], growth: bool) -> Vec<Gate> {
+    let Some(ours) = totals.iter().find(|row| row.mode == Mode::Headroom) else { return Vec::new() };
+    let mut gates = vec![none_lost(rows, ours), few_kills(ours, growth)];
+    gates.extend(innocents(rows, ours, &SIXTEEN));
+    gates.extend(innocents(rows, ours, &TIGHT));
+    gates.extend(apart(ours));
+    gates.push(giant());
+    gates
+}
+
+fn of_ours(rows: &[Row]) -> impl Iterator<Item = &Row> {
+    rows.iter().filter(|row| row.mode == Mode::Headroom)
+}
+
+fn none_lost(rows: &[Row], ours: &Row) -> Gate {
+    let where_ = of_ours(rows).filter(|row| row.lost_avoidable > 0).count();
+    let says =
+        format!("{} lost, {} of them avoidable, on {where_} of {} traces", ours.lost, ours.lost_avoidable, of_ours(rows).count());
+    Gate { name: "G1", asks: "no avoidable task lost on any trace", met: where_ == 0, says }
+}
+
+fn few_kills(ours: &Row, growth: bool) -> Gate {
+    let (asks, kills, maq) = if growth {
+        ("with growth at most 12 kills / 1000 and .83 used of what is given", 12.0, 0.83)
+    } else {
+        ("at most 35 kills / 1000 and .80 used of what is given", 35.0, 0.80)
+    };
+    let met = ours.kills_per_1000 <= kills && ours.maq >= maq;
+    Gate { name: "G2", asks, met, says: format!("{:.1} kills / 1000, {:.3} used", ours.kills_per_1000, ours.maq) }
+}
+
+/// Shared executors of one size.
+struct Executors {
+    name: &'static str,
+    asks: &'static str,
+    of: fn(&Row) -> &Shared,
+}
+
+const SIXTEEN: Executors = Executors {
+    name: "G3",
+    asks: "shared executors, 4 slots and 16 GiB: no avoidable loss, innocent kills below mode uber on every trace",
+    of: |row| &row.shared,
+};
+const TIGHT: Executors =
+    Executors { name: "G3 tight", asks: "the same where one task in ten does not fit its share", of: |row| &row.tight };
+
+/// Below nothing is nothing.
+fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
+    let pairs: Vec<(&Row, &Row)> = of_ours(rows)
+        .filter_map(|row| Some((row, rows.iter().find(|other| other.mode == Mode::Uber && other.dataset == row.dataset)?)))
+        .collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    let of = |row: &Row| (executors.of)(row).innocent_kills;
+    let below = |(a, b): &&(&Row, &Row)| of(a) < of(b) || (of(a), of(b)) == (0, 0);
+    let worse: Vec<&str> = pairs.iter().filter(|pair| !below(pair)).map(|(row, _)| row.dataset.as_str()).collect();
+    let theirs: u64 = pairs.iter().map(|(_, uber)| of(uber)).sum();
+    let Shared { innocent_kills, innocent_charged, lost_avoidable, deaths, .. } = *(executors.of)(ours);
+    let on = if worse.is_empty() { String::new() } else { format!("; not below on {}", worse.join(", ")) };
+    let nothing = if deaths == 0 && theirs == 0 { "; no executor died in either mode, so these traces say nothing" } else { "" };
+    Some(Gate {
+        name: executors.name,
+        asks: executors.asks,
+        met: lost_avoidable == 0 && worse.is_empty(),
+        says: format!(
+            "{lost_avoidable} avoidably lost, {innocent_kills} innocent kills ({innocent_charged} charged) beside {theirs}{on}{nothing}"
+        ),
+    })
+}
+
+fn apart(ours: &Row) -> Option<Gate> {
+    let parts = ours.parts?;
+    Some(Gate {
+        name: "G4",
+        asks: "heap and overhead learned apart take at most half of what one knob (10 % rule, twice after a kill) takes",
+        met: parts.apart_gib_h * 2.0 <= parts.one_knob_gib_h && parts.apart_lost_avoidable == 0,
+        says: format!(
+            "{:.1} GiB·h beside {:.1}, {} avoidably lost; one knob that is learned takes {:.1}; the parting is made up",
+            parts.apart_gib_h, parts.one_knob_gib_h, parts.apart_lost_avoidable, parts.one_knob_learned_gib_h
+        ),
+    })
+}
+
+/// What is larger than any node, among many of its kind that are not.
+fn giant() -> Gate {
+    let task = |peak| Task { kind: "part".into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 };
+    let mut tasks = vec![task(Bytes::from_mib(700)); 500];
+    tasks.push(task(Bytes::from_gib(300)));
+    let yard = run::Yard { growth: false, estate: Estate::default(), ideal: 1.0 };
+    let kills = run::run(&tasks, Mode::Headroom, yard, &mut |_| {}).kills();
+    let asks = "a partition larger than any node costs at most 3 attempts";
+    Gate { name: "G5", asks, met: kills <= 3, says: format!("{kills} attempts among 500 others of its kind") }
+}

@@ -1,0 +1,290 @@
+//! Heap and overhead as two quantities, beside one knob that sets both.
+//!
+//! A trace has one quantity, so each need is parted by a rule that is **made up**: by its kind, six in ten keep within what the 10 % rule
+//! gives, one in four has 15 to 40 % of its need outside the heap, the others 50 to 80 %; of each task a fifth more or less of that. The knob is what
+//! Spark has when nothing else is set: the heap, a tenth of it more for all else, and twice as much of both after a kill. It starts from
+//! the request, or the share of a slot; learned beside it, it starts from what the kind turned out to need of the knob.
+
+use std::collections::BTreeMap;
+
+use headroom_config::{ExecutorSpec, Idempotent, Memory, RetrySpec, Runtime};
+use headroom_types::{Bytes, Cpus, Dimension, ExitReason, Profile};
+use headroom_wire::v1::job::Mode;
+use serde::Serialize;
+
+use super::trace::Task;
+use super::ways::SHARE;
+use crate::policy::blame::Fate;
+use crate::policy::classify::{Class, MemoryFailure};
+use crate::policy::learn::rungs::Prices;
+use crate::policy::learn::{Asks, Learner};
+use crate::policy::sizing::{Ask, Need, Sizer};
+use crate::policy::{Cap, Case, Next, Place, Size, Spent, decide};
+
+/// What one knob and two quantities have given in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Parted {
+    /// One knob, as stated and doubled. GiB·h.
+    pub one_knob_gib_h: f64,
+    /// One knob that is learned. GiB·h.
+    pub one_knob_learned_gib_h: f64,
+    /// Heap and overhead, learned apart. GiB·h.
+    pub apart_gib_h: f64,
+    /// Kills with the one knob.
+    pub one_knob_kills: u64,
+    /// Kills with two quantities.
+    pub apart_kills: u64,
+    /// Tasks that were lost with two quantities, although some host could have held them.
+    pub apart_lost_avoidable: u64,
+}
+
+impl Parted {
+    pub(super) fn add(&mut self, other: &Parted) {
+        self.one_knob_gib_h += other.one_knob_gib_h;
+        self.one_knob_learned_gib_h += other.one_knob_learned_gib_h;
+        self.apart_gib_h += other.apart_gib_h;
+        self.one_knob_kills += other.one_knob_kills;
+        self.apart_kills += other.apart_kills;
+        self.apart_lost_avoidable += other.apart_lost_avoidable;
+    }
+}
+
+/// How both quantities are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// The heap is set, a tenth of it is added, both are doubled.
+    OneKnob,
+    /// The same, and what a kind needed of the knob is learned.
+    OneKnobLearned,
+    /// Each is learned, and raised, by itself.
+    Apart,
+}
+
+/// A rule at work.
+#[derive(Debug)]
+pub(super) struct Parts {
+    rule: Rule,
+    knob: Learner,
+    sizer: Sizer,
+    set: Option<(ExecutorSpec, RetrySpec)>,
+    /// What each task has now.
+    has: BTreeMap<usize, Profile>,
+    /// How often it was killed for each quantity.
+    kills: BTreeMap<(usize, Dimension), u32>,
+    /// What it is stated with.
+    stated: BTreeMap<usize, Profile>,
+}
+
+impl Parts {
+    pub(super) fn new(rule: Rule) -> Parts {
+        let text = "version = 1\nname = \"trace\"\n[profiles.exec]\nmemory = \"4GiB\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\n\
+                    reserve = \"0B\"\n[[stage]]\nname = \"work\"\ncommand = [\"work\"]\n";
+        let job = headroom_config::job::compile(text, "trace").ok();
+        let set = job.and_then(|job| Some((job.executors.first()?.clone(), job.retry)));
+        let (knob, sizer) = (Learner::new(SHARE, Prices::default()), Sizer::new(Mode::Headroom, false));
+        Parts { rule, knob, sizer, set, has: BTreeMap::new(), kills: BTreeMap::new(), stated: BTreeMap::new() }
+    }
+
+    /// The first size of both together; `None`: not now.
+    pub(super) fn first(&mut self, n: usize, task: &Task, running: usize) -> Option<Bytes> {
+        let stated = of_knob(task.request.unwrap_or(SHARE).mul_ratio(10, 11));
+        let has = match self.rule {
+            Rule::OneKnob => stated.clone(),
+            Rule::OneKnobLearned => {
+                let asks = knob_asks(task, &stated);
+                if !self.knob.may_start(&task.kind, running) {
+                    return None;
+                }
+                of_knob(self.knob.first(&asks).size)
+            }
+            Rule::Apart => {
+                if !self.sizer.may_start(&task.kind, Memory::HeapAndOverhead, running) {
+                    return None;
+                }
+                self.sizer.first(&ask(n, task, &stated)).profile
+            }
+        };
+        let memory = has.memory();
+        self.has.insert(n, has);
+        self.stated.insert(n, stated);
+        Some(memory)
+    }
+
+    /// What it was told to have at most: nothing larger than a host.
+    pub(super) fn cut(&mut self, n: usize, whole: Bytes) {
+        if let Some(has) = self.has.get_mut(&n).filter(|has| has.memory() > whole) {
+            *has = crate::policy::ladder::in_proportion(has, whole);
+        }
+    }
+
+    pub(super) fn fits(&self, n: usize, task: &Task) -> bool {
+        let (heap, overhead) = parts(n, task);
+        self.has.get(&n).is_some_and(|has| heap <= has.heap && overhead <= has.overhead)
+    }
+
+    /// The size after `failures` kills. `None`: given up.
+    pub(super) fn next(&mut self, n: usize, task: &Task, failures: u32, largest: Bytes) -> Option<Bytes> {
+        let (has, stated) = (self.has.get(&n)?.clone(), self.stated.get(&n)?.clone());
+        let next = match self.rule {
+            Rule::OneKnob if has.memory() >= largest => None,
+            Rule::OneKnob => Some(of_knob(has.heap.mul_ratio(2, 1))),
+            Rule::OneKnobLearned => {
+                let asks = knob_asks(task, &stated);
+                self.knob.killed(&asks, number(n), has.heap);
+                let most = largest.mul_ratio(10, 11);
+                (has.heap < most).then(|| of_knob(self.knob.next(&asks, has.heap, failures, most)))
+            }
+            Rule::Apart => self.apart(n, task, (&has, &stated), failures, largest),
+        };
+        let next =
+            next.map(|next| if next.memory() > largest { crate::policy::ladder::in_proportion(&next, largest) } else { next });
+        let memory = next.as_ref().map(Profile::memory);
+        self.has.extend(next.map(|next| (n, next)));
+        memory
+    }
+
+    fn apart(
+        &mut self,
+        n: usize,
+        task: &Task,
+        (has, stated): (&Profile, &Profile),
+        failures: u32,
+        largest: Bytes,
+    ) -> Option<Profile> {
+        let (heap, overhead) = parts(n, task);
+        let dimension = if heap > has.heap { Dimension::Heap } else { Dimension::Overhead };
+        let ask = ask(n, task, stated);
+        let alike = self.kills.entry((n, dimension)).or_default();
+        *alike += 1;
+        let known = self.sizer.after_kill(&ask, dimension, has, *alike);
+        self.sizer.killed(&ask, dimension, has);
+        let (set, retry) = self.set.as_ref()?;
+        let size = Size { profile: has.clone(), slots: 1, rung: failures, place: Place::Own };
+        // Killed for one quantity it has seen no more of the other than it was given.
+        let (live, off_heap) = (Some(heap.min(has.heap)), overhead.min(has.overhead));
+        let (_, next) = decide(&Case {
+            mode: Mode::Headroom,
+            task: "a task",
+            reason: if dimension == Dimension::Heap { ExitReason::HeapOom } else { ExitReason::OverheadOom },
+            class: Class::Memory(MemoryFailure { dimension, off_heap, live, spike: false }),
+            fate: Fate::Own,
+            size: &size,
+            set,
+            runtime: Runtime::Jvm,
+            idempotent: Idempotent::Yes,
+            retry,
+            spent: Spent { memory: failures.saturating_sub(1), ..Spent::default() },
+            cap: Cap { task: largest, largest: Some(largest), by_job: false },
+            known,
+            breaker: None,
+            remote_input: Bytes::ZERO,
+        });
+        match next {
+            Next::Again { size, .. } => Some(size.profile),
+            Next::GiveUp { .. } | Next::Done => {
+                self.sizer.dropped(&ask);
+                None
+            }
+        }
+    }
+
+    pub(super) fn ended(&mut self, n: usize, task: &Task) {
+        let (heap, overhead) = parts(n, task);
+        let Some(stated) = self.stated.get(&n) else { return };
+        match self.rule {
+            Rule::OneKnob => {}
+            Rule::OneKnobLearned => {
+                let need = heap.max(overhead.mul_ratio(10, 1));
+                self.knob.ended(&knob_asks(task, stated), number(n), need, task.runtime_s);
+            }
+            Rule::Apart => {
+                let need = Need { heap: Some(heap), rest: overhead };
+                self.sizer.ended(&ask(n, task, stated), &need, task.runtime_s);
+            }
+        }
+    }
+}
+
+/// A heap, and a tenth of it for all else.
+fn of_knob(heap: Bytes) -> Profile {
+    Profile { heap, overhead: heap.mul_ratio(1, 10), cpus: Cpus::from_cores(1) }
+}
+
+fn knob_asks<'a>(task: &'a Task, stated: &Profile) -> Asks<'a> {
+    Asks { kind: &task.kind, input: task.input, request: Some(stated.heap) }
+}
+
+fn ask<'a>(n: usize, task: &'a Task, stated: &'a Profile) -> Ask<'a> {
+    Ask { kind: &task.kind, memory: Memory::HeapAndOverhead, input: task.input, stated, task: number(n) }
+}
+
+fn number(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+/// A need in heap and overhead.
+pub(super) fn parts(n: usize, task: &Task) -> (Bytes, Bytes) {
+    let of_kind =
+        task.kind.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let (sort, place) = (mixed(of_kind) % 100, mixed(of_kind ^ 1) % 1000);
+    // Thousandths of the need.
+    let (from, to) = match sort {
+        0..60 => (40, 75),
+        60..85 => (150, 400),
+        _ => (500, 800),
+    };
+    let share = from + (to - from) * place / 1000;
+    let share = (share * (800 + mixed(number(n)) % 400) / 1000).min(900);
+    let overhead = task.peak.mul_ratio(share, 1000);
+    (task.peak.saturating_sub(overhead), overhead)
+}
+
+fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(kind: &str) -> Task {
+        Task { kind: kind.into(), input: None, peak: Bytes::from_gib(3), runtime_s: 1.0, request: None, cpus: 1 }
+    }
+
+    #[test]
+    fn most_kinds_keep_within_the_rule_and_some_have_most_of_their_need_outside_the_heap() {
+        let shares: Vec<f64> = (0..400)
+            .map(|k| {
+                let (heap, overhead) = parts(7, &task(&format!("kind-{k}")));
+                assert_eq!(heap.saturating_add(overhead), Bytes::from_gib(3));
+                overhead.as_gib_f64() / heap.as_gib_f64()
+            })
+            .collect();
+        let within = shares.iter().filter(|share| **share <= 0.1).count();
+        assert!((200..=280).contains(&within), "{within}");
+        assert!(shares.iter().any(|share| *share > 1.5));
+    }
+
+    #[test]
+    fn one_knob_has_to_turn_the_heap_for_what_is_beside_it() {
+        let native = (0..99).map(|k| task(&format!("kind-{k}"))).find(|t| parts(0, t).1 > parts(0, t).0).expect("a native kind");
+        let whole = Bytes::from_gib(128);
+        let mut knob = Parts::new(Rule::OneKnob);
+        let mut size = knob.first(0, &native, 0).expect("at once");
+        let mut failures = 0;
+        while !knob.fits(0, &native) {
+            failures += 1;
+            size = knob.next(0, &native, failures, whole).expect("fits a host");
+        }
+        let mut apart = Parts::new(Rule::Apart);
+        let mut both = apart.first(0, &native, 0).expect("at once");
+        failures = 0;
+        while !apart.fits(0, &native) {
+            failures += 1;
+            both = apart.next(0, &native, failures, whole).expect("fits a host");
+        }
+        assert!(size > both.mul_ratio(2, 1), "{size} against {both} for a need of 3 GiB");
+    }
+}
