@@ -146,7 +146,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Diagnosis => figures(&diagnosed()?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
         Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
-        Measurement::Modes => figures(&modes::measure()?)?,
+        Measurement::Modes => figures(&modes::measure(&cli.verdicts.only)?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
     };

@@ -1,17 +1,21 @@
 //! Two stages on a real kernel under every way of answering memory failures, side by side: the twenty tasks of Uber's figure, and a stage like
 //! Pinterest's, of which one task in fifty is heavy, with a Pareto tail; once with input sizes that tell, once without.
 //!
+//! And a stage of JVMs, some of which need heap and some memory beside it: learned and raised apart, and by one knob, which sets the heap and a
+//! tenth of it for all else, and doubles both after a kill.
+//!
 //! Each mode runs as where it comes from: `headroom` holds each task to its own limit, the others hold the executor, as Spark does. Native
 //! tasks that take their memory in a third of a second and keep it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use headroom_types::{AppId, Bytes, UnixMillis};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, Mode, TaskState};
-use integration::cluster::{Cluster, NodeShape, until};
+use integration::cluster::{Cluster, NodeShape, ran, until};
 use integration::programs;
 
 use crate::progress;
@@ -20,6 +24,18 @@ use crate::progress;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Share of one slot, in MiB. An executor has four.
 const SHARE: u32 = 64;
+/// JVMs in their stage.
+const JVMS: u32 = 40;
+/// What a JVM does, as words to `Hog`: most need a little heap, one in ten much heap, one in ten much beside it.
+const NEEDS: [&str; 10] =
+    ["heap 24", "heap 24", "heap 24", "direct 110", "heap 24", "heap 24", "heap 24", "heap 160", "heap 24", "heap 24"];
+/// How the JVMs are sized, with heap and overhead of the first size in MiB. The larger knob is the smallest by which the usual task runs: a
+/// JVM takes some 45 MiB beside its heap.
+const SIZINGS: [(&str, Mode, u32, u32); 3] = [
+    ("jvm", Mode::Headroom, 64, 64),
+    ("jvm-one-knob", Mode::Databricks, 480, 48),
+    ("jvm-one-knob-same-size", Mode::Databricks, 116, 12),
+];
 
 /// What came of all runs.
 #[derive(Debug, serde::Serialize)]
@@ -53,12 +69,12 @@ struct Stage {
     told: bool,
 }
 
-/// Runs every stage under every mode.
-pub(crate) fn measure() -> Result<Figures> {
+/// Runs every stage whose name has `only` in it, under every mode.
+pub(crate) fn measure(only: &str) -> Result<Figures> {
     let shape = NodeShape { memory: Bytes::from_mib(3072), cpus: 16, enforcer: None };
     let cluster = Cluster::start(&[shape])?;
     let mut runs = Vec::new();
-    for stage in stages() {
+    for stage in stages().into_iter().filter(|stage| stage.name.contains(only)) {
         let ways = Mode::ALL.into_iter().map(|mode| (mode, false)).chain([(Mode::Headroom, true)]);
         for (mode, growth) in ways {
             let run = run(&cluster, &stage, mode, growth).with_context(|| format!("{} in mode {}", stage.name, mode.as_str()))?;
@@ -66,7 +82,47 @@ pub(crate) fn measure() -> Result<Figures> {
             runs.push(run);
         }
     }
+    let classes = compiled(cluster.dir())?;
+    for (stage, mode, heap, overhead) in SIZINGS.into_iter().filter(|(stage, ..)| stage.contains(only)) {
+        let app = cluster.submit(&jvms(stage, mode, (heap, overhead), &classes))?;
+        let run = told(stage, mode, false, &ended(&cluster, &app)?).with_context(|| stage.to_owned())?;
+        progress::tell(&format!("{run:?}"));
+        runs.push(run);
+    }
     Ok(Figures { runs })
+}
+
+/// The program of the JVM stage as a class: compiled once, not by every task.
+fn compiled(dir: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/examples/jvm/Hog.java");
+    let ran = ran({
+        let mut javac = Command::new("javac");
+        javac.arg("-d").arg(dir).arg(source);
+        javac
+    })?;
+    ensure!(ran.code == 0, "javac: {}", ran.stderr);
+    Ok(dir.to_owned())
+}
+
+/// One executor of four slots; a task looks up what it does by its number.
+fn jvms(name: &str, mode: Mode, (heap, overhead): (u32, u32), classes: &Path) -> String {
+    let needs: Vec<String> = NEEDS.iter().map(|need| format!("'{need}'")).collect();
+    // A heap in full use, as one that is filled between two collections: what it does not need is of no use to the rest.
+    let flags =
+        "-XX:+AlwaysPreTouch -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:MaxDirectMemorySize=1g";
+    let (classes, needs, of) = (classes.display(), needs.join(" "), NEEDS.len());
+    let script =
+        format!("n=$(($1 % {of})); x=$2; set -- {needs}; shift $n; exec java -Xmx$x -Xms$x {flags} -cp {classes} Hog $1");
+    format!(
+        "version = 1\nname = \"{name}\"\nmode = \"{}\"\n{}\
+         [profiles.exec]\nmemory = \"{}MiB\"\ncpus = 4\n[profiles.task]\nheap = \"{heap}MiB\"\noverhead = \"{overhead}MiB\"\n\
+         [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 4\nreserve = \"32MiB\"\n\
+         [[stage]]\nname = \"work\"\ncount = {JVMS}\nprofile = \"task\"\nruntime = \"jvm\"\nenv = {{ HOG_HOLD_MS = \"500\" }}\n\
+         command = [\"sh\", \"-c\", \"{script}\", \"sh\", \"{{index}}\", \"{{heap}}\"]\n",
+        mode.as_str(),
+        if mode == Mode::Headroom { "sizes = \"learned\"\n" } else { "" },
+        (heap + overhead) * 4 + 32,
+    )
 }
 
 fn stages() -> Vec<Stage> {
@@ -87,13 +143,17 @@ fn pareto(n: u32) -> u32 {
 
 fn run(cluster: &Cluster, stage: &Stage, mode: Mode, growth: bool) -> Result<Run> {
     let app = cluster.submit(&job(stage, mode, growth, &cluster.dir().join("work.log"))?)?;
-    let end = ended(cluster, &app)?;
+    told(stage.name, mode, growth, &ended(cluster, &app)?)
+}
+
+/// What came of one job.
+fn told(stage: &'static str, mode: Mode, growth: bool, end: &AppView) -> Result<Run> {
     let view = end.job.as_ref().context("no job")?;
     let attempts: Vec<&AttemptRow> = view.tasks.iter().flat_map(|task| &task.attempts).collect();
     let (first, last) = (attempts.iter().map(|a| a.started).min(), attempts.iter().filter_map(|a| a.ended).max());
     let (Some(first), Some(last)) = (first, last) else { bail!("no attempt was made") };
     Ok(Run {
-        stage: stage.name,
+        stage,
         mode,
         growth,
         kills: view.totals.memory_kills,

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// verdicts: what holds the limits; what this kernel has when left out
     #[arg(long, value_parser = enforcer)]
     enforcer: Option<EnforcerKind>,
-    /// verdicts, diagnosis: cases and programs whose name has this in it
+    /// verdicts, diagnosis, modes: cases, programs and stages whose name has this in it
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// verdicts: parts of the matrix (roomy, herd, fenced, nested, fragile, swapped, starved)
