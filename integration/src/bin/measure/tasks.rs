@@ -1,7 +1,8 @@
 //! Tasks that do nothing, through everything that a task goes through: submitted with `rmctl`, each in a cgroup of its own with limits that
 //! were read back, its end reaped, judged, acknowledged and on the disk of its master.
 //!
-//! Beside it in the same run: `xargs -P2`, which only starts and reaps the same program, and GNU parallel where it is installed. Last single tasks, one
+//! Beside it in the same run: `xargs -P2`, which only starts and reaps the same program, and GNU parallel and HyperQueue (by its Python
+//! package) where they are installed. Last single tasks, one
 //! application each, from the start of `rmctl` to the word that it is over.
 
 use std::io::Write as _;
@@ -38,6 +39,7 @@ pub(crate) struct Figures {
     single_p99_ms: f64,
     xargs_per_s: f64,
     parallel_per_s: Option<f64>,
+    hyperqueue_per_s: Option<f64>,
 }
 
 /// Runs `n` tasks and gives the figures.
@@ -59,6 +61,7 @@ pub(crate) fn measure(n: u32) -> Result<Figures> {
         single_p99_ms: at(99)?,
         xargs_per_s: peer("xargs", &["-P2", "-n1", "true"])?.context("xargs is not installed")?,
         parallel_per_s: peer("parallel", &["-j2", "true"])?,
+        hyperqueue_per_s: hyperqueue(n)?,
     })
 }
 
@@ -107,4 +110,23 @@ fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
     child.stdin.take().context("its input")?.write_all(lines.as_bytes())?;
     ensure!(child.wait()?.success(), "{program} failed");
     Ok(Some(f64::from(PEERS) / begun.elapsed().as_secs_f64()))
+}
+
+/// Tasks a second of HyperQueue; `None` where `python3` has no such package.
+fn hyperqueue(n: u32) -> Result<Option<f64>> {
+    let python = |code: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", code]).arg(n.to_string()).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    if !python("import hyperqueue").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return Ok(None);
+    }
+    // It leaves a file for each task where it runs.
+    let dir = tempfile::tempdir().context("a directory for its files")?;
+    let output = python(include_str!("hyperqueue.py")).current_dir(dir.path()).output().context("python3")?;
+    ensure!(output.status.success(), "HyperQueue ended with {}", output.status);
+    let told = String::from_utf8_lossy(&output.stdout);
+    let rate = told.lines().rev().find_map(|line| line.trim().parse().ok());
+    rate.with_context(|| format!("HyperQueue told no rate: {told}")).map(Some)
 }
