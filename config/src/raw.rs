@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use headroom_types::near::nearest;
 use headroom_types::{Bytes, Cpus};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -223,33 +224,6 @@ impl<'a> Section<'a> {
             report.add(name.span(), &self.path_of(written), format!("{place} has no key `{written}`"), why, fix);
         }
     }
-}
-
-/// The candidate that was most likely meant.
-pub fn nearest<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    let plain = |t: &str| t.to_ascii_lowercase().replace(['-', ' '], "_");
-    let most = (written.len() / 3).clamp(1, 3);
-    let scored = candidates.iter().map(|c| (distance(&plain(written), &plain(c)), *c));
-    scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
-}
-
-/// Edits between two words; two neighbours swapped count as one.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let differ = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + differ);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 /// The type of a value in words.

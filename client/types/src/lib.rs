@@ -11,6 +11,7 @@ pub mod exit;
 pub mod fetch;
 pub mod heap;
 pub mod ids;
+pub mod near;
 pub mod process;
 pub mod profile;
 pub mod resource;

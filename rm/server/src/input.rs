@@ -18,6 +18,7 @@ use headroom_wire::v1::nodes::{Desired, NodeView};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::Clock;
+use crate::http::errors::with_nearest;
 use crate::inbox::{Lines, Sign};
 use crate::view::View;
 use crate::{facts, outgoing};
@@ -190,7 +191,22 @@ impl Handle {
     /// Asks the core, and hands in rows of a job.
     pub(crate) async fn call_with(&self, what: Call, job: Option<(AppId, JobPatch)>) -> Result<Answer, Problem> {
         let answer = self.ask(|reply| Input::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
-        answer.map_err(|refusal| outgoing::problem(&refusal))
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(refusal) => Err(self.refused(&refusal).await),
+        }
+    }
+
+    /// A refusal; of a thing that is not there, with the name that was most likely meant.
+    pub(crate) async fn refused(&self, refusal: &Refusal) -> Problem {
+        let problem = outgoing::problem(refusal);
+        if problem.code != Code::HR0404 {
+            return problem;
+        }
+        match self.view().await {
+            Ok(view) => with_nearest(&view, refusal, problem),
+            Err(_) => problem, // the refusal says enough without a name
+        }
     }
 
     /// A node's sign of life: has a line of its own.

@@ -57,6 +57,31 @@ async fn whatever_is_malformed_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_is_answered_with_what_was_meant() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let submit = r#"{"name":"wordcount","master":{"kind":"unmanaged"}}"#;
+    let sent = reqwest::Client::new().post(format!("{}/v1/apps", client.base())).body(submit).send().await.expect("answers");
+    assert_eq!(sent.status(), 200);
+    let (get, post) = (reqwest::Method::GET, reqwest::Method::POST);
+    let elsewhere = r#"{"name":"x","queue":"root.defualt","master":{"kind":"unmanaged"}}"#;
+    let cases = [
+        (get.clone(), "/v1/apps/wordcont.1", "", "did you mean \"wordcount.1\"?"),
+        (post.clone(), "/v1/apps/wordcount.2/kill", "{}", "did you mean \"wordcount.1\"?"),
+        (get.clone(), "/v1/queues/root.default2", "", "did you mean \"root.default\"?"),
+        (post, "/v1/apps", elsewhere, "did you mean \"root.default\"?"),
+        (get, "/v1/errors/HR0405", "", "did you mean \"HR0400\"?"),
+    ];
+    for (method, path, body, hint) in cases {
+        let (status, problem) = raw(&client, method, path, body).await;
+        assert_eq!((status, problem.hints), (404, vec![hint.to_owned()]), "{path}");
+        let page = reqwest::get(format!("{}{}", client.base(), problem.kind)).await.expect("answers");
+        let page: serde_json::Value = serde_json::from_slice(&page.bytes().await.expect("reads")).expect("JSON");
+        assert_eq!(page["code"], "HR0404", "the type of a problem is the address of its page");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_body_beyond_the_bound_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;

@@ -33,6 +33,24 @@ pub enum Code {
 }
 
 impl Code {
+    /// All of them.
+    pub const ALL: [Code; 11] = [
+        Code::HR0400,
+        Code::HR0404,
+        Code::HR0409,
+        Code::HR0410,
+        Code::HR0411,
+        Code::HR0413,
+        Code::HR0416,
+        Code::HR0422,
+        Code::HR0429,
+        Code::HR0500,
+        Code::HR0503,
+    ];
+    /// The address of its page on the server that answered.
+    pub fn address(self) -> String {
+        format!("/v1/errors/{self}")
+    }
     /// The HTTP status it travels with.
     pub fn status(self) -> u16 {
         match self {
@@ -77,12 +95,22 @@ impl std::fmt::Display for Code {
         write!(f, "{self:?}")
     }
 }
+impl std::str::FromStr for Code {
+    type Err = String;
+    /// In any case, and with or without its letters: `HR0404`, `hr0404`, `404`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim().to_ascii_uppercase();
+        let digits = digits.strip_prefix("HR").unwrap_or(&digits);
+        let meant = Code::ALL.into_iter().find(|code| code.to_string()[2..] == format!("{digits:0>4}"));
+        meant.ok_or_else(|| format!("{text:?} is not an error code; they read like HR0404"))
+    }
+}
 
 /// One error, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Identifies the kind of problem: `urn:headroom:error:CODE`.
+    /// Identifies the kind of problem, and is the address of its page on the server that answered: `/v1/errors/CODE`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The same for every problem of this kind.
@@ -110,7 +138,7 @@ impl Problem {
     /// A problem of the kind `code` that happened as `detail` says.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Problem {
-            kind: format!("urn:headroom:error:{code}"),
+            kind: code.address(),
             title: code.title().to_owned(),
             status: code.status(),
             detail: detail.into(),

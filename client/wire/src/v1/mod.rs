@@ -5,6 +5,7 @@ pub mod apps;
 pub mod convert;
 pub mod error;
 pub mod events;
+pub mod explain;
 pub mod families;
 pub mod job;
 pub mod nodes;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use headroom_rm_core::{Answer, Call, Lifetime};
+use headroom_rm_core::{Answer, Call, Lifetime, Refusal};
 use headroom_types::{AppId, AttemptId, QueuePath, UnixMillis};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, SubmitApp, Submitted, WhyPending};
@@ -22,7 +22,6 @@ use super::wait::{self, Patience, Wait};
 use super::{Web, once, pages, unexpected};
 use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
-use crate::outgoing;
 use crate::view::Part;
 
 /// A new application. The answer comes when it is durable.
@@ -145,11 +144,10 @@ pub(crate) async fn change(
 /// An application without its tasks.
 pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, Failure> {
     let found = web.handle.ask(|reply| Input::Query(Query::App(app.clone(), reply))).await?;
-    found.ok_or_else(|| no_such_app(app))
-}
-
-fn no_such_app(app: &AppId) -> Failure {
-    outgoing::problem(&headroom_rm_core::Refusal::NoSuchApp(app.clone())).into()
+    match found {
+        Some(found) => Ok(found),
+        None => Err(web.missing(Refusal::NoSuchApp(app.clone())).await),
+    }
 }
 
 /// From memory while it lives, from the store when it is over.
@@ -191,7 +189,10 @@ pub(crate) async fn why(
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<Json<Vec<WhyPending>>, Failure> {
     let rows = web.handle.ask(|reply| Input::Query(Query::Why(app.clone(), reply))).await?;
-    Ok(Json(rows.ok_or_else(|| no_such_app(&app))?))
+    match rows {
+        Some(rows) => Ok(Json(rows)),
+        None => Err(web.missing(Refusal::NoSuchApp(app)).await),
+    }
 }
 
 /// Its container requests, as they were asked.
@@ -203,5 +204,8 @@ pub(crate) async fn requests(
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<Json<Vec<Ask>>, Failure> {
     let asks = web.handle.ask(|reply| Input::Query(Query::Requests(app.clone(), reply))).await?;
-    Ok(Json(asks.ok_or_else(|| no_such_app(&app))?))
+    match asks {
+        Some(asks) => Ok(Json(asks)),
+        None => Err(web.missing(Refusal::NoSuchApp(app)).await),
+    }
 }

@@ -7,6 +7,7 @@ pub(crate) mod cluster;
 pub(crate) mod containers;
 pub(crate) mod describe;
 pub(crate) mod error;
+pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod families;
 pub(crate) mod limits;
@@ -117,6 +118,8 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(families::list))
         .routes(routes!(families::one))
         .routes(routes!(events::events))
+        .routes(routes!(errors::list))
+        .routes(routes!(errors::one))
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::version))
         .routes(routes!(cluster::description))

@@ -6,9 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use headroom_rm_core::{AfterDrain, Answer, Call};
+use headroom_rm_core::{AfterDrain, Answer, Call, Refusal};
 use headroom_types::{Epoch, NodeId};
-use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{Desired, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -83,10 +82,6 @@ pub(crate) async fn one(
     let index = wait::index(&web, Part::Nodes, patience).await?;
     let found = as_it_is(&web, &node).await?.0;
     single(&headers, None, index, &found, &view::steady(&found))
-}
-
-fn no_such_node(node: &NodeId) -> Problem {
-    Problem::new(Code::HR0404, format!("there is no node {node}"))
 }
 
 /// A node agent is there, with all it has.
@@ -167,6 +162,8 @@ pub(crate) async fn undrain(
 }
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, Failure> {
-    let found = web.handle.node(node).await?.ok_or_else(|| no_such_node(node))?;
-    Ok(Json(view::seen_at(&found, web.clock.now())))
+    match web.handle.node(node).await? {
+        Some(found) => Ok(Json(view::seen_at(&found, web.clock.now()))),
+        None => Err(web.missing(Refusal::NoSuchNode(node.clone())).await),
+    }
 }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use headroom_rm_core::queue::spec::Tree;
-use headroom_rm_core::{Answer, Call, How};
+use headroom_rm_core::{Answer, Call, How, Refusal};
 use headroom_types::QueuePath;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::queue_tree;
@@ -19,9 +19,9 @@ use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
 use super::wait::{self, Patience};
-use super::{Web, unexpected};
-use crate::queues;
+use super::{Web, errors, unexpected};
 use crate::view::{Part, View};
+use crate::{outgoing, queues};
 
 /// Whether a change is only checked.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -62,13 +62,14 @@ pub(crate) async fn one(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let view = wait::view(&web, Part::Queues, patience).await?;
-    let queue = view.queues.root.find(&path).ok_or_else(|| no_such_queue(&path))?;
+    let queue = view.queues.root.find(&path).ok_or_else(|| no_such_queue(&view, &path))?;
     let generation = view.queues.generation.to_string();
     single(&headers, Some(&generation), view.index(Part::Queues), queue, queue)
 }
 
-fn no_such_queue(path: &QueuePath) -> Problem {
-    Problem::new(Code::HR0404, format!("there is no queue {path}")).hint("rmctl queue list shows all of them")
+fn no_such_queue(view: &View, path: &QueuePath) -> Problem {
+    let refusal = Refusal::NoSuchQueue(path.clone());
+    errors::with_nearest(view, &refusal, outgoing::problem(&refusal))
 }
 
 /// Another tree in the place of the one there is, all of it or nothing.
@@ -114,7 +115,7 @@ pub(crate) async fn patch(
     let _turn = web.changes.lock().await;
     let view = web.handle.view().await?;
     let mut tree = written(&view);
-    let place = queues::place(&mut tree, &path).ok_or_else(|| no_such_queue(&path))?;
+    let place = queues::place(&mut tree, &path).ok_or_else(|| no_such_queue(&view, &path))?;
     let mut value = serde_json::to_value(&*place).map_err(|_| unexpected())?;
     queue_tree::merge(&mut value, &keys);
     let mut whole = serde_json::to_value(&tree).map_err(|_| unexpected())?;
@@ -169,6 +170,6 @@ pub(crate) async fn gate(
 ) -> Result<Json<QueueView>, Failure> {
     web.handle.call(Call::SetGate { queue: path.clone(), gate: queues::gate(body.gate) }).await?;
     let view = web.handle.view().await?;
-    let queue = view.queues.root.find(&path).cloned().ok_or_else(|| no_such_queue(&path))?;
+    let queue = view.queues.root.find(&path).cloned().ok_or_else(|| no_such_queue(&view, &path))?;
     Ok(Json(queue))
 }

@@ -1,0 +1,48 @@
+//! The name that was most likely meant by one that is not known. Pure; bounded by the length of the two words.
+
+/// The candidate that was most likely meant.
+pub fn nearest<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    let plain = |t: &str| t.to_ascii_lowercase().replace(['-', ' '], "_");
+    let most = (written.len() / 3).clamp(1, 3);
+    let scored = candidates.iter().map(|c| (distance(&plain(written), &plain(c)), *c));
+    scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
+}
+
+/// Edits between two words; two neighbours swapped count as one.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let differ = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + differ);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// A question for people: `did you mean "map"?`. `None` when nothing is near.
+pub fn did_you_mean<C: AsRef<str>>(written: &str, candidates: impl IntoIterator<Item = C>) -> Option<String> {
+    let all: Vec<C> = candidates.into_iter().collect();
+    let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
+    nearest(written, &all).map(|near| format!("did you mean {near:?}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_is_asked_about_and_nothing_that_is_far() {
+        assert_eq!(did_you_mean("wordcont.7", ["sort.3", "wordcount.7"]), Some("did you mean \"wordcount.7\"?".into()));
+        assert_eq!(did_you_mean("worker-10", ["worker-01", "other"]), Some("did you mean \"worker-01\"?".into()));
+        assert_eq!(did_you_mean("etl", ["adhoc", "default"]), None);
+        assert_eq!(did_you_mean("etl", Vec::<String>::new()), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! What each error code means: its cause and what to do about it, as data.
+//!
+//! `rmctl explain`, the pages at `/v1/errors/CODE` and `docs/errors.md` all say what stands here.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::error::Code;
+
+/// Everything there is to say about a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Explanation {
+    /// Which.
+    pub code: Code,
+    /// The same title for every problem of this code.
+    pub title: &'static str,
+    /// The HTTP status it travels with.
+    pub status: u16,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+    /// How it comes about.
+    pub cause: &'static str,
+    /// What to do, the likeliest first.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub remedies: &'static [&'static str],
+}
+
+impl Code {
+    /// Cause and remedies.
+    pub fn explanation(self) -> Explanation {
+        let (cause, remedies) = words(self);
+        Explanation { code: self, title: self.title(), status: self.status(), retryable: self.retryable(), cause, remedies }
+    }
+}
+
+type Words = (&'static str, &'static [&'static str]);
+
+fn words(code: Code) -> Words {
+    match code {
+        Code::HR0400 => HR0400,
+        Code::HR0404 => HR0404,
+        Code::HR0409 => HR0409,
+        Code::HR0410 => HR0410,
+        Code::HR0411 => HR0411,
+        Code::HR0413 => HR0413,
+        Code::HR0416 => HR0416,
+        Code::HR0422 => HR0422,
+        Code::HR0429 => HR0429,
+        Code::HR0500 => HR0500,
+        Code::HR0503 => HR0503,
+    }
+}
+
+const HR0400: Words = (
+    "The body is not JSON of the shape the call takes, an id cannot be read, or a parameter is unknown or has a wrong \
+             value. Nothing was changed.",
+    &[
+        "Read the detail: it names the field and, in a body, the line and column.",
+        "Compare the call with /v1/openapi.json of the same server; a client of another version may send other fields.",
+        "With rmctl, repeat the command with --curl to see what is sent.",
+    ],
+);
+const HR0404: Words = (
+    "The address is right, but nothing of that name is known: it was never there, its name is written differently, or it \
+             ended so long ago that it is no longer kept.",
+    &[
+        "Take the name from a list: rmctl ps, rmctl node list, rmctl queue list. A hint names the nearest one.",
+        "Ended jobs are kept up to a number; an older one is only in the logs and in what was exported.",
+        "Check that --addr, HEADROOM_ADDR or the context names the cluster you mean.",
+    ],
+);
+const HR0409: Words = (
+    "The thing exists and its state forbids the call: the job is over, the queue is closed, the run of the master was \
+             replaced, or somebody changed it after you had read it.",
+    &[
+        "Read it again and decide by what it is now.",
+        "When If-Match was sent: send the ETag of the new answer.",
+        "A master that is told so belongs to an earlier run and has to end.",
+    ],
+);
+const HR0410: Words = (
+    "The resource manager was restarted, or it gave the sender up. What it knew of this node or master has to be told again.",
+    &[
+        "Nothing, for node agents and masters of this project: they register again by themselves.",
+        "A master of your own: call register, then sync with the new epoch and cursor.",
+        "When it repeats every few seconds, two agents or masters use one name; the events NodeJoined show from where.",
+    ],
+);
+const HR0411: Words = (
+    "The log of events, or of updates, has a bounded length. The cursor stands before the oldest entry that is kept, so \
+             entries in between would be missing without anybody noticing.",
+    &[
+        "Read the lists as they are now, then follow from cursor 0 or from the index they were given with.",
+        "Follow the stream instead of asking now and then.",
+        "Keep more: events.keep and events.segments in resourcemanager.toml.",
+    ],
+);
+const HR0413: Words = (
+    "The body, the number of things in it, or a name in it is larger than the call takes. Bodies of calls that people make \
+             may have 1 MiB, those of nodes and masters 16 MiB.",
+    &[
+        "Send several smaller calls.",
+        "Put large files where nodes can fetch them, and name them in the job file instead of carrying them in it.",
+    ],
+);
+const HR0416: Words = (
+    "A part of a log was asked for that begins behind its end. The program has not written so much yet.",
+    &["Ask again later, from the same place.", "Leave the range out, or follow the log."],
+);
+const HR0422: Words = (
+    "The size is larger than what any node offers, or than what its queue may ever have. Waiting does not help, so the \
+             request is refused at once; the detail names the largest node.",
+    &[
+        "Ask for less: lower memory, heap or overhead in the profile, or the cap of its ladder.",
+        "See what there is: rmctl node list; and what the queue may have: rmctl queue list.",
+        "Add a node that is large enough, or raise the maximum of the queue.",
+        "Look at labels, racks and attributes of the request: no node may have what it insists on.",
+    ],
+);
+const HR0429: Words = (
+    "One address sends more calls than limits.calls_per_second allows, as many streams are open as limits.streams allows, \
+             or a queue holds as many jobs as it may.",
+    &[
+        "Wait for as long as the header Retry-After says, and send the same call again.",
+        "Put several things into one call, and follow one stream instead of many.",
+        "Raise the limit in resourcemanager.toml, or max_apps of the queue.",
+    ],
+);
+const HR0500: Words = (
+    "A fault of the resource manager or of the node agent itself. What was done is safe: an answer is given after the disk \
+             has it. Whether this call was done is not known.",
+    &[
+        "Look for the id in instance in the log: journalctl -u headroom-resourcemanager | grep ID.",
+        "Send the same call again, with the same Idempotency-Key.",
+        "Report it with the lines of the log around it.",
+    ],
+);
+const HR0503: Words = (
+    "The resource manager is starting, ending, or waits after a restart for its nodes to come back; or a node that is needed \
+             for the answer does not answer.",
+    &[
+        "Try again in a second; rmctl and the client library do.",
+        "When it stays: rmctl status, and /readyz. After a restart, nodes have up to the time lost to come back.",
+        "For logs of a container: see whether its node is reachable with rmctl node show NODE.",
+    ],
+);
+
+/// `docs/errors.md`: one section for each code.
+pub fn page() -> String {
+    let mut text = String::from(
+        "# Errors\n\nGenerated from `client/wire/src/v1/explain.rs`; a test keeps it current.\n\n\
+         Every refusal is a problem document (RFC 9457, `application/problem+json`). Its `code` is stable and never gets a second\n\
+         meaning; its `type` is the address of the code's page on the server that answered: `/v1/errors/CODE`. `detail` says what\n\
+         happened this time, `hints` what to do about it, `instance` under which id the log has the request, and `retryable`\n\
+         whether the same call may succeed later. `rmctl explain CODE` shows a section of this page.\n",
+    );
+    for code in Code::ALL {
+        let Explanation { title, status, retryable, cause, remedies, .. } = code.explanation();
+        let again = if retryable { "may succeed when it is sent again" } else { "will not succeed unchanged" };
+        // Writing to a text cannot fail.
+        let _ = write!(text, "\n## {code}\n\n**{title}.** HTTP status {status}; the same call {again}.\n\n{cause}\n\n");
+        for remedy in remedies {
+            let _ = writeln!(text, "- {remedy}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_code_is_explained_by_itself() {
+        let all: Vec<Explanation> = Code::ALL.into_iter().map(Code::explanation).collect();
+        assert_eq!(all.iter().map(|e| e.cause).collect::<BTreeSet<_>>().len(), Code::ALL.len());
+        for e in all {
+            assert!(e.cause.len() > 40 && e.cause.ends_with('.'), "{e:?}");
+            assert!(!e.remedies.is_empty() && e.remedies.iter().all(|r| r.ends_with('.')), "{e:?}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_read_as_people_write_it() {
+        for code in Code::ALL {
+            assert_eq!(code.to_string().parse(), Ok(code));
+            assert_eq!(code.to_string().to_lowercase().parse(), Ok(code));
+        }
+        assert!("HR9999".parse::<Code>().is_err() && "404".parse::<Code>() == Ok(Code::HR0404));
+    }
+}

@@ -1,0 +1,20 @@
+//! The pages of the documentation that are made from this crate: as they would be made now.
+
+#![allow(missing_docs)] // tests are read, not imported
+#![allow(clippy::disallowed_methods)] // pages are files; only the library has none
+
+use std::path::{Path, PathBuf};
+
+fn page(name: &str, made: &str) {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, made).expect("the documentation can be written");
+    }
+    let kept = std::fs::read_to_string(&path).expect("the page is there");
+    assert!(kept == made, "docs/{name} is old: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn the_page_of_errors_is_current() {
+    page("errors.md", &headroom_wire::v1::explain::page());
+}
