@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headroom_rm_core::{Answer, Answered, Call, Refusal, Report, Update};
 use headroom_rm_store::SavedAnswer;
-use headroom_types::{AppId, AttemptId, ContainerId, Epoch, NodeId, Tick};
+use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
@@ -98,6 +98,41 @@ pub(crate) enum Query {
     Attempts(AppId, oneshot::Sender<Vec<AttemptView>>),
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<ContainerView>>),
+    /// What these nodes hold, at most [`HELD`] containers each.
+    Held(Vec<NodeId>, oneshot::Sender<Vec<(NodeId, Vec<Held>)>>),
+    /// At most so many requests that wait, of one application or of all; the one that has waited longest first.
+    Waits(Option<AppId>, usize, oneshot::Sender<Vec<Waits>>),
+}
+
+/// Containers told of one node.
+pub(crate) const HELD: usize = 256;
+
+/// A container on its node.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// What is known of it.
+    pub(crate) view: ContainerView,
+    /// Its heap budget, where declared. Bytes.
+    pub(crate) heap: Option<Bytes>,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Waits {
+    /// Whose.
+    pub(crate) app: AppId,
+    /// Which.
+    pub(crate) request: RequestId,
+    /// In which queue.
+    pub(crate) queue: QueuePath,
+    /// Since when.
+    pub(crate) since: Tick,
+    /// Containers still to come.
+    pub(crate) missing: u32,
+    /// The size of one.
+    pub(crate) asks: Resource,
+    /// The whole reason.
+    pub(crate) sentence: String,
 }
 
 /// Which containers somebody wants to see.

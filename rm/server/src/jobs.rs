@@ -78,6 +78,11 @@ impl Jobs {
         Some(Snapshot { totals: rows.totals.clone(), tasks: rows.tasks.values().cloned().collect() })
     }
 
+    /// Figures of an application's tasks now; `None` when its master told nothing in this life.
+    pub(crate) fn totals(&self, app: &AppId) -> Option<JobTotals> {
+        self.apps().get(app).map(|rows| rows.totals.clone())
+    }
+
     /// How many tasks are done, and how many there are; `None` when its master told nothing in this life.
     pub(crate) fn part_done(&self, app: &AppId) -> Option<(u32, u32)> {
         self.apps().get(app).map(|rows| (rows.totals.done, rows.totals.tasks))
@@ -95,6 +100,11 @@ impl Jobs {
 }
 
 impl Snapshot {
+    /// Figures over all tasks.
+    pub(crate) fn totals(&self) -> &JobTotals {
+        &self.totals
+    }
+
     /// Its tasks.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &TaskRow> {
         self.tasks.iter().map(|row| &**row)

@@ -18,6 +18,7 @@ mod inbox;
 mod incoming;
 mod input;
 mod jobs;
+mod live;
 mod notify;
 mod options;
 mod outgoing;

@@ -1,12 +1,13 @@
 //! Questions about the cluster, answered between two batches. Changes nothing.
 
+use headroom_rm_core::app::App;
 use headroom_rm_core::{Cluster, Refusal, Update, Why};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{ContainerView, Reserved};
 use headroom_wire::v1::error::{Code, Problem};
 
-use crate::input::{Query, Wanted};
+use crate::input::{HELD, Held, Query, Waits, Wanted};
 use crate::{facts, outgoing, view};
 
 /// Answers one question. Whoever asked may have gone.
@@ -42,7 +43,38 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
         Query::Container(id, reply) => {
             let _ = reply.send(one_container(cluster, &id));
         }
+        Query::Held(nodes, reply) => {
+            let _ = reply.send(nodes.into_iter().map(|node| (node.clone(), held(cluster, &node))).collect());
+        }
+        Query::Waits(app, most, reply) => {
+            let _ = reply.send(waits(cluster, app.as_ref(), most, now));
+        }
     }
+}
+
+fn held(cluster: &Cluster, node: &NodeId) -> Vec<Held> {
+    let ids = cluster.node(node).into_iter().flat_map(|node| node.containers.iter());
+    let alive = ids.filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
+    alive.take(HELD).map(|c| Held { view: outgoing::container(c), heap: c.launch.heap }).collect()
+}
+
+fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<Waits> {
+    let since = |app: &App, request: &RequestId| app.requests.get(request).map_or(now, |r| r.waiting);
+    let mut all: Vec<_> = cluster.waiting().filter(|(app, _)| of.is_none_or(|of| *of == app.id)).collect();
+    all.sort_by_key(|(app, request)| since(app, request));
+    let row = |(app, request): (&App, &RequestId)| {
+        Some(Waits {
+            app: app.id.clone(),
+            request: request.clone(),
+            queue: app.queue.clone(),
+            since: since(app, request),
+            missing: app.missing(request),
+            asks: app.requests.get(request)?.ask.resource.clone(),
+            sentence: cluster.sentence(app, request, now)?,
+        })
+    };
+    // A sentence looks at nodes: made only for those that are shown.
+    all.into_iter().filter_map(row).take(most).collect()
 }
 
 /// Requests that wait, and the master when it does.

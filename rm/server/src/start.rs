@@ -84,6 +84,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         closing: closing.clone(),
         streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
         changes: Arc::default(),
+        boards: Arc::default(),
     };
     let (routes, doors) =
         (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));

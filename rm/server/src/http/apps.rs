@@ -151,7 +151,7 @@ pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, Failu
 }
 
 /// From memory while it lives, from the store when it is over.
-async fn job(web: &Web, app: &AppId) -> Option<JobView> {
+pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
         return Some(snapshot.view());
     }

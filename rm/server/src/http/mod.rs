@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod families;
 pub(crate) mod limits;
 pub(crate) mod listen;
+pub(crate) mod live;
 pub(crate) mod nodes;
 pub(crate) mod once;
 pub(crate) mod origin;
@@ -20,6 +21,7 @@ pub(crate) mod parse;
 pub(crate) mod queues;
 pub(crate) mod stream;
 pub(crate) mod trace;
+pub(crate) mod ui;
 pub(crate) mod wait;
 pub(crate) mod yarn;
 
@@ -46,6 +48,7 @@ use self::limits::Rates;
 use self::once::{Keys, Once};
 use crate::clock::Clock;
 use crate::input::Handle;
+use crate::live::Boards;
 use crate::run::Shared;
 
 /// Largest body of most calls. Bytes.
@@ -71,6 +74,8 @@ pub(crate) struct Web {
     pub(crate) streams: Arc<Semaphore>,
     /// Held by whoever changes what it has just read.
     pub(crate) changes: Arc<Mutex<()>>,
+    /// What all pages show, made once for all of them.
+    pub(crate) boards: Arc<Boards>,
 }
 
 /// How much callers may have, and how long they may take.
@@ -120,11 +125,16 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(events::events))
         .routes(routes!(errors::list))
         .routes(routes!(errors::one))
+        .routes(routes!(live::stream))
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::version))
         .routes(routes!(cluster::description))
         .routes(routes!(cluster::live))
         .routes(routes!(cluster::ready))
+        .routes(routes!(ui::root))
+        .routes(routes!(ui::folder))
+        .routes(routes!(ui::index))
+        .routes(routes!(ui::file))
         .layer(DefaultBodyLimit::max(BODY))
 }
 

@@ -1,0 +1,78 @@
+//! What an operator should look at first, worst first.
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::nodes::NodeView;
+use headroom_wire::v1::queues::{Gate, QueueView};
+use serde_json::{Value, json};
+
+use crate::input::Waits;
+
+/// Lines at most.
+const LINES: usize = 12;
+/// Nodes named one by one.
+const NODES: usize = 4;
+/// Requests named one by one.
+const REQUESTS: usize = 4;
+/// Warnings looked at.
+const WARNINGS: usize = 5;
+
+/// The lines: `level`, `text`, what it is about as `kind` and `id`, and what to type.
+pub(crate) fn lines<'a>(
+    nodes: impl Iterator<Item = &'a NodeView>,
+    waits: &[Waits],
+    zero: UnixMillis,
+    root: &QueueView,
+    warnings: &[std::sync::Arc<Event>],
+) -> Vec<Value> {
+    let mut lines = sick(nodes);
+    lines.extend(waits.iter().take(REQUESTS).map(|w| waiting(w, zero)));
+    lines.extend(root.walk().into_iter().filter(|q| q.gate != Gate::Open && q.queues.is_empty()).map(gate));
+    lines.extend(warnings.iter().rev().filter(|e| e.level == EventLevel::Warning).take(WARNINGS).map(|e| warning(e)));
+    lines.truncate(LINES);
+    lines
+}
+
+fn sick<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<Value> {
+    let sick: Vec<&NodeView> = nodes.filter(|n| n.state != "ready").collect();
+    let mut lines: Vec<Value> = sick.iter().take(NODES).map(|n| one_node(n)).collect();
+    if sick.len() > NODES {
+        let text = format!("{} more nodes are not ready", sick.len() - NODES);
+        lines.push(json!({"level": "warning", "kind": "nodes", "id": "", "text": text, "type": "rmctl node list"}));
+    }
+    lines
+}
+
+fn one_node(node: &NodeView) -> Value {
+    let planned = node.mark.is_some();
+    let why = node.reason.as_deref().or(node.mark.as_ref().map(|m| m.reason.as_str())).unwrap_or_default();
+    let because = if why.is_empty() { String::new() } else { format!(": {why}") };
+    let text = format!("{} is {}{because}", node.id, node.state);
+    let level = if planned { "normal" } else { "warning" };
+    let type_in = if planned { format!("rmctl node undrain {}", node.id) } else { "rmctl node list".to_owned() };
+    json!({"level": level, "kind": "node", "id": node.id, "text": text, "type": type_in})
+}
+
+fn waiting(w: &Waits, zero: UnixMillis) -> Value {
+    let text = format!("{}/{} waits: {}", w.app, w.request, w.sentence);
+    json!({
+        "level": "warning", "kind": "wait", "id": w.app, "since": UnixMillis(zero.0.saturating_add(w.since.0)), "text": text, "type": format!("rmctl why {}", w.app),
+    })
+}
+
+fn gate(queue: &QueueView) -> Value {
+    let text = format!("queue {} is {}", queue.path, queue.gate.as_str());
+    json!({"level": "normal", "kind": "queue", "id": queue.path, "text": text, "type": format!("rmctl queue show {}", queue.path)})
+}
+
+fn warning(event: &Event) -> Value {
+    let about = match &event.app {
+        Some(app) if event.object.contains('/') => format!("{app}/{}", event.object),
+        Some(_) | None => event.object.clone(),
+    };
+    let text = format!("{about}: {}", event.message);
+    json!({
+        "level": "event", "kind": "event", "reason": event.reason, "id": about, "app": event.app, "node": event.node, "at": event.time,
+        "text": text, "type": format!("rmctl diagnose {about}"),
+    })
+}

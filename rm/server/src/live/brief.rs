@@ -1,0 +1,109 @@
+//! Rows as a page needs them: few fields, no text that only one screen shows.
+
+use headroom_types::{Charge, ExitReason, UnixMillis};
+use headroom_wire::v1::apps::{AppView, ContainerView};
+use headroom_wire::v1::job::{AttemptRow, JobTotals, TaskRow};
+use headroom_wire::v1::nodes::NodeView;
+use serde_json::{Value, json};
+
+use super::json;
+use super::stories::Labels;
+use crate::input::{Held, Waits};
+
+/// Longest text in a brief row. Characters.
+const TEXT: usize = 240;
+
+/// One node: what the bars and lists show.
+pub(crate) fn node(node: &NodeView) -> Value {
+    json!({
+        "id": node.id, "state": node.state, "reason": node.reason, "enforcer": node.enforcer,
+        "memory": node.offers.memory, "cpus": node.offers.cpus,
+        "allocated": node.allocated.memory, "cpus_allocated": node.allocated.cpus, "heap": node.allocated_heap,
+        "used": node.used, "containers": node.containers,
+        "rack": node.traits.rack, "mark": node.mark,
+    })
+}
+
+/// One container on its node, with the tasks that run in it.
+pub(crate) fn container(held: &Held, labels: &Labels) -> Value {
+    let ContainerView { id, request, resource, state, used, granted, wanted, .. } = &held.view;
+    json!({
+        "id": id, "app": id.app, "request": request, "memory": resource.memory, "cpus": resource.cpus, "heap": held.heap,
+        "state": state, "used": used, "granted": granted, "wanted": wanted.as_ref().map(|w| w.resource.memory),
+        "tasks": labels.get(id).map(Vec::as_slice).unwrap_or_default(),
+    })
+}
+
+/// One application and, when its master told of tasks, their figures.
+pub(crate) fn app(app: &AppView, totals: Option<&JobTotals>) -> Value {
+    json!({
+        "id": app.id, "queue": app.queue, "user": app.user, "state": app.state, "priority": app.priority,
+        "diagnostics": cut(&app.diagnostics), "submitted": app.submitted, "ended": app.ended, "managed": app.managed,
+        "containers": app.containers, "memory": app.memory, "pending": app.pending, "totals": totals.map(self::totals),
+    })
+}
+
+/// Figures of a job. Those in byte-milliseconds pass what a script can count exactly, and are told as byte-seconds.
+pub(crate) fn totals(totals: &JobTotals) -> Value {
+    let seconds = |byte_ms: u128| u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX);
+    json!({
+        "mode": totals.mode, "tasks": totals.tasks, "done": totals.done, "failed": totals.failed, "running": totals.running,
+        "memory_kills": totals.memory_kills, "innocent_reruns": totals.innocent_reruns, "transient": totals.transient,
+        "escalated": totals.escalated, "grown": totals.grown,
+        "rerun_byte_s": seconds(totals.rerun_byte_ms), "allocated_byte_s": seconds(totals.allocated_byte_ms),
+    })
+}
+
+/// One task with what became of its attempts.
+pub(crate) fn task(row: &TaskRow) -> Value {
+    json!({
+        "task": row.task, "state": row.state, "rung": row.rung, "heap": row.profile.heap, "overhead": row.profile.overhead,
+        "note": cut(&row.note), "attempts": row.attempts.iter().map(attempt).collect::<Vec<_>>(),
+    })
+}
+
+fn attempt(a: &AttemptRow) -> Value {
+    json!({
+        "n": a.attempt.attempt, "rung": a.rung, "heap": a.profile.heap, "overhead": a.profile.overhead,
+        "container": a.container, "node": a.node, "started": a.started, "ended": a.ended, "peak": a.peak, "used": a.used,
+        "reason": a.reason.map(|r| r.to_string()), "charge": a.reason.as_ref().map(charge), "dimension": a.dimension,
+        "grown": a.grown.iter().map(|g| json!({"at": g.at, "from": g.from, "to": g.to})).collect::<Vec<_>>(),
+        "cause": a.diagnosis.first().map(|d| d.name), "decision": cut(&a.decision),
+    })
+}
+
+/// One attempt with everything that its own screen shows.
+pub(crate) fn whole_attempt(a: &AttemptRow) -> Value {
+    let mut value = json(a);
+    if let Value::Object(fields) = &mut value {
+        fields.insert("charge".into(), json(&a.reason.as_ref().map(charge)));
+        fields.insert("verdict".into(), json(&a.reason.map(|r| r.to_string())));
+        fields.insert("sentence".into(), json(&a.reason.map(|r| r.sentence())));
+    }
+    value
+}
+
+/// Whose account an end goes to, as a word.
+pub(crate) fn charge(reason: &ExitReason) -> &'static str {
+    match reason.charge() {
+        Charge::Memory => "memory",
+        Charge::Plain => "plain",
+        Charge::Free => "free",
+        Charge::Success => "success",
+    }
+}
+
+/// One request that waits; `zero` is the time of day at tick 0.
+pub(crate) fn wait(w: &Waits, zero: UnixMillis) -> Value {
+    json!({
+        "app": w.app, "request": w.request, "queue": w.queue, "since": zero.0.saturating_add(w.since.0), "missing": w.missing,
+        "asks": {"memory": w.asks.memory, "cpus": w.asks.cpus}, "sentence": w.sentence,
+    })
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

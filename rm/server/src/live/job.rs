@@ -1,0 +1,184 @@
+//! One job with its tasks, added up where there are many, and one task with all its attempts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headroom_types::{AppId, Charge, TaskId};
+use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::job::{JobTotals, JobView, TaskRow, TaskState};
+use serde_json::{Value, json};
+
+use super::overview::filled;
+use super::stories::is_told;
+use super::{Board, brief, json, lists};
+use crate::http::{Web, apps};
+use crate::input::{Input, Query};
+use crate::jobs::Snapshot;
+
+/// Tasks shown with all their attempts: those that are more than a square of the grid.
+const TASKS: usize = 200;
+/// Squares of a stage's grid; a stage with more tasks shows so many of them.
+const SQUARES: usize = 20_000;
+/// Bars of the histogram of peaks against limits; the last one is for those at their limit.
+const BARS: usize = 20;
+
+/// The rows of a job at one moment: of one that lives, or of one that is over, as the store kept it.
+#[derive(Clone, Debug)]
+pub(crate) enum Tasks {
+    /// In memory.
+    Live(Snapshot),
+    /// From the store; it never changes.
+    Over(Arc<JobView>),
+}
+
+impl Tasks {
+    fn totals(&self) -> &JobTotals {
+        match self {
+            Tasks::Live(snapshot) => snapshot.totals(),
+            Tasks::Over(view) => &view.totals,
+        }
+    }
+    fn rows(&self) -> Box<dyn Iterator<Item = &TaskRow> + '_> {
+        match self {
+            Tasks::Live(snapshot) => Box::new(snapshot.rows()),
+            Tasks::Over(view) => Box::new(view.tasks.iter()),
+        }
+    }
+}
+
+/// The rows of an application. Those of one that is over are read once, and kept by the reader in `kept`.
+async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Option<Tasks> {
+    if let Some(snapshot) = web.shared.jobs.snapshot(app) {
+        return Some(Tasks::Live(snapshot));
+    }
+    if kept.is_none() {
+        *kept = apps::job(web, app).await.map(Arc::new);
+    }
+    kept.clone().map(Tasks::Over)
+}
+
+/// One job; `None` when there is none of that id.
+pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) -> Result<Option<Board>, Problem> {
+    let Some(mut app) = web.handle.ask(|reply| Input::Query(Query::App(id.clone(), reply))).await? else { return Ok(None) };
+    app.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(id.clone(), reply))).await?;
+    let mut board = Board::from([("app".into(), json(&app))]);
+    if app.pending > 0 {
+        board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
+    }
+    if let Some(tasks) = tasks(web, id, kept).await {
+        board.insert("totals".into(), brief::totals(tasks.totals()));
+        board.insert("inputs".into(), json(&tasks.totals().inputs));
+        board.extend(stages(tasks.rows()));
+        board.extend(chosen(tasks.rows()));
+    }
+    Ok(Some(board))
+}
+
+/// One stage, added up.
+#[derive(Default)]
+struct Stage {
+    squares: String,
+    tasks: usize,
+    states: BTreeMap<&'static str, u32>,
+    kills: u32,
+    peaks: [u32; BARS],
+    first: Option<Value>,
+}
+
+/// `b`locked, `p`ending, `r`unning, `d`one, `f`ailed; in capitals one that was given another size.
+fn square(row: &TaskRow) -> char {
+    let plain = match row.state {
+        TaskState::Blocked => 'b',
+        TaskState::Pending => 'p',
+        TaskState::Running => 'r',
+        TaskState::Done => 'd',
+        TaskState::Failed => 'f',
+    };
+    if is_told(row) { plain.to_ascii_uppercase() } else { plain }
+}
+
+fn word(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Blocked => "blocked",
+        TaskState::Pending => "pending",
+        TaskState::Running => "running",
+        TaskState::Done => "done",
+        TaskState::Failed => "failed",
+    }
+}
+
+fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
+    let mut stages: BTreeMap<&str, Stage> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for row in rows {
+        let name = row.task.stage.as_str();
+        let stage = stages.entry(name).or_insert_with(|| {
+            order.push(name);
+            Stage::default()
+        });
+        stage.tasks += 1;
+        if stage.tasks <= SQUARES {
+            stage.squares.push(square(row));
+        }
+        *stage.states.entry(word(row.state)).or_default() += 1;
+        let sized = |p: &headroom_types::Profile| json!({"heap": p.heap, "overhead": p.overhead, "cpus": p.cpus});
+        stage.first.get_or_insert_with(|| sized(row.attempts.first().map_or(&row.profile, |a| &a.profile)));
+        for a in &row.attempts {
+            stage.kills += u32::from(a.reason.is_some_and(|r| r.charge() == Charge::Memory));
+            let peak = a.peak.filter(|_| a.ended.is_some());
+            let at = peak.map(|p| usize::try_from(filled(p, a.profile.memory())).unwrap_or(1000) * BARS / 1001);
+            if let Some(bar) = at.and_then(|at| stage.peaks.get_mut(at.min(BARS - 1))) {
+                *bar += 1;
+            }
+        }
+    }
+    let row = |name: &str, s: &Stage| {
+        json!({
+            "name": name, "squares": s.squares, "tasks": s.tasks, "states": s.states, "kills": s.kills, "peaks": s.peaks,
+            "first": s.first,
+        })
+    };
+    let mut board: Board = stages.iter().map(|(name, stage)| (format!("stage:{name}"), row(name, stage))).collect();
+    board.insert("stages".into(), json(&order));
+    board
+}
+
+/// The tasks that are worth a line: given up, given another size, tried again, running; in this order while there is room.
+fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
+    let mut ranked: Vec<(u8, &TaskRow)> = Vec::new();
+    for row in rows {
+        let rank = match row.state {
+            TaskState::Failed => 0,
+            TaskState::Done | TaskState::Pending | TaskState::Running | TaskState::Blocked if is_told(row) => 1,
+            TaskState::Done | TaskState::Pending | TaskState::Running if row.attempts.len() > 1 => 2,
+            TaskState::Running => 3,
+            TaskState::Pending => 4,
+            TaskState::Done | TaskState::Blocked => continue,
+        };
+        ranked.push((rank, row));
+    }
+    let all = ranked.len();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.truncate(TASKS);
+    let mut board: Board = ranked.into_iter().map(|(_, row)| (format!("task:{}", row.task), brief::task(row))).collect();
+    board.insert("lines".into(), json!({"shown": board.len(), "of": all}));
+    board
+}
+
+/// One task; `None` when there is no such job or no such task in it.
+pub(crate) async fn task(
+    web: &Web,
+    id: &AppId,
+    task: &TaskId,
+    kept: &mut Option<Arc<JobView>>,
+) -> Result<Option<Board>, Problem> {
+    let Some(app) = web.handle.ask(|reply| Input::Query(Query::App(id.clone(), reply))).await? else { return Ok(None) };
+    let Some(tasks) = tasks(web, id, kept).await else { return Ok(None) };
+    let Some(row) = tasks.rows().find(|row| row.task == *task) else { return Ok(None) };
+    let mut board = Board::from([("app".into(), brief::app(&app, None)), ("row".into(), brief::task(row))]);
+    board.extend(row.attempts.iter().map(|a| (format!("attempt:{}", a.attempt.attempt), brief::whole_attempt(a))));
+    if row.state == TaskState::Pending {
+        board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
+    }
+    Ok(Some(board))
+}

@@ -1,0 +1,129 @@
+//! Pieces of lists: nodes and applications by a window, queues whole, families whole.
+
+use headroom_types::AppId;
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::nodes::NodeView;
+use headroom_wire::v1::queues::QueueView;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::overview::filled;
+use super::{Board, brief, json};
+use crate::http::Web;
+use crate::input::{Input, Query};
+
+/// Rows of one piece.
+pub(crate) const ROWS: usize = 50;
+/// Queues shown.
+const QUEUES: usize = 1000;
+/// Requests that wait, the longest first.
+const WAITS: usize = 200;
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sort {
+    /// By name.
+    #[default]
+    Name,
+    /// The fullest first, by what is granted.
+    Granted,
+    /// The fullest first, by what is in use.
+    Used,
+    /// Those that are not ready first.
+    State,
+}
+
+/// Which piece of a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Piece {
+    /// How many rows go before it.
+    pub(crate) from: usize,
+    /// Its order.
+    pub(crate) sort: Sort,
+    /// Only rows that have this text somewhere, in lower case.
+    pub(crate) find: Option<String>,
+}
+
+impl Piece {
+    fn finds(&self, texts: &[&str]) -> bool {
+        self.find.as_ref().is_none_or(|find| texts.iter().any(|t| t.to_lowercase().contains(find)))
+    }
+}
+
+/// A piece of the list of nodes.
+pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<Board, Problem> {
+    let view = web.handle.view().await?;
+    let rack = |n: &NodeView| n.traits.rack.as_ref().map(|r| r.to_string()).unwrap_or_default();
+    let mut found: Vec<&NodeView> = view.nodes.values().map(|(n, _)| n).collect();
+    if piece.find.is_some() {
+        found.retain(|n| piece.finds(&[n.id.as_str(), &n.state, &rack(n)]));
+    }
+    let by = |n: &NodeView| match piece.sort {
+        Sort::Name => (0, 0),
+        Sort::Granted => (0, 1000_u64.saturating_sub(filled(n.allocated.memory, n.offers.memory))),
+        Sort::Used => (0, 1000_u64.saturating_sub(filled(n.used, n.offers.memory))),
+        Sort::State => (u8::from(n.state == "ready"), 0),
+    };
+    // Nodes come by name, and equal ones stay so.
+    found.sort_by_key(|n| by(n));
+    let rows: Vec<&NodeView> = found.iter().skip(piece.from).take(ROWS).copied().collect();
+    let ids: Vec<Value> = rows.iter().map(|n| json(&n.id)).collect();
+    let largest = view.nodes.values().map(|(n, _)| n.offers.memory).max();
+    let page =
+        json!({"from": piece.from, "of": found.len(), "all": view.nodes.len(), "ids": ids, "rows": ROWS, "largest": largest});
+    let mut board = Board::from([("page".into(), page)]);
+    board.extend(rows.into_iter().map(|n| (format!("node:{}", n.id), brief::node(n))));
+    Ok(board)
+}
+
+/// A piece of the list of applications, the newest first.
+pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<Board, Problem> {
+    let view = web.handle.view().await?;
+    let wanted = |a: &&AppView| {
+        let (id, queue) = (a.id.to_string(), a.queue.to_string());
+        piece.finds(&[&id, &queue, &a.user, a.state.as_str()])
+    };
+    let found: Vec<&AppView> = view.apps.values().rev().filter(wanted).collect();
+    let rows: Vec<&AppView> = found.iter().skip(piece.from).take(ROWS).copied().collect();
+    let ids: Vec<Value> = rows.iter().map(|a| json(&a.id)).collect();
+    let page = json!({"from": piece.from, "of": found.len(), "all": view.apps.len(), "ids": ids, "rows": ROWS});
+    let mut board = Board::from([("page".into(), page)]);
+    let row = |a: &AppView| (format!("app:{}", a.id), brief::app(a, web.shared.jobs.totals(&a.id).as_ref()));
+    board.extend(rows.into_iter().map(row));
+    Ok(board)
+}
+
+/// All queues, and what waits in them.
+pub(crate) async fn queues(web: &Web) -> Result<Board, Problem> {
+    let view = web.handle.view().await?;
+    let mut board = Board::new();
+    let all = view.queues.root.walk();
+    let order: Vec<Value> = all.iter().take(QUEUES).map(|q| json(&q.path)).collect();
+    board.insert("order".into(), json(&order));
+    for queue in all.into_iter().take(QUEUES) {
+        let children = queue.queues.iter().map(|q| q.path.clone()).collect::<Vec<_>>();
+        let mut value = json(&QueueView { queues: Vec::new(), ..queue.clone() });
+        if let Value::Object(fields) = &mut value {
+            fields.insert("children".into(), json(&children));
+        }
+        board.insert(format!("queue:{}", queue.path), value);
+    }
+    board.insert("waits".into(), waits(web, None).await?);
+    Ok(board)
+}
+
+/// Requests that wait, with their sentences.
+pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, Problem> {
+    let waits = web.handle.ask(|reply| Input::Query(Query::Waits(app, WAITS, reply))).await?;
+    let zero = web.clock.unix_at_zero();
+    Ok(json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>()))
+}
+
+/// All families.
+pub(crate) fn families(web: &Web) -> Board {
+    let rows = web.shared.families.list(None);
+    rows.iter().map(|row| (format!("family:{}/{}", row.user, row.name), json(row))).collect()
+}

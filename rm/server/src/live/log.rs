@@ -1,0 +1,153 @@
+//! The event log as a page follows it: the latest part at first, then what comes.
+
+use std::sync::Arc;
+
+use headroom_wire::v1::events::{Event, EventLevel};
+
+use super::Told;
+use crate::eventlog::{EventLog, Place};
+
+/// Events shown at first.
+const FIRST: usize = 300;
+/// Of these the latest are looked at for warnings.
+const RECENT: u64 = 500;
+
+/// Which events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    /// Only of this level.
+    pub(crate) level: Option<EventLevel>,
+    /// Only those that have this text somewhere, in lower case.
+    pub(crate) find: Option<String>,
+}
+
+impl Filter {
+    fn passes(&self, event: &Event) -> bool {
+        let has = |find: &String| {
+            let names = [event.app.as_ref().map(ToString::to_string), event.node.as_ref().map(ToString::to_string)];
+            let texts = [event.reason.as_str(), event.object.as_str(), event.message.as_str()];
+            texts.into_iter().chain(names.iter().flatten().map(String::as_str)).any(|t| t.to_lowercase().contains(find))
+        };
+        self.level.is_none_or(|level| level == event.level) && self.find.as_ref().is_none_or(has)
+    }
+    fn is_open(&self) -> bool {
+        self.level.is_none() && self.find.is_none()
+    }
+}
+
+/// A reader of the log.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    filter: Filter,
+    /// Everything up to here was told; `None` before the first look.
+    place: Option<Place>,
+}
+
+impl Reading {
+    /// A reader that has seen everything up to `seen`.
+    pub(crate) fn new(filter: Filter, seen: Option<u64>) -> Reading {
+        Reading { filter, place: seen.map(|cursor| Place { cursor, app: None }) }
+    }
+
+    /// What is to be told now.
+    pub(crate) fn look(&mut self, log: &EventLog) -> Vec<Told> {
+        let topic = || "events".to_owned();
+        let mut told = Vec::new();
+        let (mut place, mut first) = match self.place.take() {
+            Some(place) => (place, false),
+            None => (self.beginning(log), true),
+        };
+        let mut rows: Vec<Arc<Event>> = Vec::new();
+        loop {
+            match log.read(&mut place) {
+                Ok(piece) if piece.is_empty() => break,
+                Ok(piece) => rows.extend(piece.into_iter().filter(|e| self.filter.passes(e))),
+                Err(old) => {
+                    told.push(Told::Resync { topic: topic(), oldest: old.oldest });
+                    (place, first) = (self.beginning(log), true);
+                    rows.clear();
+                }
+            }
+            if rows.len() > FIRST * 2 {
+                rows.drain(..rows.len() - FIRST);
+            }
+        }
+        rows.drain(..rows.len().saturating_sub(FIRST));
+        if first || !rows.is_empty() {
+            told.push(Told::Events { topic: topic(), first, rows: rows.iter().map(|e| (**e).clone()).collect() });
+        }
+        self.place = Some(place);
+        told
+    }
+
+    /// With a filter all that is kept is looked through, for few may pass.
+    fn beginning(&self, log: &EventLog) -> Place {
+        let last = *log.watch().borrow();
+        let back = u64::try_from(FIRST).unwrap_or(0);
+        Place { cursor: if self.filter.is_open() { last.saturating_sub(back) } else { 0 }, app: None }
+    }
+}
+
+/// The latest warnings, oldest first.
+pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<Event>> {
+    let last = *log.watch().borrow();
+    let (mut place, mut found) = (Place { cursor: last.saturating_sub(RECENT), app: None }, Vec::new());
+    while let Ok(piece) = log.read(&mut place) {
+        if piece.is_empty() {
+            break;
+        }
+        found.extend(piece.into_iter().filter(|e| e.level == EventLevel::Warning));
+    }
+    found.drain(..found.len().saturating_sub(most));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Epoch, UnixMillis};
+
+    fn event(reason: &str, level: EventLevel) -> Event {
+        let (object, message) = ("map/7@1".to_owned(), "limit reached".to_owned());
+        Event { index: 0, time: UnixMillis(1), level, reason: reason.into(), object, app: None, node: None, message }
+    }
+    fn words(told: &[Told]) -> Vec<String> {
+        let row = |t: &Told| match t {
+            Told::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
+            Told::Resync { .. } | Told::Snapshot { .. } | Told::Patch { .. } | Told::Missing { .. } => t.word().to_owned(),
+        };
+        told.iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_latest_come_first_and_then_what_happens() {
+        let log = EventLog::new(Epoch(2));
+        log.push((0..400).map(|_| event("x", EventLevel::Normal)));
+        let mut reading = Reading::new(Filter::default(), None);
+        assert_eq!(words(&reading.look(&log)), ["true:300"]);
+        assert!(reading.look(&log).is_empty());
+        log.push([event("OomKilled", EventLevel::Warning)]);
+        assert_eq!(words(&reading.look(&log)), ["false:1"]);
+    }
+
+    #[test]
+    fn a_filter_looks_through_everything() {
+        let log = EventLog::new(Epoch(2));
+        log.push([event("OomKilled", EventLevel::Warning)]);
+        log.push((0..1000).map(|_| event("x", EventLevel::Normal)));
+        let warnings = Filter { level: Some(EventLevel::Warning), find: None };
+        assert_eq!(words(&Reading::new(warnings, None).look(&log)), ["true:1"]);
+        let named = Filter { level: None, find: Some("oomk".into()) };
+        assert_eq!(words(&Reading::new(named, None).look(&log)), ["true:1"]);
+    }
+
+    #[test]
+    fn whoever_comes_back_goes_on_or_is_told_that_something_was_missed() {
+        let log = EventLog::new(Epoch(2));
+        log.push((0..10).map(|_| event("x", EventLevel::Normal)));
+        let seen = *log.watch().borrow() - 3;
+        assert_eq!(words(&Reading::new(Filter::default(), Some(seen)).look(&log)), ["false:3"]);
+        log.push((0..100_500).map(|_| event("x", EventLevel::Normal)));
+        assert_eq!(words(&Reading::new(Filter::default(), Some(seen)).look(&log)), ["resync", "true:300"]);
+    }
+}

@@ -1,0 +1,40 @@
+//! One node with all its containers, and one container with what runs in it.
+
+use headroom_types::{ContainerId, NodeId};
+use headroom_wire::v1::error::Problem;
+use serde_json::{Value, json};
+
+use super::stories::Stories;
+use super::{Board, brief, json};
+use crate::http::Web;
+use crate::input::{Input, Query};
+use crate::view;
+
+/// Containers of one node that are listed.
+const CONTAINERS: usize = 1000;
+
+/// One node; `None` when there is none of that name.
+pub(crate) async fn node(web: &Web, id: &NodeId) -> Result<Option<Board>, Problem> {
+    let Some((found, _)) = web.handle.node(id).await? else { return Ok(None) };
+    let held = web.handle.ask(|reply| Input::Query(Query::Held(vec![id.clone()], reply))).await?;
+    let view = web.handle.last();
+    let stories = Stories::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
+    let mut board = Board::from([("node".into(), json(&view::steady(&found))), ("row".into(), brief::node(&found))]);
+    for held in held.iter().flat_map(|(_, containers)| containers).take(CONTAINERS) {
+        board.insert(format!("container:{}", held.view.id), brief::container(held, &stories.labels));
+    }
+    Ok(Some(board))
+}
+
+/// One container; `None` when it is not known, or known no longer.
+pub(crate) async fn container(web: &Web, id: &ContainerId) -> Result<Option<Board>, Problem> {
+    let found = web.handle.ask(|reply| Input::Query(Query::Container(id.clone(), reply))).await?;
+    let Some(found) = found else { return Ok(None) };
+    let mut board = Board::from([("container".into(), json(&found))]);
+    if let Some(snapshot) = web.shared.jobs.snapshot(&id.app) {
+        let inside = |row: &&headroom_wire::v1::job::TaskRow| row.attempts.iter().any(|a| a.container == *id);
+        let rows: Vec<Value> = snapshot.rows().filter(inside).take(200).map(brief::task).collect();
+        board.insert("tasks".into(), json!(rows));
+    }
+    Ok(Some(board))
+}

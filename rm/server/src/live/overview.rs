@@ -1,0 +1,164 @@
+//! The cluster on one screen, whatever its size: figures, how full nodes are, the ones to look at with their containers, what waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_types::{AppId, Bytes, NodeId};
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::nodes::NodeView;
+use serde_json::{Value, json};
+
+use super::stories::Stories;
+use super::{Board, attention, brief, json, log};
+use crate::http::Web;
+use crate::input::{Input, Query};
+use crate::view::View;
+
+/// Nodes that are drawn one by one.
+const NODES: usize = 16;
+/// Bars of a histogram.
+const BARS: usize = 20;
+/// Racks shown; the fullest where there are more.
+const RACKS: usize = 48;
+/// Applications shown.
+const JOBS: usize = 8;
+/// Requests that wait, the longest first.
+const WAITS: usize = 8;
+/// Warnings among the attention lines.
+const WARNINGS: usize = 8;
+
+/// Makes the board.
+pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
+    let view = web.handle.view().await?;
+    let shown = shown(&view);
+    let held = web.handle.ask(|reply| Input::Query(Query::Held(shown.clone(), reply))).await?;
+    let waits = web.handle.ask(|reply| Input::Query(Query::Waits(None, WAITS, reply))).await?;
+    let stories = Stories::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
+    let zero = web.clock.unix_at_zero();
+    let ooms = web.shared.events.ooms_in_last_hour(web.clock.unix_now());
+    let mut status = json(&view.status(headroom_types::Tick(0), ooms));
+    if let Value::Object(fields) = &mut status {
+        // What counts up by itself is the reader's to count.
+        fields.remove("up_s");
+        fields.insert("since".into(), json!(zero));
+    }
+    let nodes = || view.nodes.values().map(|(node, _)| node);
+    let warnings = log::latest_warnings(&web.shared.events, WARNINGS);
+    let mut board = Board::from([
+        ("status".into(), status),
+        ("figures".into(), stories.figures()),
+        ("fleet".into(), fleet(&view, shown.len())),
+        ("racks".into(), json(&racks(&view))),
+        ("attention".into(), json(&attention::lines(nodes(), &waits, zero, &view.queues.root, &warnings))),
+        ("waits".into(), json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>())),
+        ("ladders".into(), json(&stories.ladders())),
+        ("jobs".into(), json(&jobs(&view, &stories))),
+    ]);
+    for (place, (id, containers)) in held.iter().enumerate() {
+        let Some((node, _)) = view.nodes.get(id) else { continue };
+        let mut value = brief::node(node);
+        if let Value::Object(fields) = &mut value {
+            let rows: Vec<Value> = containers.iter().map(|held| brief::container(held, &stories.labels)).collect();
+            fields.insert("held".into(), json(&rows));
+            fields.insert("place".into(), json!(place));
+        }
+        board.insert(format!("node:{id}"), value);
+    }
+    Ok(board)
+}
+
+/// All nodes of a small cluster; of a large one those that are not as they should be and the fullest, half and half.
+fn shown(view: &View) -> Vec<NodeId> {
+    if view.nodes.len() <= NODES {
+        return view.nodes.keys().cloned().collect();
+    }
+    let mut sick: Vec<&NodeView> =
+        view.nodes.values().map(|(n, _)| n).filter(|n| n.state != "ready" && n.containers > 0).collect();
+    sick.truncate(NODES / 2);
+    let chosen: BTreeSet<&NodeId> = sick.iter().map(|n| &n.id).collect();
+    let mut rest: Vec<&NodeView> = view.nodes.values().map(|(n, _)| n).filter(|n| !chosen.contains(&n.id)).collect();
+    let fullest =
+        |n: &&NodeView| std::cmp::Reverse((filled(n.used, n.offers.memory) / 20, filled(n.allocated.memory, n.offers.memory)));
+    let most = NODES - sick.len();
+    if rest.len() > most {
+        rest.select_nth_unstable_by_key(most, |n| (fullest(n), n.id.clone()));
+        rest.truncate(most);
+    }
+    rest.sort_by_key(|n| (fullest(n), n.id.clone()));
+    sick.iter().chain(&rest).map(|n| n.id.clone()).collect()
+}
+
+/// Thousandths.
+pub(crate) fn filled(part: Bytes, whole: Bytes) -> u64 {
+    part.get().saturating_mul(1000).checked_div(whole.get()).unwrap_or(0)
+}
+
+/// How many nodes are in which state, and how full they are.
+fn fleet(view: &View, shown: usize) -> Value {
+    let mut states: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut granted, mut used) = ([0_u32; BARS], [0_u32; BARS]);
+    let (mut largest, mut heap) = (Bytes::ZERO, Bytes::ZERO);
+    for (node, _) in view.nodes.values() {
+        *states.entry(node.state.as_str()).or_default() += 1;
+        heap = heap.saturating_add(node.allocated_heap);
+        if node.state != "ready" {
+            continue;
+        }
+        largest = largest.max(node.offers.memory.saturating_sub(node.allocated.memory));
+        for (bars, part) in [(&mut granted, node.allocated.memory), (&mut used, node.used)] {
+            let at = usize::try_from(filled(part, node.offers.memory)).unwrap_or(0) * BARS / 1001;
+            if let Some(bar) = bars.get_mut(at.min(BARS - 1)) {
+                *bar += 1;
+            }
+        }
+    }
+    json!({"states": states, "granted": granted, "used": used, "largest_free": largest, "heap": heap, "shown": shown})
+}
+
+/// Sums over the nodes of one rack.
+#[derive(Default)]
+struct Rack {
+    nodes: u32,
+    not_ready: u32,
+    memory: Bytes,
+    allocated: Bytes,
+    used: Bytes,
+    containers: u32,
+}
+
+fn racks(view: &View) -> Vec<Value> {
+    let mut racks: BTreeMap<&str, Rack> = BTreeMap::new();
+    for (node, _) in view.nodes.values() {
+        let rack = racks.entry(node.traits.rack.as_ref().map_or("", |r| r.as_str())).or_default();
+        rack.nodes += 1;
+        rack.not_ready += u32::from(node.state != "ready");
+        rack.memory = rack.memory.saturating_add(node.offers.memory);
+        rack.allocated = rack.allocated.saturating_add(node.allocated.memory);
+        rack.used = rack.used.saturating_add(node.used);
+        rack.containers = rack.containers.saturating_add(node.containers);
+    }
+    if racks.len() < 2 {
+        return Vec::new();
+    }
+    let all = racks.len();
+    let mut rows: Vec<(&str, Rack)> = racks.into_iter().collect();
+    if all > RACKS {
+        rows.sort_by_key(|(_, r)| std::cmp::Reverse(filled(r.allocated, r.memory)));
+        rows.truncate(RACKS);
+    }
+    let row = |(name, r): (&str, Rack)| {
+        json!({
+            "rack": name, "nodes": r.nodes, "not_ready": r.not_ready, "memory": r.memory, "allocated": r.allocated, "used": r.used,
+            "containers": r.containers, "of": all,
+        })
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// Those that live, the newest first, then the latest that are over.
+fn jobs(view: &View, stories: &Stories) -> Vec<Value> {
+    let newest = |over: bool| view.apps.values().rev().filter(move |a| a.state.is_final() == over);
+    let total = |a: &AppId| stories.totals.get(a);
+    let row = |a: &AppView| brief::app(a, total(&a.id));
+    newest(false).chain(newest(true)).take(JOBS).map(row).collect()
+}

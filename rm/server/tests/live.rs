@@ -1,0 +1,181 @@
+//! The stream that pages follow: all at first, then what changed, and the page itself.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use std::collections::BTreeMap;
+
+use fakes::*;
+use headroom_client::Client;
+use headroom_types::UnixMillis;
+use headroom_wire::v1::events::EventLevel;
+use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
+use serde_json::Value;
+
+/// A reader as the page is one.
+struct Page {
+    answer: reqwest::Response,
+    rest: String,
+    boards: BTreeMap<String, BTreeMap<String, Value>>,
+    events: Vec<Value>,
+    kinds: Vec<String>,
+    last: u64,
+}
+
+impl Page {
+    async fn open(client: &Client, query: &str, seen: Option<u64>) -> Page {
+        let request =
+            reqwest::Client::new().get(format!("{}/v1/stream?{query}", client.base())).header("accept", "text/event-stream");
+        let request = seen.into_iter().fold(request, |r, seen| r.header("last-event-id", seen.to_string()));
+        let answer = soon("an answer", request.send()).await.expect("answers");
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["content-type"]),
+            (200, &"text/event-stream".parse().expect("a value"))
+        );
+        Page { answer, rest: String::new(), boards: BTreeMap::new(), events: Vec::new(), kinds: Vec::new(), last: 0 }
+    }
+
+    /// Takes in messages until something is seen.
+    async fn until<T>(&mut self, what: &str, see: impl Fn(&Page) -> Option<T>) -> T {
+        loop {
+            if let Some(seen) = see(self) {
+                return seen;
+            }
+            let chunk = soon(what, self.answer.chunk()).await.expect("reads").unwrap_or_else(|| panic!("ended before {what}"));
+            self.rest.push_str(std::str::from_utf8(&chunk).expect("text"));
+            while let Some((message, rest)) = self.rest.split_once("\n\n").map(|(m, r)| (m.to_owned(), r.to_owned())) {
+                self.rest = rest;
+                self.take(&message);
+            }
+        }
+    }
+
+    fn take(&mut self, message: &str) {
+        let field = |name: &str| message.lines().find_map(|l| l.strip_prefix(name)).map(str::to_owned);
+        let Some(data) = field("data: ") else { return assert!(message.starts_with(':'), "{message}") };
+        let told: Value = serde_json::from_str(&data).expect("JSON");
+        let (kind, topic) =
+            (told["kind"].as_str().expect("a kind").to_owned(), told["topic"].as_str().expect("a topic").to_owned());
+        assert_eq!(field("event: ").as_deref(), Some(kind.as_str()));
+        self.last = field("id: ").and_then(|n| n.parse().ok()).expect("a number");
+        let set = || told["set"].as_object().expect("parts").clone();
+        match kind.as_str() {
+            "snapshot" => drop(self.boards.insert(topic, set().into_iter().collect())),
+            "patch" => {
+                let board = self.boards.get_mut(&topic).expect("a snapshot came first");
+                told["gone"].as_array().expect("names").iter().for_each(|n| drop(board.remove(n.as_str().expect("a name"))));
+                board.extend(set());
+            }
+            "missing" => drop(self.boards.remove(&topic)),
+            _ => self.events.extend(told["rows"].as_array().cloned().unwrap_or_default()),
+        }
+        self.kinds.push(kind);
+    }
+
+    fn part(&self, topic: &str, part: &str) -> Option<&Value> {
+        self.boards.get(topic)?.get(part)
+    }
+    fn reasons(&self) -> Vec<&str> {
+        self.events.iter().filter_map(|e| e["reason"].as_str()).collect()
+    }
+}
+
+fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
+    let (heap, cpus) = (headroom_types::Bytes::from_mib(64), headroom_types::Cpus::from_cores(1));
+    let profile = headroom_types::Profile { heap, overhead: headroom_types::Bytes::ZERO, cpus };
+    let row = TaskRow { task: id(task), state, profile, rung: 2, note: String::new(), attempts: Vec::new() };
+    let event = |reason: &&str| JobEvent {
+        time: UnixMillis(1),
+        level: EventLevel::Warning,
+        reason: (*reason).to_owned(),
+        object: task.to_owned(),
+        message: "told by the master".into(),
+    };
+    JobPatch { full: false, totals: JobTotals::default(), tasks: vec![row], events: events.iter().map(event).collect() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changes_is_told_upon_what_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client) = resource_manager(dir.path()).await;
+    let mut page = Page::open(&client, "topics=overview,nodes,job:job.1,events", None).await;
+    page.until("the empty cluster", |p| p.part("overview", "status").filter(|s| s["nodes"] == 0).map(|_| ())).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    page.until("the node", |p| p.part("overview", "node:n1").filter(|n| n["state"] == "ready").map(|_| ())).await;
+    page.until("the list", |p| p.part("nodes", "page").filter(|n| n["of"] == 1).map(|_| ())).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    assert_eq!(master.app().to_string(), "job.1");
+    page.until("the job", |p| p.part("job:job.1", "app").filter(|a| a["state"] == "running").map(|_| ())).await;
+    master.sync_with(Vec::new(), Some(told("map/0", TaskState::Running, &["Escalated"]))).await.expect("syncs");
+    page.until("its task", |p| p.part("job:job.1", "task:map/0").filter(|t| t["state"] == "running").map(|_| ())).await;
+    page.until("its event", |p| p.reasons().contains(&"Escalated").then_some(())).await;
+    master.sync_with(Vec::new(), Some(told("map/0", TaskState::Done, &[]))).await.expect("syncs");
+    page.until("its end", |p| p.part("job:job.1", "stage:map").filter(|s| s["squares"] == "D").map(|_| ())).await;
+    assert_eq!(page.kinds.iter().filter(|k| *k == "snapshot").count(), 3, "one for each topic: {:?}", page.kinds);
+    assert!(page.kinds.contains(&"missing".to_owned()), "there was no job at first");
+    let seen = page.last;
+    let mut again = Page::open(&client, "topics=events", Some(seen - 1)).await;
+    again.until("what was missed", |p| (!p.events.is_empty()).then_some(())).await;
+    assert_eq!(again.events.len(), 1, "only what came after: {:?}", again.reasons());
+    running.shutdown().await.expect("ends");
+    assert!(
+        soon("the end", page.answer.chunk()).await.ok().flatten().is_none_or(|c| !c.is_empty()),
+        "the line ends with the daemon"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_wrongly_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let many = ["overview"; 9].join(",");
+    for query in [
+        "",
+        "topics=",
+        "topics=everything",
+        "topics=job:",
+        "topics=jobs&sort=odd",
+        "topics=jobs&form=1",
+        &format!("topics={many}"),
+    ] {
+        let answer = soon("an answer", reqwest::get(format!("{}/v1/stream?{query}", client.base()))).await.expect("answers");
+        assert_eq!(answer.status().as_u16(), 400, "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_nodes_are_told_in_pieces() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut nodes = Vec::new();
+    for n in 0..60 {
+        nodes.push(FakeNode::join(&client, &format!("n{n:02}"), 512).await);
+    }
+    let mut page = Page::open(&client, "topics=overview,nodes&from=50", None).await;
+    page.until("the list", |p| p.part("nodes", "page").filter(|n| n["of"] == 60).map(|_| ())).await;
+    page.until("the screen", |p| p.part("overview", "status").filter(|s| s["nodes"] == 60).map(|_| ())).await;
+    let rows = |topic: &str| page.boards[topic].keys().filter(|k| k.starts_with("node:")).count();
+    assert_eq!((rows("nodes"), rows("overview")), (10, 16));
+    let mut found = Page::open(&client, "topics=nodes&find=N07", None).await;
+    let of = found.until("the one", |p| p.part("nodes", "page").map(|n| n["of"].clone())).await;
+    assert_eq!(of, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let answer = soon("the page", reqwest::get(client.base().to_owned())).await.expect("answers");
+    assert_eq!((answer.url().path(), answer.status().as_u16()), ("/ui/", 200));
+    let policy = answer.headers()["content-security-policy"].to_str().expect("text").to_owned();
+    assert!(policy.starts_with("default-src 'self';") && !policy.contains("unsafe"), "{policy}");
+    let text = answer.text().await.expect("reads");
+    let files: Vec<&str> =
+        ["src=\"", "href=\""].iter().flat_map(|a| text.split(a).skip(1)).filter_map(|r| r.split('"').next()).collect();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let answer = soon(file, reqwest::get(format!("{}/ui/{file}", client.base()))).await.expect("answers");
+        assert_eq!(answer.status().as_u16(), 200, "{file}");
+    }
+}

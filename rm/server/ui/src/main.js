@@ -1,0 +1,60 @@
+// The page: a frame, and the piece that the address names.
+
+import './style.css';
+import 'uplot/dist/uPlot.min.css';
+import { render } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { html } from 'htm/preact';
+import { follow, line, lostAt, now } from './stream.js';
+import './history.js';
+import { route } from './route.js';
+import { GoTo, Help, help } from './keys.js';
+import { span } from './format.js';
+import * as overview from './pages/overview.js';
+import * as nodes from './pages/nodes.js';
+import * as queues from './pages/queues.js';
+import * as jobs from './pages/jobs.js';
+import * as job from './pages/job.js';
+import * as task from './pages/task.js';
+import * as container from './pages/container.js';
+import * as events from './pages/events.js';
+import * as sizes from './pages/sizes.js';
+
+/** @typedef {{ topics: (id: string) => string[], more?: (query: URLSearchParams) => Record<string, string>, Page: (p: { id: string, query: URLSearchParams }) => any, title?: string }} Piece */
+
+/** @type {Record<string, Piece>} */
+const PIECES = {
+  overview, jobs, events, sizes, job, task, container, queues,
+  nodes: nodes.all, node: nodes.one, queue: queues.one, family: sizes.one,
+};
+const TABS = [['overview', 'Overview'], ['nodes', 'Nodes'], ['queues', 'Queues'], ['jobs', 'Jobs'], ['events', 'Events'], ['sizes', 'Sizes']];
+const HOME = /** @type {Record<string, string>} */ ({ node: 'nodes', queue: 'queues', job: 'jobs', task: 'jobs', container: 'nodes', family: 'sizes' });
+
+/** Whether what is shown is so. */
+function Line() {
+  const words = line.value === 'live' ? 'live' : line.value === 'waiting' ? 'connecting' : `lost ${span(now.value - lostAt.value)} ago, trying again`;
+  return html`<span class=${`line ${line.value}`} role="status" data-line=${line.value}><i aria-hidden="true">${line.value === 'lost' ? '✗' : '●'}</i> ${words}</span>`;
+}
+
+function App() {
+  const { page, id, query } = route.value;
+  const piece = PIECES[page];
+  const topics = piece.topics(id);
+  const more = piece.more?.(query) ?? {};
+  const key = JSON.stringify([topics, more]);
+  useEffect(() => follow(topics, more), [key]);
+  useEffect(() => {
+    document.title = `${id || TABS.find(([name]) => name === page)?.[1] || page} · Headroom`;
+  }, [page, id]);
+  const here = HOME[page] ?? page;
+  return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.querySelector('main')?.focus(); }}>to the content</a>
+    <header class="top"><a class="brand" href="#/overview"><img src="icon.svg" alt="" width="22" height="22" />Headroom</a>
+      <nav aria-label="pages">${TABS.map(([name, word]) => html`<a href=${`#/${name}`} aria-current=${here === name ? 'page' : undefined}>${word}</a>`)}</nav>
+      <${GoTo} /><${Line} /><button type="button" class="key" aria-label="keys" onClick=${() => (help.value = true)}>?</button></header>
+    <main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}><${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} /></main>
+    <${Help} />`;
+}
+
+const place = /** @type {HTMLElement} */ (document.getElementById('app'));
+place.replaceChildren();
+render(html`<${App} />`, place);

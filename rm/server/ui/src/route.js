@@ -1,0 +1,44 @@
+// Where the page stands: what is behind # is an id as rmctl takes it.
+
+import { signal } from '@preact/signals';
+
+/** @typedef {{ page: string, id: string, query: URLSearchParams }} Route */
+
+const PAGES = ['overview', 'nodes', 'queues', 'jobs', 'events', 'sizes', 'node', 'queue', 'job', 'task', 'container', 'family'];
+
+/** @returns {Route} */
+function read() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+  const [page, ...rest] = path.split('/').map(decodeURIComponent);
+  return { page: PAGES.includes(page) ? page : 'overview', id: rest.join('/'), query: new URLSearchParams(query ?? '') };
+}
+
+export const route = signal(read());
+addEventListener('hashchange', () => {
+  route.value = read();
+  scrollTo(0, 0);
+});
+
+/** @param {string} page @param {string} [id] @returns {string} */
+export function to(page, id) {
+  return id ? `#/${page}/${id.split('/').map(encodeURIComponent).join('/')}` : `#/${page}`;
+}
+
+/** Changes what is after the question mark. @param {Record<string, string>} change */
+export function ask(change) {
+  const { page, id, query } = route.value;
+  const next = new URLSearchParams(query);
+  for (const [name, value] of Object.entries(change)) value ? next.set(name, value) : next.delete(name);
+  const text = next.toString();
+  location.replace(`${to(page, id)}${text ? `?${text}` : ''}`);
+}
+
+/** Where an id leads, as rmctl reads ids. @param {string} text @returns {string} */
+export function resolve(text) {
+  const id = text.trim();
+  if (/\.e\d+\.c\d+$/.test(id)) return to('container', id);
+  if (/^[^/]+\.\d+\/[^/]+\/\d+(@\d+)?$/.test(id)) return to('task', id.replace(/@\d+$/, ''));
+  if (/^[^/]+\.\d+$/.test(id) && !id.startsWith('root.')) return to('job', id);
+  if (/^root(\.|$)/.test(id)) return to('queue', id);
+  return to('node', id);
+}

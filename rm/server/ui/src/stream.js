@@ -1,0 +1,122 @@
+// One line from the resource manager for all that is on the screen. No polling: it tells when something is another one.
+
+import { signal, batch } from '@preact/signals';
+
+/** @typedef {Record<string, any>} Board */
+
+/** `live`, `waiting` for the first word, or `lost`. */
+export const line = signal('waiting');
+/** When the line was lost, or 0. */
+export const lostAt = signal(0);
+/** Ticks once a second, for what counts up by itself. */
+export const now = signal(Date.now());
+/** @type {import('@preact/signals').Signal<any[]>} Events, the oldest first. */
+export const events = signal([]);
+/** Whether the events were told once. */
+export const eventsKnown = signal(false);
+
+const KEPT = 1000;
+/** @type {Map<string, import('@preact/signals').Signal<Board | null>>} */
+const boards = new Map();
+/** @type {Map<string, import('@preact/signals').Signal<string>>} */
+const lacking = new Map();
+
+/** @param {string} topic @returns {import('@preact/signals').Signal<Board | null>} what is known of a topic */
+export function board(topic) {
+  let found = boards.get(topic);
+  if (!found) boards.set(topic, (found = signal(/** @type {Board | null} */ (null))));
+  return found;
+}
+/** @param {string} topic @returns {import('@preact/signals').Signal<string>} why there is nothing; empty when there is */
+export function missing(topic) {
+  let found = lacking.get(topic);
+  if (!found) lacking.set(topic, (found = signal('')));
+  return found;
+}
+
+/** @type {((topic: string, board: Board) => void)[]} */
+const listeners = [];
+/** Calls back after every change of a board. @param {(topic: string, board: Board) => void} listener */
+export function heed(listener) {
+  listeners.push(listener);
+}
+
+/** @type {EventSource | null} */
+let source = null;
+let address = '';
+let retry = 0;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+
+/** @param {string} topic @param {Board} next */
+function put(topic, next) {
+  missing(topic).value = '';
+  board(topic).value = next;
+  for (const listener of listeners) listener(topic, next);
+}
+
+/** @param {string} kind @param {any} told */
+function take(kind, told) {
+  batch(() => {
+    line.value = 'live';
+    lostAt.value = 0;
+    retry = 0;
+    if (kind === 'snapshot') put(told.topic, told.set);
+    else if (kind === 'patch') {
+      const next = { ...board(told.topic).value, ...told.set };
+      for (const name of told.gone) delete next[name];
+      put(told.topic, next);
+    } else if (kind === 'missing') {
+      board(told.topic).value = null;
+      missing(told.topic).value = told.detail;
+    } else if (kind === 'events') {
+      events.value = (told.first ? told.rows : [...events.value, ...told.rows]).slice(-KEPT);
+      eventsKnown.value = true;
+    } else if (kind === 'resync') events.value = [];
+  });
+}
+
+function lost() {
+  if (line.value !== 'lost') lostAt.value = Date.now();
+  line.value = 'lost';
+}
+
+function open() {
+  clearTimeout(timer);
+  source?.close();
+  const opened = new EventSource(address);
+  source = opened;
+  for (const kind of ['snapshot', 'patch', 'missing', 'events', 'resync'])
+    opened.addEventListener(kind, (event) => take(kind, JSON.parse(/** @type {MessageEvent} */ (event).data)));
+  opened.onerror = () => {
+    lost();
+    // It tries again by itself, unless it was turned away.
+    if (opened.readyState !== EventSource.CLOSED || source !== opened) return;
+    retry = Math.min(retry + 1, 5);
+    timer = setTimeout(open, 500 * 2 ** retry);
+  };
+}
+
+/** Follows these topics, and nothing else. @param {string[]} topics @param {Record<string, string>} [more] */
+export function follow(topics, more = {}) {
+  const query = new URLSearchParams({ topics: topics.join(','), ...more });
+  const next = `../v1/stream?${query}`;
+  if (next === address) return;
+  address = next;
+  for (const topic of [...boards.keys()]) if (!topics.includes(topic)) boards.delete(topic);
+  for (const topic of [...lacking.keys()]) if (!topics.includes(topic)) lacking.delete(topic);
+  events.value = [];
+  eventsKnown.value = false;
+  open();
+}
+
+// A browser has few connections for one address: a tab that nobody sees gives its one back.
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) {
+    timer = setTimeout(() => source?.close(), 30_000);
+  } else {
+    clearTimeout(timer);
+    if (source?.readyState === EventSource.CLOSED && address) open();
+  }
+});
+setInterval(() => (now.value = Date.now()), 1000);
