@@ -126,10 +126,10 @@ impl Ledger {
     }
 }
 
-/// True when the decision gives another size than the attempt had.
+/// True when the decision gives another size than the attempt had. The same size in another place is the same size.
 pub fn changes_size(before: &Size, next: &Next) -> bool {
     match next {
-        Next::Again { size, .. } => size.profile != before.profile || size.slots != before.slots || size.place != before.place,
+        Next::Again { size, .. } => size.profile != before.profile || size.rung != before.rung,
         Next::Done | Next::GiveUp { .. } => false,
     }
 }

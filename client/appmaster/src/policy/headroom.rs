@@ -7,6 +7,7 @@
 use headroom_config::Memory;
 use headroom_types::{Bytes, Dimension, Profile};
 
+use super::blame::Fate;
 use super::classify::MemoryFailure;
 use super::learn::After;
 use super::{Case, Growth, Place, Size, ladder};
@@ -57,7 +58,8 @@ fn climb(case: &Case<'_>, failure: MemoryFailure, cap: Bytes) -> Growth {
     let size = case.size;
     let failures = case.spent.memory + 1;
     let last_chance = failures + 1 >= case.retry.memory_attempts;
-    let cheap = failures == 1 && size.place == Place::Shared;
+    // Whoever took a whole executor with it is not put beside others again.
+    let cheap = failures == 1 && size.place == Place::Shared && case.fate != Fate::Blamed;
     if cheap && let Some(grown) = cheap_step(case, failure) {
         return grown;
     }

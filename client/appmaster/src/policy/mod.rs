@@ -319,6 +319,11 @@ fn innocent(case: &Case<'_>) -> Next {
             Growth::To(size, why) => again(size, Elsewhere::No, why),
             Growth::Top(_) => again(case.size.clone(), Elsewhere::No, "lost with its executor: same size"),
         },
+        (Mode::Headroom, Fate::Innocent) if case.size.place == Place::Shared => {
+            let size = Size { slots: 1, place: Place::Own, ..case.size.clone() };
+            let why = "another task's memory failure took its executor: same size in a container of its own, not charged";
+            again(size, Elsewhere::No, why)
+        }
         (
             Mode::Headroom | Mode::Pinterest | Mode::Databricks | Mode::Tovar | Mode::Fixed,
             Fate::Own | Fate::Blamed | Fate::Innocent,

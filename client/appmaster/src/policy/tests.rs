@@ -186,6 +186,22 @@ fn uber_isolates_everyone_who_was_there_without_charging_them() {
 }
 
 #[test]
+fn headroom_sets_the_innocent_and_the_guilty_apart_after_the_death_of_an_executor() {
+    let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::from_mib(100), live: None, spike: false };
+    let after = |fate| Given::shared(Mode::Headroom).decide_with(Class::Memory(failure), fate);
+    let sized = |next: Next| match next {
+        Next::Again { size, .. } => Some((size.memory().whole_mib(), size.rung, size.place)),
+        Next::Done | Next::GiveUp { .. } => None,
+    };
+    let (account, next) = after(Fate::Innocent);
+    assert_eq!((account, sized(next)), (Account::Innocent, Some((64, 1, Place::Own))), "its own size, beside nobody");
+    let (account, next) = after(Fate::Blamed);
+    assert_eq!((account, sized(next)), (Account::Memory, Some((128, 2, Place::Own))), "not beside others again");
+    let (_, next) = after(Fate::Own);
+    assert_eq!(sized(next), Some((128, 2, Place::Shared)), "its own limit held it, so nobody beside it is in danger");
+}
+
+#[test]
 fn databricks_doubles_up_to_the_largest_there_is() {
     let d = || Given::shared(Mode::Databricks);
     assert_eq!(d().next(), Some((128, 1, Place::Own)));

@@ -58,17 +58,24 @@ struct Executors {
     name: &'static str,
     asks: &'static str,
     of: fn(&Row) -> &Shared,
+    /// Whether so many of ours are few enough beside so many of mode uber.
+    enough: fn(u64, u64) -> bool,
 }
 
 const SIXTEEN: Executors = Executors {
     name: "G3",
+    enough: |a, b| a < b || (a, b) == (0, 0),
     asks: "shared executors, 4 slots and 16 GiB: no avoidable loss, innocent kills below mode uber on every trace",
     of: |row| &row.shared,
 };
-const TIGHT: Executors =
-    Executors { name: "G3 tight", asks: "the same where one task in ten does not fit its share", of: |row| &row.tight };
+const TIGHT: Executors = Executors {
+    name: "G3 tight",
+    // Who dies with the first executor of a kind that nobody knew is nobody's choice: there, as many are no more.
+    enough: |a, b| a <= b,
+    asks: "the same where one task in ten does not fit its share: fewer in all, and more on no trace",
+    of: |row| &row.tight,
+};
 
-/// Below nothing is nothing.
 fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
     let pairs: Vec<(&Row, &Row)> = of_ours(rows)
         .filter_map(|row| Some((row, rows.iter().find(|other| other.mode == Mode::Uber && other.dataset == row.dataset)?)))
@@ -77,16 +84,23 @@ fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
         return None;
     }
     let of = |row: &Row| (executors.of)(row).innocent_kills;
-    let below = |(a, b): &&(&Row, &Row)| of(a) < of(b) || (of(a), of(b)) == (0, 0);
-    let worse: Vec<&str> = pairs.iter().filter(|pair| !below(pair)).map(|(row, _)| row.dataset.as_str()).collect();
+    let worse: Vec<&str> =
+        pairs.iter().filter(|(a, b)| !(executors.enough)(of(a), of(b))).map(|(row, _)| row.dataset.as_str()).collect();
+    let as_many = pairs.iter().filter(|(a, b)| of(a) == of(b) && of(a) > 0).count();
     let theirs: u64 = pairs.iter().map(|(_, uber)| of(uber)).sum();
     let Shared { innocent_kills, innocent_charged, lost_avoidable, deaths, .. } = *(executors.of)(ours);
-    let on = if worse.is_empty() { String::new() } else { format!("; not below on {}", worse.join(", ")) };
+    let on = match (worse.is_empty(), as_many) {
+        (false, _) => format!("; too many on {}", worse.join(", ")),
+        (true, 0) => String::new(),
+        (true, as_many) => {
+            format!("; as many on {as_many} of {} traces, fewer on the others where any executor died", pairs.len())
+        }
+    };
     let nothing = if deaths == 0 && theirs == 0 { "; no executor died in either mode, so these traces say nothing" } else { "" };
     Some(Gate {
         name: executors.name,
         asks: executors.asks,
-        met: lost_avoidable == 0 && worse.is_empty(),
+        met: lost_avoidable == 0 && worse.is_empty() && (innocent_kills < theirs || theirs == 0),
         says: format!(
             "{lost_avoidable} avoidably lost, {innocent_kills} innocent kills ({innocent_charged} charged) beside {theirs}{on}{nothing}"
         ),
