@@ -1,22 +1,30 @@
 //! What can be typed. Pure declarations; nothing here does anything.
 
 mod job;
+mod objects;
 mod operator;
+mod output;
+mod settings;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::Bytes;
 #[cfg(feature = "dev")]
 use headroom_types::EnforcerKind;
-use headroom_types::{Bytes, ContainerId, Cpus, NodeId, QueuePath};
 use headroom_wire::v1::job::Mode;
-use headroom_wire::v1::queues::Gate;
+
+use crate::complete;
 
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
+pub(crate) use objects::{AppVerb, ContainerVerb, Drain, Life, NodeVerb, QueueVerb, RequestVerb, Resize, TaskVerb, Top};
 pub(crate) use operator::{OperatorVerb, StateVerb};
+pub(crate) use output::{Format, Output, Rows, Watched};
+pub(crate) use settings::{ConfigVerb, ContextVerb};
 
 /// Where a resource manager is looked for when nothing else is said.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
@@ -27,7 +35,7 @@ A job may be shortened to any beginning that only one job has, and `last` is the
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 unreachable,
 7 can never be scheduled, 8 wait timed out, 9 failed for memory with no larger size left,
-10 works and could be better (doctor).";
+10 works, not as it could (doctor, plan).";
 
 /// The command line of Headroom: memory as the thing to schedule, enforce, explain and repair.
 #[derive(Debug, Parser)]
@@ -42,36 +50,44 @@ pub(crate) struct Cli {
 /// What every verb takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Address of the resource manager
-    #[arg(long, global = true, env = "HEADROOM_ADDR", default_value = DEFAULT_ADDR, value_name = "URL")]
-    pub(crate) addr: String,
-    /// How to print; JSON has the schema of the REST interface
-    #[arg(short = 'o', long = "format", global = true, env = "HEADROOM_OUTPUT", default_value = "table", value_name = "FORMAT")]
-    pub(crate) format: Format,
+    /// Address of the resource manager [default: of the context, else http://127.0.0.1:7070]
+    #[arg(long, global = true, env = "HEADROOM_ADDR", value_name = "URL")]
+    pub(crate) addr: Option<String>,
+    /// Take address, format and time from this context; `rmctl context list` shows them
+    #[arg(long, global = true, env = "HEADROOM_CONTEXT", value_name = "NAME", add = Completer::new(complete::contexts))]
+    pub(crate) context: Option<String>,
+    /// How to print: table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'; JSON is that of the REST interface [default: table]
+    #[arg(short = 'o', long = "format", id = "format", global = true, env = "HEADROOM_OUTPUT", value_name = "FORMAT")]
+    pub(crate) output: Option<Output>,
+    /// Ids only
+    #[arg(short = 'q', long, global = true)]
+    pub(crate) quiet: bool,
+    /// How long one call may take, such as 30s [default: 10s]
+    #[arg(long, global = true, env = "HEADROOM_TIMEOUT", value_parser = duration, value_name = "TIME")]
+    pub(crate) call_timeout: Option<Duration>,
+    /// Print requests as curl instead of answers; what only reads is made, what changes something is not
+    #[arg(long, global = true)]
+    pub(crate) curl: bool,
     /// When to use colour; nothing is told by colour alone
     #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
     pub(crate) color: Color,
 }
 
-/// How to print.
+/// Shells that words are completed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people
-    Table,
-    /// For people with wide screens: more columns, every row
-    Wide,
-    /// One JSON document
-    Json,
-    /// One JSON object a line
-    Jsonl,
-    /// Ids only
-    Name,
+pub(crate) enum Shell {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
 }
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal, unless NO_COLOR is set
+    /// On a terminal, unless NO_COLOR is set; always when CLICOLOR_FORCE is
     Auto,
     /// Always
     Always,
@@ -83,22 +99,33 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// The cluster on one screen
-    Status,
+    Status {
+        /// Go on as things change
+        #[arg(short = 'w', long)]
+        watch: bool,
+    },
     /// Submit a job file
     Submit(Submit),
     /// List jobs, or the tasks of one
     Ps {
         /// The job; all jobs when left out
+        #[arg(add = Completer::new(complete::jobs))]
         job: Option<String>,
+        #[command(flatten)]
+        list: Watched,
     },
+    /// Containers by the memory they use, as they use it; q ends, s sorts, k kills, enter diagnoses
+    Top(Top),
     /// Why does it wait?
     Why {
         /// A job or a task
+        #[arg(add = Completer::new(complete::jobs))]
         target: String,
     },
     /// Why did it end as it did, and what would cure it?
     Diagnose {
         /// A job, a task, or one attempt at it
+        #[arg(add = Completer::new(complete::jobs))]
         target: String,
     },
     /// What a job, a task or a container printed
@@ -106,6 +133,7 @@ pub(crate) enum Verb {
     /// Wait until a job has ended; the exit code tells how
     Wait {
         /// The job
+        #[arg(add = Completer::new(complete::jobs))]
         job: String,
         /// Longest to wait, such as 90s, 10m or 2h
         #[arg(long, value_parser = duration, value_name = "TIME")]
@@ -114,6 +142,7 @@ pub(crate) enum Verb {
     /// End a job and all its containers
     Kill {
         /// The job
+        #[arg(add = Completer::new(complete::jobs))]
         job: String,
         /// Kept with the job
         #[arg(long)]
@@ -125,6 +154,7 @@ pub(crate) enum Verb {
     /// What happened in the cluster
     Events {
         /// Only of this job
+        #[arg(add = Completer::new(complete::jobs))]
         job: Option<String>,
         /// Go on as things happen
         #[arg(short = 'w', long)]
@@ -135,6 +165,8 @@ pub(crate) enum Verb {
         /// Only the last N
         #[arg(long, value_name = "N")]
         tail: Option<usize>,
+        #[command(flatten)]
+        rows: Rows,
     },
     /// Nodes
     Node {
@@ -170,8 +202,60 @@ pub(crate) enum Verb {
     /// What this host offers to a node agent and what it lacks, with what to do about it; needs no daemon
     #[cfg(feature = "dev")]
     Doctor(Doctor),
+    /// Container requests: what an application master has asked for
+    Request {
+        #[command(subcommand)]
+        what: RequestVerb,
+    },
+    /// Tasks of a job: all of them, one with every attempt at it
+    Task {
+        #[command(subcommand)]
+        what: TaskVerb,
+    },
+    /// Stay with a job and print what happens; the exit code tells how it ended
+    Attach {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+    },
+    /// What a code, a verdict, a state, a field or a key of a file means
+    Explain {
+        /// HR0422, overhead_oom, 9, AppView.until, retry.cap …; all of them when left out
+        word: Option<String>,
+    },
+    /// Clusters to speak to, by name
+    Context {
+        #[command(subcommand)]
+        what: ContextVerb,
+    },
+    /// What holds for a call, and who said so
+    Config {
+        #[command(subcommand)]
+        what: ConfigVerb,
+    },
+    /// Open the page of the resource manager
+    Ui {
+        /// Only print its address
+        #[arg(long)]
+        print_url: bool,
+    },
+    /// What a shell needs to complete words, ids of the cluster among them
+    Completion {
+        /// bash, zsh or fish
+        shell: Shell,
+    },
+    /// Write the manual pages
+    Man {
+        /// Where they go
+        #[arg(value_name = "DIR")]
+        to: PathBuf,
+    },
     /// Versions of this program and of the resource manager
-    Version,
+    Version {
+        /// Only if both are of one version; the exit code tells (4 when not, 6 without an answer)
+        #[arg(long)]
+        check: bool,
+    },
     /// Run a whole cluster in this process until Ctrl-C
     #[cfg(feature = "dev")]
     Dev(Dev),
@@ -186,147 +270,27 @@ pub(crate) enum Verb {
     },
 }
 
-/// About nodes.
-#[derive(Debug, Subcommand)]
-pub(crate) enum NodeVerb {
-    /// All nodes, with what is granted on each
-    #[command(visible_alias = "ls")]
-    List,
-    /// Give a node no new work, and wait until what is on it has ended
-    Drain(Drain),
-    /// Let a node take work again
-    Undrain {
-        /// The node
-        node: NodeId,
-    },
-}
-
-/// `rmctl node drain`.
-#[derive(Debug, Args)]
-pub(crate) struct Drain {
-    /// The node
-    pub(crate) node: NodeId,
-    /// What is left then is stopped, such as 10m; without it, whatever runs may run to its end
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub(crate) deadline: Option<Duration>,
-    /// Kept with the node
-    #[arg(long)]
-    pub(crate) reason: Option<String>,
-    /// It leaves the cluster once it is empty
-    #[arg(long)]
-    pub(crate) decommission: bool,
-    /// Return at once
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-    /// Only tell what is on it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// About queues.
-#[derive(Debug, Subcommand)]
-pub(crate) enum QueueVerb {
-    /// The tree, with what each queue has
-    #[command(visible_alias = "ls")]
-    List,
-    /// One queue
-    Show {
-        /// The queue, such as etl.nightly
-        queue: QueuePath,
-    },
-    /// Put the tree of a file in the place of the one there is, all of it or nothing
-    Set {
-        /// TOML with [queues.NAME] tables as in resourcemanager.toml, or JSON; - for standard input
-        file: PathBuf,
-        /// Only if the tree is still of this generation; `queue list` shows it
-        #[arg(long, value_name = "N")]
-        generation: Option<u64>,
-        /// Only check the file
-        #[arg(long)]
-        dry_run: bool,
-    },
-    /// Say what a queue takes in and gives out
-    Gate {
-        /// The queue
-        queue: QueuePath,
-        /// open, paused (nothing is granted), draining (no new applications) or closed (neither)
-        #[arg(value_parser = gate)]
-        gate: Gate,
-    },
-}
-
-/// About one application.
-#[derive(Debug, Subcommand)]
-pub(crate) enum AppVerb {
-    /// Move it to another queue
-    Move {
-        /// The job
-        job: String,
-        /// The leaf it goes on in
-        queue: QueuePath,
-    },
-    /// Give it another priority
-    Priority {
-        /// The job
-        job: String,
-        /// Higher goes first within its queue
-        #[arg(allow_negative_numbers = true)]
-        priority: i32,
-    },
-    /// Give it another end of its time
-    Lifetime {
-        /// The job
-        job: String,
-        /// How long it may live, counted from its submission, such as 2h; `none` for as long as it likes
-        #[arg(value_parser = life)]
-        time: Life,
-    },
-}
-
-/// How long an application may live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// As long as it likes.
-    Unbounded,
-    /// So long.
-    AtMost(Duration),
-}
-
-/// About containers.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ContainerVerb {
-    /// Give a container that runs another size
-    Resize(Resize),
-    /// Its memory over time, drawn
-    Timeline {
-        /// The container
-        container: ContainerId,
-    },
-}
-
-/// `rmctl container resize`.
-#[derive(Debug, Args)]
-pub(crate) struct Resize {
-    /// The container
-    pub(crate) container: ContainerId,
-    /// All its memory, such as 2GiB; as it is when left out
-    #[arg(long, value_name = "SIZE", required_unless_present_any = ["cpus", "heap"])]
-    pub(crate) memory: Option<Bytes>,
-    /// Its processors; as they are when left out
-    #[arg(long, value_name = "N")]
-    pub(crate) cpus: Option<Cpus>,
-    /// The heap budget in it; as it is when left out
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) heap: Option<Bytes>,
-    /// Only if its size is still of this version; the one it has now when left out
-    #[arg(long = "if-version", value_name = "N")]
-    pub(crate) version: Option<u32>,
-    /// Return before the node has confirmed it
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-    /// Only tell whether it could have that size
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+impl Verb {
+    /// True for verbs that run daemons or masters in this process.
+    pub(crate) fn is_long(&self) -> bool {
+        #[cfg(feature = "dev")]
+        let daemons = matches!(self, Verb::Dev(_) | Verb::Demo(_) | Verb::Submit(Submit { unmanaged: true, .. }));
+        #[cfg(not(feature = "dev"))]
+        let daemons = false;
+        daemons
+    }
+    /// True for verbs that work, or mend, where the files with settings are wrong.
+    pub(crate) fn needs_no_settings(&self) -> bool {
+        matches!(
+            self,
+            Verb::Sample { .. }
+                | Verb::Context { .. }
+                | Verb::Config { .. }
+                | Verb::Explain { .. }
+                | Verb::Completion { .. }
+                | Verb::Man { .. }
+        )
+    }
 }
 
 /// `rmctl doctor`.
@@ -367,6 +331,7 @@ pub(crate) struct Submit {
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// A job, a task, an attempt, or a container
+    #[arg(add = Completer::new(complete::jobs))]
     pub(crate) target: String,
     /// Go on as more is printed, until it has ended
     #[arg(short = 'f', long)]
@@ -475,26 +440,20 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
     all.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
-fn gate(text: &str) -> Result<Gate, String> {
-    Gate::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(|| "use open, paused, draining or closed".to_owned())
-}
-
-fn life(text: &str) -> Result<Life, String> {
-    if text == "none" { Ok(Life::Unbounded) } else { duration(text).map(Life::AtMost) }
-}
-
-/// Reads `90s`, `10m`, `2h`; a bare number counts seconds.
+/// Reads `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write a time such as 90s, 10m or 2h".to_owned();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..split].parse().map_err(|_| wrong())?;
-    let unit = match &text[split..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
+    let unit_ms = match &text[split..] {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return Err(wrong()),
     };
-    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(wrong)
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -512,18 +471,13 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
-        assert!(duration("soon").is_err() && duration("5d").is_err() && duration("99999999999999999999h").is_err());
-    }
-
-    #[test]
-    fn a_life_has_an_end_or_none() {
-        assert_eq!((life("none"), life("2h")), (Ok(Life::Unbounded), Ok(Life::AtMost(Duration::from_secs(7200)))));
-        assert!(life("never").is_err() && gate("shut").is_err());
+        assert!(duration("soon").is_err() && duration("5w").is_err() && duration("99999999999999999999h").is_err());
     }
 
     #[test]
     fn flags_may_follow_the_verb() {
         let cli = Cli::try_parse_from(["rmctl", "ps", "last", "-o", "json", "--addr", "http://h:1"]).expect("parses");
-        assert_eq!((cli.global.format, cli.global.addr.as_str()), (Format::Json, "http://h:1"));
+        assert_eq!(cli.global.output, Some(Output::plain(Format::Json)));
+        assert_eq!(cli.global.addr.as_deref(), Some("http://h:1"));
     }
 }

@@ -1,13 +1,16 @@
 //! What every verb is given: where to ask, how to print.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_client::Client;
+use headroom_client::{Client, Sending};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::{Format, Global};
+use crate::args::{Color, Format, Output, Rows};
 use crate::exit::Failure;
+use crate::render::Look;
+use crate::settings::{Given, Origin, Settings};
 use crate::target::{self, Target};
 use crate::term::Term;
 
@@ -16,33 +19,88 @@ use crate::term::Term;
 pub(crate) struct Context {
     /// Address of the resource manager.
     pub(crate) addr: String,
-    /// The address was given as an argument, not by the environment or by default.
+    /// The address was given as an argument, not by the environment, a file or by default.
     #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only the demonstration asks"))]
     pub(crate) addr_named: bool,
     /// How to print.
     pub(crate) format: Format,
+    /// The same with columns or template.
+    pub(crate) output: Output,
     /// Where to print.
     pub(crate) term: Term,
+    /// All of it, with who said so.
+    pub(crate) settings: Settings,
+    /// What arguments and environment say.
+    pub(crate) given: Given,
+    /// Requests are printed instead of answers.
+    pub(crate) curl: bool,
 }
 
 impl Context {
-    /// From the arguments that every verb takes.
-    pub(crate) fn new(global: Global, addr_named: bool) -> Self {
-        Context { addr: global.addr, addr_named, format: global.format, term: Term::new(global.color) }
+    /// From what was said.
+    pub(crate) fn new(settings: Settings, given: Given, color: Color, curl: bool) -> Self {
+        let output = settings.output.value.clone();
+        let addr_named = matches!(settings.addr.by, Origin::Argument(_));
+        let term = Term::new(color);
+        let term = if curl { term.silent() } else { term };
+        Context { addr: settings.addr.value.clone(), addr_named, format: output.format, output, term, settings, given, curl }
     }
 
     /// A client of the resource manager.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::new(&self.addr)?)
+        let client = Client::new(&self.addr)?.within(self.settings.timeout.value);
+        if !self.curl {
+            return Ok(client);
+        }
+        let term = self.term.aloud();
+        Ok(client.told(Arc::new(move |request| {
+            term.line(&curl(request));
+            if request.reads { Sending::Yes } else { Sending::No }
+        })))
     }
 
     /// The application a text names, with its job.
     pub(crate) async fn app(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
         let target = target::parse(text)?;
+        // An id that is written out needs no list; one that is not there, or only a beginning, does.
+        if let Some(id) = target.job.id()
+            && let Ok(app) = client.app(&id).await
+        {
+            return Ok((app, target));
+        }
         let list = client.apps().await?;
         let id = target::resolve(&target, &list)?;
         Ok((client.app(&id).await?, target))
     }
+
+    /// The same for a list: without headers when that is asked for.
+    pub(crate) fn list(&self, rows: &Rows) -> Context {
+        let mut context = self.clone();
+        context.output.headers = !rows.no_headers;
+        context
+    }
+
+    /// How a screen is to look.
+    pub(crate) fn look(&self) -> Look {
+        Look { wide: self.format == Format::Wide, headers: self.output.headers }
+    }
+}
+
+/// A request as somebody would type it.
+fn curl(request: &headroom_client::Request<'_>) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let mut words = vec!["curl -sS".to_owned()];
+    if request.method != "GET" {
+        words.push(format!("-X {}", request.method));
+    }
+    for (name, value) in &request.headers {
+        words.push(format!("-H {}", quoted(&format!("{name}: {value}"))));
+    }
+    if let Some(body) = request.body {
+        words.push(format!("-d {}", quoted(body)));
+    }
+    words.push(quoted(request.url));
+    words.join(" ")
 }
 
 /// The time of day.
@@ -56,4 +114,20 @@ pub(crate) fn user() -> Option<String> {
     let account = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|u| u.name);
     let named = std::env::var("USER").ok().filter(|u| !u.is_empty());
     named.or_else(account).filter(|u| u.len() <= 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_client::Request;
+
+    #[test]
+    fn a_request_can_be_typed_again() {
+        let get = Request { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
+        assert_eq!(curl(&get), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        let post = Request { method: "POST", url: "http://h:1/x", headers, body: Some("{\"a\":\"it's\"}"), reads: false };
+        let typed = r#"curl -sS -X POST -H 'content-type: application/json' -d '{"a":"it'\''s"}' 'http://h:1/x'"#;
+        assert_eq!(curl(&post), typed);
+    }
 }

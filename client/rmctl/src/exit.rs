@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use headroom_client::ClientError;
-use headroom_types::Charge;
+use headroom_types::{Charge, near};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::TaskState;
@@ -32,9 +32,8 @@ pub(crate) enum Exit {
     WaitTimeout = 8,
     /// The job failed for memory and there was no larger size to try.
     OomExhausted = 9,
-    /// `doctor`: it works, and something is less than it could be.
-    #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only the doctor says so"))]
-    Warned = 10,
+    /// It works, and not as it could: `doctor` has something to say, or a planned job would wait.
+    NotNow = 10,
 }
 
 impl From<Exit> for ExitCode {
@@ -44,6 +43,22 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
+    /// What it tells a caller.
+    pub(crate) fn means(self) -> &'static str {
+        match self {
+            Exit::Ok => "Done.",
+            Exit::Failed => "A job or a call failed.",
+            Exit::Usage => "The arguments or a file are wrong; nothing was sent.",
+            Exit::NotFound => "There is no such job, task, node, queue or container.",
+            Exit::Conflict => "The state of the thing does not allow it, or somebody else was first.",
+            Exit::Auth => "Not allowed.",
+            Exit::Unreachable => "No resource manager answers, or it has no time now.",
+            Exit::Never => "No node could ever give what is asked.",
+            Exit::WaitTimeout => "`wait` has waited long enough; the job goes on.",
+            Exit::OomExhausted => "Failed for memory, with no larger size left to try.",
+            Exit::NotNow => "It works, and not as it could: `doctor` has something to say, or a planned job would have to wait.",
+        }
+    }
     /// How a call ends that waited for this application.
     pub(crate) fn of_app(app: &AppView) -> Exit {
         match app.state {
@@ -82,6 +97,18 @@ impl Failure {
     pub(crate) fn help(mut self, line: impl Into<String>) -> Self {
         self.help.push(line.into());
         self
+    }
+    /// The same with the name that was probably meant, if one of these is near.
+    #[must_use]
+    pub(crate) fn near<'a>(self, typed: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        match near::did_you_mean(typed, names) {
+            Some(question) => self.help(question),
+            None => self,
+        }
+    }
+    /// Nothing went wrong, and nothing more is to be done.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.exit == Exit::Ok
     }
     /// A text that is already laid out for people, such as the mistakes of a job file.
     pub(crate) fn laid_out(exit: Exit, text: String) -> Self {
@@ -128,6 +155,7 @@ impl From<ClientError> for Failure {
                 Failure { code: Some(problem.code), help, ..failure }
             }
             ClientError::Address { .. } => Failure::new(Exit::Usage, e.to_string()),
+            ClientError::NotSent => Failure::new(Exit::Ok, e.to_string()),
             ClientError::Answer { what, .. } if what.contains("401") || what.contains("403") => {
                 Failure::new(Exit::Auth, e.to_string())
             }
@@ -138,7 +166,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-fn exit_of(code: Code) -> Exit {
+pub(crate) fn exit_of(code: Code) -> Exit {
     match code {
         Code::HR0400 | Code::HR0413 | Code::HR0416 => Exit::Usage,
         Code::HR0404 => Exit::NotFound,

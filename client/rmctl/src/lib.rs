@@ -9,29 +9,38 @@ mod args;
 #[cfg(feature = "dev")]
 mod cluster;
 mod cmd;
+mod complete;
 mod context;
 #[cfg(feature = "dev")]
 mod demo;
 mod exit;
+mod explain;
 mod follow;
 mod groupby;
 #[cfg(feature = "dev")]
 mod interrupt;
 mod progress;
 mod render;
+mod select;
+mod settings;
 mod target;
 mod term;
+mod watch;
 
 use std::process::ExitCode;
 
+use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use args::Cli;
 use context::Context;
 use exit::{Exit, Failure};
+use settings::Given;
+use term::Term;
 
 /// Runs the verb that the process's arguments name.
 pub fn run() -> ExitCode {
+    complete::answer();
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(e) => return refuse(&e),
@@ -40,16 +49,27 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return refuse(&e),
     };
-    let named = matches.value_source("addr") == Some(clap::parser::ValueSource::CommandLine);
-    let mut context = Context::new(cli.global, named);
-    let outcome = execute(cli.verb, &mut context);
+    let typed = |id: &str| is_typed(&matches, id);
+    let (color, curl) = (cli.global.color, cli.global.curl);
+    let given = Given::of(&cli.global, typed);
+    let mends = cli.verb.needs_no_settings();
+    let settings = if mends { settings::without_files(given.clone()) } else { settings::load(given.clone()) };
+    let context = settings.map(|settings| Context::new(settings, given, color, curl));
+    let outcome = context.and_then(|mut context| execute(cli.verb, &mut context));
     match outcome {
         Ok(exit) => exit.into(),
+        Err(failure) if failure.is_silent() => Exit::Ok.into(),
         Err(failure) => {
-            context.term.complain(&failure);
+            Term::new(color).complain(&failure);
             failure.exit().into()
         }
     }
+}
+
+/// Whether an argument was typed, before the verb or after it.
+fn is_typed(matches: &clap::ArgMatches, id: &str) -> bool {
+    let here = matches.try_contains_id(id).unwrap_or(false) && matches.value_source(id) == Some(ValueSource::CommandLine);
+    here || matches.subcommand().is_some_and(|(_, below)| is_typed(below, id))
 }
 
 /// Help and version are answers; anything else clap says is a usage error, printed in its own words.
@@ -58,15 +78,16 @@ fn refuse(e: &clap::Error) -> ExitCode {
     if shown.is_ok() && !e.use_stderr() { Exit::Ok.into() } else { Exit::Usage.into() }
 }
 
-/// A sample program runs without a runtime, so that its memory is its data's alone.
+/// A sample program runs without a runtime, so that its memory is its data's alone. Short verbs need one thread; those that run
+/// daemons get all there are.
 fn execute(verb: args::Verb, context: &mut Context) -> Result<Exit, Failure> {
     if let args::Verb::Sample { program } = verb {
         return cmd::sample::run(program, context);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::new(Exit::Failed, format!("no threads to work with: {e}")))?;
+    let mut builder =
+        if verb.is_long() { tokio::runtime::Builder::new_multi_thread() } else { tokio::runtime::Builder::new_current_thread() };
+    let runtime =
+        builder.enable_all().build().map_err(|e| Failure::new(Exit::Failed, format!("no threads to work with: {e}")))?;
     let outcome = runtime.block_on(cmd::run(verb, context));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     outcome

@@ -16,6 +16,14 @@ impl Progress {
     pub(crate) fn tasks(term: &Term) -> Self {
         Progress::new(term, "{spinner} {bar:24} {pos}/{len} {msg}")
     }
+    /// A line that counts containers that have ended on a node.
+    pub(crate) fn containers(term: &Term, node: &str) -> Self {
+        let progress = Progress::new(term, "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}");
+        if let Some(bar) = &progress.bar {
+            bar.set_message(node.to_owned());
+        }
+        progress
+    }
     /// A line that counts bytes.
     #[cfg(feature = "dev")]
     pub(crate) fn bytes(term: &Term, what: &str) -> Self {
@@ -60,11 +68,11 @@ impl Progress {
     }
 
     /// Shows how far it is.
-    #[cfg(feature = "dev")]
     pub(crate) fn at(&self, position: u64, length: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(length);
             bar.set_position(position);
+            bar.tick();
         }
     }
 

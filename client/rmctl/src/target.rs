@@ -26,6 +26,16 @@ pub(crate) enum Job {
     Beginning(String),
 }
 
+impl Job {
+    /// The id, where one is written out.
+    pub(crate) fn id(&self) -> Option<AppId> {
+        match self {
+            Job::Last => None,
+            Job::Beginning(text) => text.parse().ok(),
+        }
+    }
+}
+
 /// Which part of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -95,7 +105,11 @@ pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failur
     found.sort();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no job {beginning}")).help("rmctl ps lists all jobs")),
+        [] => {
+            let ids: Vec<String> = apps.iter().map(|a| a.id.to_string()).collect();
+            let failure = Failure::new(Exit::NotFound, format!("there is no job {beginning}"));
+            Err(failure.near(beginning, ids.iter().map(String::as_str)).help("rmctl ps lists all jobs"))
+        }
         many => {
             let names: Vec<String> = many.iter().rev().take(5).map(ToString::to_string).collect();
             let more = if many.len() > 5 { " …" } else { "" };

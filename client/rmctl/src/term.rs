@@ -17,6 +17,10 @@ pub(crate) struct Term {
     pub(crate) live: bool,
     /// Columns of the terminal; 100 when there is none.
     pub(crate) width: usize,
+    /// Standard output is a terminal: a screen may be drawn again.
+    pub(crate) screen: bool,
+    /// Data is not printed, because something else is asked for.
+    quiet: bool,
 }
 
 impl Term {
@@ -25,20 +29,48 @@ impl Term {
         let wanted = |terminal: bool| match color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+            Color::Auto => automatic(terminal, set("NO_COLOR"), set("CLICOLOR_FORCE")),
         };
         let (out, err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
         let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(100).clamp(60, 200);
-        Term { paint: Paint::new(wanted(out)), talk: Paint::new(wanted(err)), live: err, width }
+        Term { paint: Paint::new(wanted(out)), talk: Paint::new(wanted(err)), live: err, width, screen: out, quiet: false }
+    }
+
+    /// The same without data.
+    pub(crate) fn silent(self) -> Self {
+        Term { quiet: true, ..self }
+    }
+
+    /// The same with data.
+    pub(crate) fn aloud(self) -> Self {
+        Term { quiet: false, ..self }
     }
 
     /// Prints data. Ends the process quietly when nobody reads any more, as `head` does not.
     pub(crate) fn print(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
         let mut out = std::io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
             std::process::exit(0);
         }
+    }
+
+    /// Prints bytes of data as they are.
+    pub(crate) fn bytes(&self, bytes: &[u8]) {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(bytes).and_then(|()| out.flush());
+        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+            std::process::exit(0);
+        }
+    }
+
+    /// Draws a screen over the one before.
+    pub(crate) fn redraw(&self, text: &str) {
+        let lines: String = text.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
+        self.print(&format!("\u{1b}[H{lines}\u{1b}[J"));
     }
 
     /// Prints one line of data.
@@ -58,5 +90,26 @@ impl Term {
             Some((head, rest)) if head.starts_with("error") => self.say(&format!("{}: {rest}", self.talk.bad(head))),
             Some(_) | None => self.say(&text),
         }
+    }
+}
+
+/// A variable that is set, and not to nothing.
+fn set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// Colour where nobody asked by an argument.
+fn automatic(terminal: bool, never: bool, force: bool) -> bool {
+    !never && (terminal || force)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_unless_somebody_says_otherwise() {
+        assert!(automatic(true, false, false) && !automatic(false, false, false));
+        assert!(automatic(false, false, true) && !automatic(true, true, true));
     }
 }

@@ -70,8 +70,7 @@ struct Ran {
 
 fn rmctl(arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).env_remove("HEADROOM_ADDR").env_remove("HEADROOM_OUTPUT").output().expect("runs");
+    let Output { status, stdout, stderr } = command.args(arguments).env_clear().output().expect("runs");
     let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
     Ran { code: status.code().expect("an exit code"), out: text(stdout), err: text(stderr) }
 }
@@ -224,4 +223,101 @@ fn a_sample_names_the_line_that_is_wrong() {
     let ran = rmctl(&arguments);
     assert!(ran.code == 0 && ran.out.contains("\"rows\":3,\"keys\":2"), "{}", ran.out);
     assert_eq!(std::fs::read_to_string(&output).expect("reads"), "key,count,sum,median\na,2,4,2\nb,1,2,2\n");
+}
+
+#[test]
+fn every_format_has_its_form() {
+    let fake = Fake::new(usual);
+    let out = |arguments: &[&str]| {
+        let ran = fake.rmctl(arguments);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{arguments:?}");
+        ran.out
+    };
+    assert!(out(&["node", "list", "-o", "yaml"]).starts_with("- allocated:\n    cpus: 1"));
+    assert!(out(&["node", "list", "-o", "csv"]).lines().next().is_some_and(|head| head.contains("offers.memory")));
+    assert_eq!(out(&["node", "list", "-o", "cols=node,free", "--no-headers"]), "worker-01  536870912\n");
+    assert_eq!(out(&["node", "list", "-o", "tmpl={{.id}} {{size|size}}"]), "worker-01 1G\n");
+    assert_eq!(out(&["node", "list", "-q"]), "worker-01\n");
+    assert_eq!(out(&["node", "list", "--filter", "free > 1GiB", "-o", "name"]), "");
+    let table = out(&["node", "list", "--no-headers"]);
+    assert!(table.starts_with("worker-01") && !table.contains("next:"), "{table}");
+}
+
+#[test]
+fn a_condition_that_cannot_be_is_a_usage_error() {
+    let fake = Fake::new(usual);
+    let wrong = fake.rmctl(&["node", "list", "--filter", "state =="]);
+    assert!(wrong.code == 2 && wrong.err.contains("a value is missing"), "{}", wrong.err);
+    let unknown = fake.rmctl(&["node", "list", "--sort-by", "memry"]);
+    assert!(unknown.code == 2 && unknown.err.contains("no row has a field"), "{}", unknown.err);
+}
+
+#[test]
+fn requests_are_printed_and_what_changes_something_is_not_sent() {
+    let fake = Fake::new(|method, path| {
+        assert_eq!(method, "GET", "{path} was sent");
+        usual(method, path)
+    });
+    let ran = fake.rmctl(&["kill", "word-count.7", "--reason", "it's late", "--curl"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", ran.out);
+    assert!(lines[0].ends_with("/v1/apps/word-count.7'"), "{}", ran.out);
+    assert!(lines[1].contains("-X POST") && lines[1].contains(r#"{"reason":"it'\''s late"}"#), "{}", ran.out);
+}
+
+#[test]
+fn contexts_are_made_and_taken() {
+    let fake = Fake::new(usual);
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("config.toml");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
+        let output = command.args(arguments).env_clear().env("HEADROOM_CONFIG", &file).output().expect("runs");
+        let text = |b: Vec<u8>| String::from_utf8(b).expect("UTF-8");
+        Ran { code: output.status.code().expect("a code"), out: text(output.stdout), err: text(output.stderr) }
+    };
+    assert_eq!(run(&["context", "set", "here", "--addr", &fake.url, "-o", "name"]).code, 0);
+    assert_eq!(run(&["node", "list"]).out, "worker-01\n", "address and format are those of the context");
+    let shown = run(&["config", "show", "-o", "json"]).out;
+    assert!(shown.contains("context here") && shown.contains(&fake.url), "{shown}");
+    std::fs::write(&file, "current = \"here\"\n[contexts.here]\nadress = \"x\"\n").expect("writes");
+    let broken = run(&["node", "list"]);
+    assert!(broken.code == 2 && broken.err.contains("config.toml:3:1") && broken.err.contains("^^^^^^"), "{}", broken.err);
+    assert_eq!(run(&["config", "validate"]).code, 2);
+    assert_eq!(run(&["explain", "HR0422"]).code, 0, "what asks nobody needs no settings");
+}
+
+#[test]
+fn words_are_explained() {
+    let ran = rmctl(&["explain", "overhead_oom"]);
+    assert!(ran.code == 0 && ran.out.contains("off-heap memory passed the limit"), "{}", ran.out);
+    let ran = rmctl(&["explain", "ovrhead_oom"]);
+    assert!(ran.code == 3 && ran.err.contains("did you mean \"overhead_oom\"?"), "{}", ran.err);
+}
+
+#[test]
+fn a_shell_completes_ids_of_the_cluster() {
+    let fake = Fake::new(usual);
+    let script = rmctl(&["completion", "bash"]);
+    assert!(script.code == 0 && script.out.contains("RMCTL_COMPLETE"), "{}", script.out);
+    let complete = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rmctl"));
+        command.env_clear().env("RMCTL_COMPLETE", "bash").env("HEADROOM_ADDR", &fake.url);
+        command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string()).env("_CLAP_IFS", "\n");
+        command.arg("--").args(words);
+        String::from_utf8(command.output().expect("runs").stdout).expect("UTF-8")
+    };
+    assert_eq!(complete(&["rmctl", "diagnose", "wo"]), "word-count.7");
+    assert_eq!(complete(&["rmctl", "node", "drain", "work"]), "worker-01");
+    assert!(complete(&["rmctl", "diag"]).contains("diagnose"));
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let dir = tempfile::tempdir().expect("directory");
+    let ran = rmctl(&["man", &dir.path().display().to_string()]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let page = std::fs::read_to_string(dir.path().join("rmctl-node-drain.1")).expect("a page for each verb");
+    assert!(page.contains("deadline"), "{page}");
 }

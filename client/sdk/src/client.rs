@@ -1,8 +1,9 @@
 //! One call per method. No state but the connection pool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath};
+use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::{am, apps, error::Problem, events, families, nodes, queues};
 use reqwest::Method;
 use serde::Serialize;
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
+use crate::tap::{Request, Sending, Tap};
 use crate::{ClientError, Lines};
 
 /// How long a call may take.
@@ -51,6 +53,8 @@ fn tag(generation: Option<u64>) -> String {
 pub struct Client {
     base: String,
     http: reqwest::Client,
+    call: Duration,
+    tap: Option<Tap>,
 }
 
 impl Client {
@@ -68,7 +72,19 @@ impl Client {
             .no_proxy()
             .build()
             .map_err(|source| ClientError::Unreachable { url: trimmed.to_owned(), source })?;
-        Ok(Client { base: trimmed.to_owned(), http })
+        Ok(Client { base: trimmed.to_owned(), http, call: CALL, tap: None })
+    }
+
+    /// The same with another longest time for one call; what waits on purpose gets that time on top.
+    #[must_use]
+    pub fn within(self, call: Duration) -> Self {
+        Client { call, ..self }
+    }
+
+    /// The same with somebody who is told of each request before it is sent, and says whether it is.
+    #[must_use]
+    pub fn told(self, who: Arc<dyn Fn(&Request<'_>) -> Sending + Send + Sync>) -> Self {
+        Client { tap: Some(Tap(who)), ..self }
     }
 
     /// The address it speaks to.
@@ -79,28 +95,28 @@ impl Client {
     /// `GET path`, JSON answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
-        let response = self.send(&url, self.http.get(&url).timeout(CALL)).await?;
+        let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
     /// `GET path`, text answer.
     pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
         let url = format!("{}{path}", self.base);
-        let response = self.send(&url, self.http.get(&url).timeout(CALL)).await?;
+        let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
         response.text().await.map_err(|source| ClientError::Unreachable { url, source })
     }
 
     /// `POST path` with a JSON body, JSON answer.
     pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
-        let response = self.send(&url, self.http.post(&url).timeout(CALL).json(body)).await?;
+        let response = self.send(&url, self.http.post(&url).timeout(self.call).json(body)).await?;
         parse(url, response).await
     }
 
     /// `DELETE path`, JSON answer.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
-        let response = self.send(&url, self.http.delete(&url).timeout(CALL)).await?;
+        let response = self.send(&url, self.http.delete(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
@@ -120,7 +136,7 @@ impl Client {
         body: &B,
     ) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.base);
-        let mut request = self.http.request(method, &url).timeout(CALL).json(body);
+        let mut request = self.http.request(method, &url).timeout(self.call).json(body);
         if let Some(tag) = matched {
             request = request.header("if-match", tag);
         }
@@ -132,14 +148,14 @@ impl Client {
     pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let url = format!("{}{path}{sign}wait={}ms&index={index}", self.base, wait.as_millis().max(1));
-        let request = self.http.get(&url).timeout(CALL + wait);
-        let response = self.send_within(&url, request, CALL + wait).await?;
+        let request = self.http.get(&url).timeout(self.call + wait);
+        let response = self.send_within(&url, request, self.call + wait).await?;
         let now = response.headers().get("x-headroom-index").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
         Ok((parse(url, response).await?, now.unwrap_or(index)))
     }
 
     async fn send(&self, url: &str, request: reqwest::RequestBuilder) -> Result<reqwest::Response, ClientError> {
-        self.send_within(url, request, CALL).await
+        self.send_within(url, request, self.call).await
     }
 
     async fn send_within(
@@ -148,12 +164,25 @@ impl Client {
         request: reqwest::RequestBuilder,
         most: Duration,
     ) -> Result<reqwest::Response, ClientError> {
-        let started = tokio::time::timeout(most, request.send()).await;
-        let Ok(answer) = started else {
-            return Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", most.as_secs()) });
-        };
-        let response = answer.map_err(|source| ClientError::Unreachable { url: url.to_owned(), source })?;
-        success(url, response).await
+        success(url, self.answer(url, request, most).await?).await
+    }
+
+    /// The answer as it is, also one that tells of a problem.
+    async fn answer(
+        &self,
+        url: &str,
+        request: reqwest::RequestBuilder,
+        most: Duration,
+    ) -> Result<reqwest::Response, ClientError> {
+        let lost = |source| ClientError::Unreachable { url: url.to_owned(), source };
+        let request = request.build().map_err(lost)?;
+        if self.tap.as_ref().is_some_and(|tap| tap.tell(&request) == Sending::No) {
+            return Err(ClientError::NotSent);
+        }
+        match tokio::time::timeout(most, self.http.execute(request)).await {
+            Ok(answer) => answer.map_err(lost),
+            Err(_) => Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", most.as_secs()) }),
+        }
     }
 
     /// Submits an application.
@@ -204,7 +233,7 @@ impl Client {
     /// The end of a log, and the position behind its last byte.
     pub async fn log_end(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<(String, u64), ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.base);
-        let response = self.send(&url, self.http.get(&url).timeout(CALL)).await?;
+        let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
         let end = log::number(&response, "headroom-log-end");
         let text = response.text().await.map_err(|source| ClientError::Unreachable { url, source })?;
         let end = end.unwrap_or(text.len() as u64);
@@ -220,9 +249,9 @@ impl Client {
     /// What a log has from position `from` on; nothing when that is its end.
     pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}", self.base);
-        let request = self.http.get(&url).timeout(CALL).header("range", format!("bytes={from}-"));
+        let request = self.http.get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
         let lost = |source| ClientError::Unreachable { url: url.clone(), source };
-        let answer = request.send().await.map_err(lost)?;
+        let answer = self.answer(&url, request, self.call).await?;
         if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(Vec::new());
         }
@@ -317,6 +346,15 @@ impl Client {
     pub async fn ask(&self, app: &AppId, how: How, ask: &am::Ask) -> Result<am::AskAnswer, ClientError> {
         let body = serde_json::json!({ "ask": ask });
         self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
+    }
+
+    /// Its container requests, as they were asked.
+    pub async fn requests(&self, app: &AppId) -> Result<Vec<am::Ask>, ClientError> {
+        self.get(&format!("/v1/apps/{app}/requests")).await
+    }
+    /// A container request is worth nothing any more.
+    pub async fn withdraw(&self, app: &AppId, request: &RequestId) -> Result<apps::AppView, ClientError> {
+        self.delete(&format!("/v1/apps/{app}/requests/{request}")).await
     }
 
     /// A master is there.

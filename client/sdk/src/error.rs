@@ -26,6 +26,9 @@ pub enum ClientError {
     /// The answer was an error with a code.
     #[error("{0}")]
     Problem(Box<Problem>),
+    /// Whoever is told of requests kept this one back.
+    #[error("the request was not sent")]
+    NotSent,
     /// The answer was not what this version understands.
     #[error("{url} answered something else than expected: {what}")]
     Answer {
@@ -68,7 +71,9 @@ impl ClientError {
     pub fn code(&self) -> Option<Code> {
         match self {
             ClientError::Problem(p) => Some(p.code),
-            ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::Answer { .. } => None,
+            ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::NotSent | ClientError::Answer { .. } => {
+                None
+            }
         }
     }
     /// Whether nobody answered: refused, unreachable, too late, or the stream fell silent.
@@ -76,7 +81,7 @@ impl ClientError {
         match self {
             ClientError::Unreachable { .. } => true,
             ClientError::Answer { what, .. } => what.starts_with(SILENT),
-            ClientError::Address { .. } | ClientError::Problem(_) => false,
+            ClientError::Address { .. } | ClientError::NotSent | ClientError::Problem(_) => false,
         }
     }
     /// The innermost cause in a few words: `connection refused`.
@@ -92,7 +97,7 @@ impl ClientError {
         match self {
             ClientError::Problem(p) => p.retryable,
             ClientError::Unreachable { .. } => true,
-            ClientError::Address { .. } | ClientError::Answer { .. } => false,
+            ClientError::Address { .. } | ClientError::NotSent | ClientError::Answer { .. } => false,
         }
     }
 }

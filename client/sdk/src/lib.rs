@@ -8,9 +8,11 @@ pub mod follow;
 pub mod log;
 pub mod retry;
 pub mod stream;
+pub mod tap;
 
 pub use client::{Client, Follow, How};
 pub use error::{ClientError, Standing};
 pub use follow::EventFollower;
 pub use log::LogStream;
 pub use stream::Lines;
+pub use tap::{Request, Sending};

@@ -24,7 +24,7 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
     let client = context.client()?;
     let (app, _) = context.app(&client, &job).await?;
     let after = client.change_app(&app.id, None, &body).await?;
-    let machine = Found { items: std::slice::from_ref(&after), list: false }.text(context.format, |a| a.id.to_string());
+    let machine = Found { items: std::slice::from_ref(&after), list: false }.text(&context.output, |a| a.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&after, now())));
     Ok(Exit::Ok)
 }

@@ -6,6 +6,7 @@ use headroom_client::How;
 use headroom_types::{Charge, ContainerId};
 use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
+use super::looks;
 use crate::args::{ContainerVerb, Resize};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -15,9 +16,9 @@ use crate::render::{Paint, figures::short, json::Found};
 /// How long the node may take to confirm.
 const CONFIRM: Duration = Duration::from_secs(30);
 /// Widest chart. Columns.
-const CHART: usize = 72;
+pub(super) const CHART: usize = 72;
 /// Left of the chart.
-const MARGIN: usize = 10;
+pub(super) const MARGIN: usize = 10;
 /// Longest wait of one look.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -26,19 +27,25 @@ pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, 
     match what {
         ContainerVerb::Resize(args) => resize(context, args).await,
         ContainerVerb::Timeline { container } => timeline(context, &container).await,
+        ContainerVerb::List { job, node, all, list } => looks::list(context, job, node, all, list).await,
+        ContainerVerb::Show { container } => looks::show(context, &container).await,
+        ContainerVerb::Stats { container, follow } => looks::stats(context, &container, follow).await,
+        ContainerVerb::Logs(args) => super::logs::run(context, args).await,
+        ContainerVerb::Kill { container, dry_run } => looks::kill(context, &container, dry_run).await,
+        ContainerVerb::History { container } => looks::history(context, &container).await,
     }
 }
 
 async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Failure> {
     let found = context.client()?.timeline(container).await?;
-    let machine = Found { items: std::slice::from_ref(&found), list: false }.text(context.format, |t| t.container.to_string());
+    let machine = Found { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
     context.term.print(&machine.unwrap_or_else(|| drawn(&found, width, context.term.paint)));
     Ok(Exit::Ok)
 }
 
 /// The chart with what it is about above it.
-fn drawn(found: &ContainerTimeline, width: usize, paint: Paint) -> String {
+pub(super) fn drawn(found: &ContainerTimeline, width: usize, paint: Paint) -> String {
     let killed = found.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
     let end = if killed { End::Killed } else { End::Other };
     let state = found.reason.map_or_else(|| "lives".to_owned(), |reason| format!("ended: {reason}"));
@@ -82,7 +89,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
         (_, index) = client.get_after::<Vec<ContainerView>>(&list, index, LOOK).await?;
         view = client.container(&args.container).await?;
     }
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |c| c.id.to_string());
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |c| c.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&view)));
     let refused = !args.no_wait && view.version < answer.version;
     Ok(if refused { Exit::Failed } else { Exit::Ok })

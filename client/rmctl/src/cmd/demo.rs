@@ -41,6 +41,11 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
         Format::Table | Format::Wide => context.term.print(&outcome(&report, context.term.paint)),
         Format::Json | Format::Jsonl => context.term.line(&json::line(&report.json())),
         Format::Name => context.term.line(&report.run.app),
+        Format::Yaml | Format::Csv | Format::Cols | Format::Template => {
+            let whole = report.json();
+            let found = json::Found { items: std::slice::from_ref(&whole), list: false };
+            context.term.print(&found.text(&context.output, |_| report.run.app.clone()).unwrap_or_default());
+        }
     }
     if let Home::Kept(dir) = &home {
         context.term.say(&format!("kept   {}: data, parts, results, job files", dir.display()));

@@ -3,7 +3,7 @@
 use headroom_client::Client;
 use headroom_types::Cpus;
 
-use crate::args::{Dev, Format};
+use crate::args::Dev;
 use crate::cluster::{Cluster, Wish};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
 }
 
 fn greet(context: &Context, cluster: &Cluster, kept: bool) {
-    if !matches!(context.format, Format::Table | Format::Wide) {
+    if !context.format.is_screen() {
         let nodes: Vec<_> = cluster.nodes().iter().map(node_json).collect();
         let state = cluster.home().display().to_string();
         context.term.line(&json::line(&serde_json::json!({"addr": cluster.url(), "state": state, "nodes": nodes})));

@@ -25,12 +25,12 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
     let look = tokio::task::spawn_blocking(move || doctor::examine(&place)).await;
     let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))?;
     let found = Found { items: &findings, list: true };
-    let text = found.text(context.format, |f| f.code.to_owned());
+    let text = found.text(&context.output, |f| f.code.to_owned());
     let text = text.unwrap_or_else(|| render::doctor::screen(&findings, context.term.width, context.term.paint));
     context.term.print(&text);
     Ok(match doctor::worst(&findings) {
         Standing::Ok => Exit::Ok,
-        Standing::Warn => Exit::Warned,
+        Standing::Warn => Exit::NotNow,
         Standing::Fail => Exit::Failed,
     })
 }

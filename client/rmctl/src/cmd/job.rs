@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
 
 async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure> {
     let rows = context.client()?.families(user).await?;
-    let text = Found { items: &rows, list: true }.text(context.format, |row| row.name.to_string());
+    let text = Found { items: &rows, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -44,7 +44,7 @@ async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result
     let user = user.or_else(crate::context::user);
     let family = context.client()?.family(name, user.as_deref()).await?;
     let found = headroom_appmaster::suggest::suggest(&family);
-    let text = Found { items: &found, list: true }.text(context.format, |one| one.kind.clone());
+    let text = Found { items: &found, list: true }.text(&context.output, |one| one.kind.clone());
     context.term.print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -89,7 +89,7 @@ async fn replay(context: &Context, args: Replay) -> Result<Exit, Failure> {
     let rows = tokio::task::spawn_blocking(work).await;
     let rows = rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
     let found = Found { items: &rows, list: true };
-    let text = found.text(context.format, |row| format!("{}/{}", row.dataset, row.mode.as_str()));
+    let text = found.text(&context.output, |row| format!("{}/{}", row.dataset, row.mode.as_str()));
     context.term.print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
     Ok(Exit::Ok)
 }

@@ -21,7 +21,7 @@ pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, dr
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
     let found = Found { items: std::slice::from_ref(&after), list: false };
-    let text = found.text(context.format, |a| a.id.to_string()).unwrap_or_else(|| {
+    let text = found.text(&context.output, |a| a.id.to_string()).unwrap_or_else(|| {
         let state = apps::state(after.state, context.term.paint);
         format!("{}  {state}: {}\nnext: rmctl ps {}\n", after.id, what_ends(&app), after.id)
     });

@@ -1,7 +1,9 @@
 //! One file for each verb. A verb asks, hands the answer to `render`, prints, and says how it ends.
 
 mod app;
+mod attach;
 mod container;
+mod contexts;
 #[cfg(feature = "dev")]
 mod demo;
 #[cfg(feature = "dev")]
@@ -9,18 +11,26 @@ pub(crate) mod dev;
 mod diagnose;
 #[cfg(feature = "dev")]
 mod doctor;
+mod documents;
 mod events;
+mod explain;
 mod follow;
 mod job;
 mod kill;
 mod logs;
+mod looks;
 mod node;
 mod operator;
 mod ps;
 mod queue;
+mod request;
 pub(crate) mod sample;
 mod status;
 pub(crate) mod submit;
+mod task;
+mod top;
+mod topscreen;
+mod ui;
 mod version;
 mod wait;
 mod why;
@@ -32,15 +42,18 @@ use crate::exit::{Exit, Failure};
 /// Runs one verb.
 pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failure> {
     match verb {
-        Verb::Status => status::run(context).await,
+        Verb::Status { watch } => status::run(context, watch).await,
         Verb::Submit(args) => submit::run(context, args).await,
-        Verb::Ps { job } => ps::run(context, job.as_deref()).await,
+        Verb::Ps { job, list } => ps::run(context, job.as_deref(), list).await,
+        Verb::Top(args) => top::run(context, args).await,
         Verb::Why { target } => why::run(context, &target).await,
         Verb::Diagnose { target } => diagnose::run(context, &target).await,
         Verb::Logs(args) => logs::run(context, args).await,
         Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
         Verb::Kill { job, reason, dry_run } => kill::run(context, &job, reason, dry_run).await,
-        Verb::Events { job, watch, warnings, tail } => events::run(context, events::Wanted { job, watch, warnings, tail }).await,
+        Verb::Events { job, watch, warnings, tail, rows } => {
+            events::run(context, events::Wanted { job, watch, warnings, tail, rows }).await
+        }
         Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,
         Verb::Job { what } => job::run(context, what).await,
@@ -49,11 +62,20 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Container { what } => container::run(context, what).await,
         #[cfg(feature = "dev")]
         Verb::Doctor(args) => doctor::run(context, args).await,
-        Verb::Version => version::run(context).await,
+        Verb::Version { check } => version::run(context, check).await,
+        Verb::Request { what } => request::run(context, what).await,
+        Verb::Task { what } => task::run(context, what).await,
+        Verb::Attach { job } => attach::run(context, &job).await,
+        Verb::Ui { print_url } => ui::run(context, print_url).await,
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(context, args).await,
         #[cfg(feature = "dev")]
         Verb::Demo(args) => demo::run(context, args).await,
+        Verb::Context { what } => contexts::contexts(context, what),
+        Verb::Config { what } => contexts::config(context, what),
+        Verb::Explain { word } => explain::run(context, word.as_deref()),
+        Verb::Completion { shell } => documents::completion(context, shell),
+        Verb::Man { to } => documents::man(context, &to),
         Verb::Sample { program } => sample::run(program, context),
     }
 }

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use headroom_client::Client;
 use headroom_types::NodeId;
+use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::nodes::{DrainNode, NodeView};
 
-use crate::args::{Drain, Format, NodeVerb};
+use super::events;
+use crate::args::{Drain, NodeVerb, Rows, Watched};
 use crate::context::{Context, now, user};
 use crate::exit::{Exit, Failure};
+use crate::progress::Progress;
 use crate::render::{count, figures::span, json::Found, nodes};
+use crate::watch::watch;
 
 /// Longest wait of one look while a node is drained.
 const LOOK: Duration = Duration::from_secs(20);
@@ -17,19 +21,47 @@ const LOOK: Duration = Duration::from_secs(20);
 /// Does what is asked about nodes.
 pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failure> {
     match what {
-        NodeVerb::List => list(context).await,
+        NodeVerb::List(args) => list(context, args).await,
         NodeVerb::Drain(args) => drain(context, args).await,
         NodeVerb::Undrain { node } => undrain(context, &node).await,
+        NodeVerb::Show { node } => show(context, &node).await,
+        NodeVerb::Events { node, watch } => happened(context, &node, watch).await,
     }
 }
 
 /// Shows all nodes.
-async fn list(context: &Context) -> Result<Exit, Failure> {
-    let all = context.client()?.nodes().await?;
-    let found = Found { items: &all, list: true };
-    let text = found.text(context.format, |n| n.id.to_string());
-    context.term.print(&text.unwrap_or_else(|| nodes::screen(&all, context.format == Format::Wide, context.term.paint)));
+async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
+    let context = &context.list(&args.rows);
+    let wanted = args.rows.wanted();
+    let screen = |all: &[NodeView]| nodes::screen(all, context.look(), context.term.paint);
+    if args.watch {
+        let rows = |all: Vec<NodeView>| wanted.of(all, now());
+        return watch(context, "/v1/nodes", rows, async |all| Ok(screen(&all))).await;
+    }
+    let all = wanted.of(context.client()?.nodes().await?, now())?;
+    let text = Found { items: &all, list: true }.rows(&context.output);
+    context.term.print(&text.unwrap_or_else(|| screen(&all)));
     Ok(Exit::Ok)
+}
+
+/// One node with what is on it.
+async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let view = client.node(node).await?;
+    if let Some(text) = (Found { items: std::slice::from_ref(&view), list: false }).rows(&context.output) {
+        context.term.print(&text);
+        return Ok(Exit::Ok);
+    }
+    let on_it: Vec<ContainerView> = client.get(&format!("/v1/containers?node={node}")).await?;
+    context.term.print(&nodes::one(&view, &on_it, now(), context.term.paint));
+    Ok(Exit::Ok)
+}
+
+async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit, Failure> {
+    context.client()?.node(node).await?;
+    let filter = format!("node == '{node}' || object == '{node}'").parse().ok();
+    let rows = Rows { filter, ..Rows::default() };
+    events::run(context, events::Wanted { job: None, watch, warnings: false, tail: None, rows }).await
 }
 
 async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
@@ -52,12 +84,15 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
 /// Says what is left whenever it is less, until nothing is.
 async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> Result<NodeView, Failure> {
     let (path, mut index, mut said) = (format!("/v1/nodes/{}", view.id), 0, None);
+    let (progress, most) = (Progress::containers(&context.term, view.id.as_str()), u64::from(view.containers));
     while view.mark.as_ref().is_some_and(|mark| !mark.drained) {
         if said != Some(view.containers) {
             said = Some(view.containers);
             let left = view.mark.as_ref().and_then(|m| m.until).map(|until| span(until.since(now())));
             let left = left.map(|l| format!(", what is left is stopped in {l}")).unwrap_or_default();
-            context.term.say(&format!("{}  {} on it{left}", view.id, count(view.containers, "container")));
+            progress.at(most.saturating_sub(u64::from(view.containers)), most);
+            let line = format!("{}  {} on it{left}", view.id, count(view.containers, "container"));
+            progress.above(|| context.term.say(&line));
         }
         (view, index) = client.get_after::<NodeView>(&path, index, LOOK).await?;
     }
@@ -65,12 +100,13 @@ async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> 
 }
 
 async fn undrain(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
-    let view = context.client()?.undrain(node).await?;
+    let client = context.client()?;
+    let view = client.undrain(node).await?;
     told(context, &view, |v| format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state));
     Ok(Exit::Ok)
 }
 
 fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = Found { items: std::slice::from_ref(view), list: false }.text(context.format, |n| n.id.to_string());
+    let machine = Found { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

@@ -6,7 +6,7 @@ use headroom_rm_store::check;
 use headroom_rm_store::engine::present;
 use serde::Serialize;
 
-use crate::args::{Format, OperatorVerb, StateVerb};
+use crate::args::{OperatorVerb, StateVerb};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{json, state};
@@ -43,12 +43,8 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
 }
 
 fn print<T: Serialize>(context: &Context, item: &T, name: &std::path::Path, people: impl FnOnce() -> String) {
-    let text = match context.format {
-        Format::Json => json::pretty(item),
-        Format::Jsonl => json::line(item) + "\n",
-        Format::Name => format!("{}\n", name.display()),
-        Format::Table | Format::Wide => people(),
-    };
+    let found = json::Found { items: std::slice::from_ref(item), list: false };
+    let text = found.text(&context.output, |_| name.display().to_string()).unwrap_or_else(people);
     context.term.print(&text);
 }
 

@@ -1,28 +1,89 @@
 //! `rmctl ps`: all jobs, or the tasks of one.
 
-use crate::args::Format;
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::TaskRow;
+
+use crate::args::{Format, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{apps, job, json::Found};
+use crate::render::{apps, job, json, json::Found};
+use crate::select::Wanted;
+use crate::watch::watch;
 
 /// Lists jobs, or the tasks of one job.
-pub(crate) async fn run(context: &Context, job: Option<&str>) -> Result<Exit, Failure> {
-    let client = context.client()?;
-    let wide = context.format == Format::Wide;
-    let Some(job) = job else {
-        let all = client.apps().await?;
-        let text = Found { items: &all, list: true }.text(context.format, |a| a.id.to_string());
-        context.term.print(&text.unwrap_or_else(|| apps::screen(&all, now(), wide, context.term.paint)));
-        return Ok(Exit::Ok);
-    };
-    let (app, _) = context.app(&client, job).await?;
-    let tasks = app.job.as_ref().map_or(&[][..], |j| &j.tasks);
-    let text = match context.format {
-        Format::Name => tasks.iter().map(|t| format!("{}/{}\n", app.id, t.task)).collect(),
-        Format::Jsonl => Found { items: tasks, list: true }.text(Format::Jsonl, |t| t.task.to_string()).unwrap_or_default(),
-        Format::Json => crate::render::json::pretty(&app),
-        Format::Table | Format::Wide => job::screen(&app, now(), wide, context.term.paint),
-    };
-    context.term.print(&text);
+pub(crate) async fn run(context: &Context, job: Option<&str>, list: Watched) -> Result<Exit, Failure> {
+    let context = &context.list(&list.rows);
+    match job {
+        None => jobs(context, &list).await,
+        Some(job) => tasks(context, job, &list).await,
+    }
+}
+
+/// Newest first, unless somebody asks for another order.
+fn chosen(wanted: &Wanted, mut all: Vec<AppView>) -> Result<Vec<AppView>, Failure> {
+    if wanted.order.is_none() {
+        all.sort_by(|a, b| b.id.cmp(&a.id));
+    }
+    wanted.of(all, now())
+}
+
+async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
+    let wanted = list.rows.wanted();
+    let screen = |all: &[AppView]| apps::screen(all, now(), context.look(), context.term.paint);
+    if list.watch {
+        return watch(context, "/v1/apps", |all| chosen(&wanted, all), async |all| Ok(screen(&all))).await;
+    }
+    let all = context.client()?.apps().await?;
+    // For programs the order is that of the interface: by submission.
+    let all = if context.format.is_screen() { chosen(&wanted, all)? } else { wanted.of(all, now())? };
+    let text = Found { items: &all, list: true }.rows(&context.output);
+    context.term.print(&text.unwrap_or_else(|| screen(&all)));
     Ok(Exit::Ok)
+}
+
+async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    let wanted = list.rows.wanted();
+    if list.watch {
+        let rows = |app: AppView| Ok(vec![app]);
+        let draw = async |apps: Vec<AppView>| match apps.first() {
+            Some(app) => screen(context, app, &wanted),
+            None => Ok(String::new()),
+        };
+        return watch(context, &format!("/v1/apps/{}", app.id), rows, draw).await;
+    }
+    if context.format == Format::Json && wanted.is_all() {
+        context.term.print(&json::pretty(&app));
+        return Ok(Exit::Ok);
+    }
+    if context.format.is_screen() {
+        context.term.print(&screen(context, &app, &wanted)?);
+        return Ok(Exit::Ok);
+    }
+    let rows = wanted.of(rows(&app), now())?;
+    let found = Found { items: &rows, list: true };
+    let text = match context.format {
+        Format::Name => found.text(&context.output, |t| format!("{}/{}", app.id, t.task)),
+        Format::Table
+        | Format::Wide
+        | Format::Json
+        | Format::Jsonl
+        | Format::Yaml
+        | Format::Csv
+        | Format::Cols
+        | Format::Template => found.rows(&context.output),
+    };
+    context.term.print(&text.unwrap_or_default());
+    Ok(Exit::Ok)
+}
+
+fn rows(app: &AppView) -> Vec<TaskRow> {
+    app.job.as_ref().map(|job| job.tasks.clone()).unwrap_or_default()
+}
+
+/// The whole job; of its tasks only those that are wanted.
+fn screen(context: &Context, app: &AppView, wanted: &Wanted) -> Result<String, Failure> {
+    let chosen = if wanted.is_all() { None } else { Some(wanted.of(rows(app), now())?) };
+    Ok(job::screen(app, chosen.as_deref(), now(), context.look(), context.term.paint))
 }

@@ -5,41 +5,55 @@ use std::path::Path;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::QueuePath;
-use headroom_wire::v1::queues::{Gate, QueueProblem, QueuesView};
+use headroom_wire::v1::queues::{Gate, QueueProblem, QueueView, QueuesView};
 use serde_json::Value;
 
-use crate::args::{Format, QueueVerb};
-use crate::context::Context;
+use super::app;
+use crate::args::{AppVerb, Format, QueueVerb, Watched};
+use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{count, json::Found, queues};
+use crate::render::{count, json, json::Found, queues};
+use crate::watch::watch;
 
 /// Does what is asked about queues.
 pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Failure> {
     let client = context.client()?;
     match what {
-        QueueVerb::List => list(context, &client).await,
+        QueueVerb::List(args) => list(context, &client, args).await,
         QueueVerb::Show { queue } => show(context, &client, &queue).await,
         QueueVerb::Set { file, generation, dry_run } => set(context, &client, &file, generation, dry_run).await,
         QueueVerb::Gate { queue, gate } => set_gate(context, &client, &queue, gate).await,
+        QueueVerb::Pause { queue } => set_gate(context, &client, &queue, Gate::Paused).await,
+        QueueVerb::Resume { queue } => set_gate(context, &client, &queue, Gate::Open).await,
+        QueueVerb::Move { job, queue } => app::run(context, AppVerb::Move { job, queue }).await,
     }
 }
 
-async fn list(context: &Context, client: &Client) -> Result<Exit, Failure> {
+async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit, Failure> {
+    let context = &context.list(&args.rows);
+    let (wanted, paint) = (args.rows.wanted(), context.term.paint);
+    if args.watch {
+        let rows = |view: QueuesView| wanted.of(view.root.walk().into_iter().cloned().collect(), now());
+        return watch(context, "/v1/queues", rows, async |all| Ok(queues::chosen(&all, context.look(), paint))).await;
+    }
     let view = client.queues().await?;
-    let all: Vec<_> = view.root.walk();
-    let machine = match context.format {
-        Format::Json => Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |_| String::new()),
-        Format::Table | Format::Wide | Format::Jsonl | Format::Name => {
-            Found { items: &all, list: true }.text(context.format, |q| q.path.to_string())
-        }
+    if context.format == Format::Json && wanted.is_all() {
+        context.term.print(&json::pretty(&view));
+        return Ok(Exit::Ok);
+    }
+    let all: Vec<QueueView> = wanted.of(view.root.walk().into_iter().cloned().collect(), now())?;
+    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let people = || match wanted.is_all() {
+        true => queues::screen(&view, context.look(), paint),
+        false => queues::chosen(&all, context.look(), paint),
     };
-    context.term.print(&machine.unwrap_or_else(|| queues::screen(&view, context.format == Format::Wide, context.term.paint)));
+    context.term.print(&machine.unwrap_or_else(people));
     Ok(Exit::Ok)
 }
 
 async fn show(context: &Context, client: &Client, queue: &QueuePath) -> Result<Exit, Failure> {
     let view = client.queue(queue).await?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |q| q.path.to_string());
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
     context.term.print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -52,12 +66,12 @@ async fn set(context: &Context, client: &Client, file: &Path, generation: Option
     if dry_run {
         let checked = client.check_queues(&tree, generation).await.map_err(told)?;
         let machine =
-            Found { items: std::slice::from_ref(&checked), list: false }.text(context.format, |c| c.generation.to_string());
+            Found { items: std::slice::from_ref(&checked), list: false }.text(&context.output, |c| c.generation.to_string());
         context.term.print(&machine.unwrap_or_else(|| format!("it is right: it would be generation {}\n", checked.generation)));
         return Ok(Exit::Ok);
     }
     let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |v| v.generation.to_string());
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.generation.to_string());
     let people = || {
         let below = u64::try_from(view.root.walk().len().saturating_sub(1)).unwrap_or(u64::MAX);
         format!("generation {} is in force: {}\nnext: rmctl queue list\n", view.generation, count(below, "queue"))
@@ -88,7 +102,7 @@ fn tree(text: &str, name: &str) -> Result<Value, Failure> {
 fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     let problems: &[QueueProblem] = match &error {
         ClientError::Problem(problem) => &problem.problems,
-        ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::Answer { .. } => &[],
+        ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::NotSent | ClientError::Answer { .. } => &[],
     };
     if problems.is_empty() || text.trim_start().starts_with('{') {
         return error.into();
@@ -99,7 +113,7 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
 
 async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: Gate) -> Result<Exit, Failure> {
     let view = client.set_gate(queue, gate).await?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(context.format, |q| q.path.to_string());
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
     let people = || {
         let (own, held) = (gate.as_str(), view.gate.as_str());
         let note = if gate == view.gate { String::new() } else { format!(", but {held} in effect, by a queue that holds it") };

@@ -1,18 +1,34 @@
 //! `rmctl status`.
 
+use headroom_wire::v1::apps::ClusterView;
+
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{json::Found, status};
+use crate::watch::watch;
 
 /// Shows the cluster on one screen.
-pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failure> {
     let client = context.client()?;
+    let screen = async |cluster: &ClusterView| -> Result<String, Failure> {
+        let (nodes, apps) = tokio::try_join!(client.nodes(), client.apps())?;
+        Ok(status::screen(cluster, &nodes, &apps, context.term.paint))
+    };
+    if watched {
+        let draw = async |all: Vec<ClusterView>| match all.first() {
+            Some(cluster) => screen(cluster).await,
+            None => Ok(String::new()),
+        };
+        return watch(context, "/v1/status", |cluster: ClusterView| Ok(vec![cluster]), draw).await;
+    }
+    if context.format.is_screen() {
+        // All three at once: the slowest of them is the wait.
+        let (cluster, nodes, apps) = tokio::try_join!(client.status(), client.nodes(), client.apps())?;
+        context.term.print(&status::screen(&cluster, &nodes, &apps, context.term.paint));
+        return Ok(Exit::Ok);
+    }
     let cluster = client.status().await?;
     let found = Found { items: std::slice::from_ref(&cluster), list: false };
-    let text = match found.text(context.format, |_| client.base().to_owned()) {
-        Some(text) => text,
-        None => status::screen(&cluster, &client.nodes().await?, &client.apps().await?, context.term.paint),
-    };
-    context.term.print(&text);
+    context.term.print(&found.text(&context.output, |_| client.base().to_owned()).unwrap_or_default());
     Ok(Exit::Ok)
 }

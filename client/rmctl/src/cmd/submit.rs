@@ -12,7 +12,7 @@ use headroom_wire::v1::apps::{AppView, Master, SubmitApp, Submitted};
 use headroom_wire::v1::job::Mode;
 use headroom_wire::v1::nodes::NodeView;
 
-use crate::args::{Format, Submit};
+use crate::args::Submit;
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::follow::{Sight, follow};
@@ -39,7 +39,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     let client = context.client()?;
     let nodes = client.nodes().await?;
     refuse_what_never_fits(&job.spec, &nodes)?;
-    let people = matches!(context.format, Format::Table | Format::Wide);
+    let people = context.format.is_screen();
     if people {
         let largest = candidates(&nodes).map(|n| n.offers.memory).max();
         context.term.print(&plan::plan(&job.spec, job.mode, largest));
@@ -60,14 +60,15 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     }
     if people {
         let id = &submitted.app;
-        context
-            .term
-            .line(&format!("job   {} accepted   (Ctrl-C detaches; rmctl wait {id})", context.term.paint.strong(&id.to_string())));
+        context.term.line(&format!(
+            "job   {} accepted   (Ctrl-C detaches; rmctl attach {id})",
+            context.term.paint.strong(&id.to_string())
+        ));
     }
     let app = tokio::select! {
         app = stay(context, &client, &submitted.app, people) => app?,
         _ = tokio::signal::ctrl_c() => {
-            context.term.say(&format!("detached; {} goes on: rmctl wait {}", submitted.app, submitted.app));
+            context.term.say(&format!("detached; {} goes on: rmctl attach {}", submitted.app, submitted.app));
             return Ok(Exit::Ok);
         }
     };
@@ -76,10 +77,10 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
 }
 
 /// The last view as data, for those who asked for data.
-fn print_view(context: &Context, app: &AppView, people: bool) {
+pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
     if !people {
         let found = json::Found { items: std::slice::from_ref(app), list: false };
-        context.term.print(&found.text(context.format, |a| a.id.to_string()).unwrap_or_default());
+        context.term.print(&found.text(&context.output, |a| a.id.to_string()).unwrap_or_default());
     }
 }
 
@@ -207,7 +208,7 @@ fn print_submitted(context: &Context, submitted: &Submitted, people: bool) {
         return;
     }
     let found = json::Found { items: std::slice::from_ref(submitted), list: false };
-    context.term.print(&found.text(context.format, |s| s.app.to_string()).unwrap_or_default());
+    context.term.print(&found.text(&context.output, |s| s.app.to_string()).unwrap_or_default());
 }
 
 #[cfg(not(feature = "dev"))]
@@ -235,7 +236,7 @@ async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, 
         leave,
     };
     let id = run::submit(&mut options).await.map_err(|e| master_failed(&e))?;
-    let people = matches!(context.format, Format::Table | Format::Wide);
+    let people = context.format.is_screen();
     if people {
         let name = context.term.paint.strong(&id.to_string());
         context.term.line(&format!("job   {name} accepted, its master runs in this process (Ctrl-C ends the job)"));

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use crate::args::Format;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::json;
+use crate::render::json::Found;
 
 /// Both versions.
 #[derive(Debug, Serialize)]
@@ -19,18 +18,25 @@ struct Versions {
 }
 
 /// Prints both versions.
-pub(crate) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, check: bool) -> Result<Exit, Failure> {
     let server = context.client()?.status().await.ok().map(|s| s.version);
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server, addr: context.addr.clone() };
-    let text = match context.format {
-        Format::Json => json::pretty(&versions),
-        Format::Jsonl => json::line(&versions) + "\n",
-        Format::Name => format!("{}\n", versions.client),
-        Format::Table | Format::Wide => {
-            let server = versions.server.as_deref().unwrap_or("no answer");
-            format!("rmctl            {}\nresourcemanager  {server} ({})\n", versions.client, versions.addr)
-        }
-    };
+    let found = Found { items: std::slice::from_ref(&versions), list: false };
+    let text = found.text(&context.output, |v| v.client.to_owned()).unwrap_or_else(|| {
+        let server = versions.server.as_deref().unwrap_or("no answer");
+        format!("rmctl            {}\nresourcemanager  {server} ({})\n", versions.client, versions.addr)
+    });
     context.term.print(&text);
-    Ok(Exit::Ok)
+    if !check {
+        return Ok(Exit::Ok);
+    }
+    match versions.server.as_deref() {
+        Some(server) if server == versions.client => Ok(Exit::Ok),
+        Some(server) => {
+            Err(Failure::new(Exit::Conflict, format!("rmctl {} speaks to a resource manager {server}", versions.client))
+                .help("install the rmctl of that version; what both know of /v1 works all the same"))
+        }
+        None => Err(Failure::new(Exit::Unreachable, format!("no answer from {}", versions.addr))
+            .help("is it running? `rmctl dev` starts a cluster on this machine")),
+    }
 }

@@ -2,16 +2,25 @@
 
 use std::time::Duration;
 
+use headroom_wire::v1::apps::AppView;
+
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::follow::follow;
+use crate::follow::{Sight, follow};
+use crate::progress::Progress;
 use crate::render::{apps, figures::span, json::Found};
 
 /// Waits for the end of a job.
 pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app(&client, job).await?;
-    let ends = follow(&client, &app.id, |_| {});
+    let progress = Progress::tasks(&context.term);
+    let show = |sight: Sight<'_>| {
+        if let Sight::View(AppView { job: Some(job), .. }) = sight {
+            progress.show(&job.totals);
+        }
+    };
+    let ends = follow(&client, &app.id, show);
     let app = match timeout {
         None => ends.await?,
         Some(most) => match tokio::time::timeout(most, ends).await {
@@ -22,8 +31,9 @@ pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>)
             }
         },
     };
+    drop(progress);
     let found = Found { items: std::slice::from_ref(&app), list: false };
-    let text = found.text(context.format, |a| a.id.to_string()).unwrap_or_else(|| {
+    let text = found.text(&context.output, |a| a.id.to_string()).unwrap_or_else(|| {
         let took = app.ended.map(|end| format!(" after {}", span(end.since(app.submitted)))).unwrap_or_default();
         let why = if app.diagnostics.is_empty() { String::new() } else { format!(": {}", app.diagnostics) };
         format!("{}  {}{took}{why}\n", app.id, apps::state(app.state, context.term.paint))

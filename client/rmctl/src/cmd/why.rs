@@ -11,7 +11,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
     let (app, target) = context.app(&client, text).await?;
     let waits = if app.state.is_final() { Vec::new() } else { client.why(&app.id).await? };
     let paint = context.term.paint;
-    let machine = Found { items: &waits, list: true }.text(context.format, |w| w.request.to_string());
+    let machine = Found { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
     let shown = match (machine, &target.part) {
         (Some(text), _) => text,
         (None, Part::Whole) => why::of_app(&app, &waits, paint),

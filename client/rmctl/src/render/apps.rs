@@ -3,34 +3,34 @@
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::{AppState, AppView};
 
-use super::Paint;
 use super::figures::{short, span};
 use super::table::{Table, cut};
+use super::{Look, Paint};
 
 /// Jobs shown unless the screen is wide.
 const MOST: usize = 30;
 
-/// The whole screen.
-pub(crate) fn screen(apps: &[AppView], now: UnixMillis, wide: bool, paint: Paint) -> String {
+/// The whole screen, in the order in which the jobs are given.
+pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: Look, paint: Paint) -> String {
     if apps.is_empty() {
-        return "no jobs yet\nnext: rmctl submit FILE · rmctl demo\n".to_owned();
+        return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());
     }
+    let wide = look.wide;
     let mut headers = vec!["JOB", "STATE", ">CTR", ">MEMORY", ">PENDING", "USER", ">AGE", ">TOOK"];
     if wide {
         headers.extend(["QUEUE", ">PRIORITY", "MASTER"]);
     }
     headers.push("NOTE");
-    let mut sorted: Vec<&AppView> = apps.iter().collect();
-    sorted.sort_by(|a, b| b.id.cmp(&a.id));
     let mut table = Table::new(&headers);
     let most = if wide { usize::MAX } else { MOST };
-    for app in sorted.iter().take(most) {
+    for app in apps.iter().take(most) {
         table.row(cells(app, now, wide, paint));
     }
-    let more = sorted.len().saturating_sub(most);
+    let more = apps.len().saturating_sub(most);
     let more = if more > 0 { format!("… {more} older ones: rmctl ps -o wide\n") } else { String::new() };
-    let newest = sorted.first().map(|a| a.id.to_string()).unwrap_or_default();
-    format!("{}{more}{}\n", table.text(), paint.dim(&format!("next: rmctl ps {newest}")))
+    let newest = apps.iter().map(|a| &a.id).max().map(ToString::to_string).unwrap_or_default();
+    let next = format!("{more}{}\n", paint.dim(&format!("next: rmctl ps {newest}")));
+    table.of(look.headers) + &look.advice(next)
 }
 
 fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
@@ -65,9 +65,10 @@ mod tests {
     #[test]
     fn jobs_in_every_state() {
         let states = [AppState::Accepted, AppState::Running, AppState::Finished, AppState::Failed, AppState::Killed];
-        let apps: Vec<AppView> = (1u32..).zip(states).map(|(seq, state)| in_state(seq, state)).collect();
-        insta::assert_snapshot!(screen(&apps, fixture::NOW, false, Paint::PLAIN));
-        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, true, Paint::PLAIN));
+        let mut apps: Vec<AppView> = (1u32..).zip(states).map(|(seq, state)| in_state(seq, state)).collect();
+        apps.reverse();
+        insta::assert_snapshot!(screen(&apps, fixture::NOW, Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, Look::WIDE, Paint::PLAIN));
     }
 
     fn in_state(seq: u32, state: AppState) -> AppView {
@@ -86,6 +87,8 @@ mod tests {
 
     #[test]
     fn no_jobs_says_how_to_get_one() {
-        assert!(screen(&[], fixture::NOW, false, Paint::PLAIN).contains("rmctl submit"));
+        let bare = Look { headers: false, ..Look::USUAL };
+        assert_eq!(screen(&[], fixture::NOW, bare, Paint::PLAIN), "");
+        assert!(screen(&[], fixture::NOW, Look::USUAL, Paint::PLAIN).contains("rmctl submit"));
     }
 }

@@ -6,40 +6,47 @@ use headroom_wire::v1::job::{JobTotals, ShadowTotals, TaskRow, TaskState};
 
 use super::figures::{byte_time, short, short_or_dash, span};
 use super::table::{Table, cut};
-use super::{Paint, apps, count, inputs};
+use super::{Look, Paint, apps, count, inputs};
 use crate::render::ladder::ladder;
 
 /// Tasks shown unless the screen is wide.
 const MOST: usize = 40;
 
-/// The whole screen.
-pub(crate) fn screen(app: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> String {
-    let mut text = head(app, now, paint) + "\n";
+/// The whole screen. `chosen` is the rows that were asked for, in their order; all that matter first when nothing was asked.
+pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis, look: Look, paint: Paint) -> String {
+    let mut text = look.advice(head(app, now, paint) + "\n");
     if !app.diagnostics.is_empty() {
-        text.push_str(&format!("{}\n", app.diagnostics));
+        text.push_str(&look.advice(format!("{}\n", app.diagnostics)));
     }
     let Some(job) = &app.job else {
-        return text + "its master has not told of any task yet\n" + &next(app, paint);
+        return text + &look.advice("its master has not told of any task yet\n".to_owned() + &next(app, paint));
     };
-    text.push_str(&figures(&job.totals));
-    let mut rows: Vec<&TaskRow> = job.tasks.iter().collect();
-    rows.sort_by_key(|t| weight(t));
-    let most = if wide { usize::MAX } else { MOST };
+    text.push_str(&look.advice(figures(&job.totals)));
+    let mut rows: Vec<&TaskRow> = chosen.unwrap_or(&job.tasks).iter().collect();
+    if chosen.is_none() {
+        rows.sort_by_key(|t| weight(t));
+    }
+    let most = if look.wide || chosen.is_some() { usize::MAX } else { MOST };
+    text.push_str(&tasks(&rows[..rows.len().min(most)], now, look, paint));
+    let more = rows.len().saturating_sub(most);
+    if more > 0 {
+        text.push_str(&look.advice(format!("… {more} more: rmctl ps {} -o wide\n", app.id)));
+    }
+    text + &look.advice(next(app, paint))
+}
+
+/// The table of tasks.
+pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: Look, paint: Paint) -> String {
     let mut headers = vec!["TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE"];
-    if wide {
+    if look.wide {
         headers.extend([">TRIES", ">SLOTS", "CONTAINER"]);
     }
     headers.push("REASON / LADDER");
     let mut table = Table::new(&headers);
-    for row in rows.iter().take(most) {
-        table.row(cells(row, now, wide, paint));
+    for row in rows {
+        table.row(cells(row, now, look.wide, paint));
     }
-    text.push_str(&table.text());
-    let more = rows.len().saturating_sub(most);
-    if more > 0 {
-        text.push_str(&format!("… {more} more: rmctl ps {} -o wide\n", app.id));
-    }
-    text + &next(app, paint)
+    table.of(look.headers)
 }
 
 fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
@@ -155,8 +162,8 @@ mod tests {
 
     #[test]
     fn a_job_in_the_middle() {
-        insta::assert_snapshot!(screen(&fixture::app(), fixture::NOW, false, Paint::PLAIN));
-        insta::assert_snapshot!("job_wide", screen(&fixture::app(), fixture::NOW, true, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&fixture::app(), None, fixture::NOW, Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("job_wide", screen(&fixture::app(), None, fixture::NOW, Look::WIDE, Paint::PLAIN));
     }
 
     #[test]
@@ -168,7 +175,7 @@ mod tests {
         let job = app.job.as_mut().expect("job");
         job.totals.failed = 1;
         job.tasks.push(fixture::task_given_up());
-        insta::assert_snapshot!(screen(&app, fixture::NOW, false, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN));
     }
 
     #[test]
@@ -187,7 +194,7 @@ mod tests {
     #[test]
     fn before_the_master_has_spoken() {
         let app = AppView { job: None, pending: 0, ..fixture::app() };
-        assert!(screen(&app, fixture::NOW, false, Paint::PLAIN).contains("has not told of any task"));
+        assert!(screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN).contains("has not told of any task"));
     }
 
     #[test]
@@ -199,7 +206,7 @@ mod tests {
             row.task.index = i;
             job.tasks.push(row);
         }
-        let text = screen(&app, fixture::NOW, false, Paint::PLAIN);
+        let text = screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN);
         assert!(text.contains("… 64 more: rmctl ps wordcount.7 -o wide"), "{text}");
         assert!(text.lines().nth(4).is_some_and(|l| l.starts_with("map/7")), "{text}");
     }

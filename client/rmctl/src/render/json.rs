@@ -1,8 +1,11 @@
-//! The formats for machines: the REST schema as it is, or ids alone.
+//! The formats for machines: the REST schema as it is, rearranged, or ids alone.
 
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::args::Format;
+use super::forms;
+use crate::args::{Format, Output};
+use crate::select::field::{Doc, Row};
 
 /// What a verb found, ready for each format.
 #[derive(Debug)]
@@ -15,14 +18,33 @@ pub(crate) struct Found<'a, T> {
 
 impl<T: Serialize> Found<'_, T> {
     /// The text for a machine's format; `None` for formats that people read.
-    pub(crate) fn text(&self, format: Format, name: impl Fn(&T) -> String) -> Option<String> {
-        match format {
+    pub(crate) fn text(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
+        self.shown(output, name, Doc::bare)
+    }
+
+    fn shown(&self, output: &Output, name: impl Fn(&T) -> String, doc: impl Fn(&T) -> Doc) -> Option<String> {
+        let docs = || self.items.iter().map(&doc).collect::<Vec<_>>();
+        let values = || self.items.iter().map(|item| Doc::bare(item).value().clone()).collect::<Vec<_>>();
+        match output.format {
             Format::Table | Format::Wide => None,
             Format::Name => Some(self.items.iter().map(|i| name(i) + "\n").collect()),
             Format::Jsonl => Some(self.items.iter().map(|i| line(i) + "\n").collect()),
             Format::Json if self.list => Some(pretty(&self.items)),
             Format::Json => Some(self.items.first().map(pretty).unwrap_or_default()),
+            Format::Yaml if self.list => Some(forms::yaml(&Value::Array(values()))),
+            Format::Yaml => Some(values().first().map(forms::yaml).unwrap_or_default()),
+            Format::Csv => Some(forms::csv(&values(), output.headers)),
+            Format::Cols => Some(forms::columns(&docs(), &output.detail, output.headers)),
+            // It was read once already, when the arguments were.
+            Format::Template => forms::template(&docs(), &output.detail).ok(),
         }
+    }
+}
+
+impl<T: Row> Found<'_, T> {
+    /// The same for rows of a list: columns and templates may name the figures of its table too.
+    pub(crate) fn rows(&self, output: &Output) -> Option<String> {
+        self.shown(output, Row::id, Doc::of)
     }
 }
 
@@ -39,15 +61,33 @@ pub(crate) fn pretty<T: Serialize + ?Sized>(item: &T) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::fixture;
+
+    fn as_(text: &str) -> Output {
+        text.parse().expect("a format")
+    }
 
     #[test]
     fn each_format_has_its_form() {
         let found = Found { items: &[1, 2], list: true };
-        assert_eq!(found.text(Format::Jsonl, ToString::to_string).as_deref(), Some("1\n2\n"));
-        assert_eq!(found.text(Format::Name, |n| format!("n{n}")).as_deref(), Some("n1\nn2\n"));
-        assert_eq!(found.text(Format::Json, ToString::to_string).as_deref(), Some("[\n  1,\n  2\n]\n"));
-        assert_eq!(found.text(Format::Table, ToString::to_string), None);
+        assert_eq!(found.text(&as_("jsonl"), ToString::to_string).as_deref(), Some("1\n2\n"));
+        assert_eq!(found.text(&as_("name"), |n| format!("n{n}")).as_deref(), Some("n1\nn2\n"));
+        assert_eq!(found.text(&as_("json"), ToString::to_string).as_deref(), Some("[\n  1,\n  2\n]\n"));
+        assert_eq!(found.text(&as_("yaml"), ToString::to_string).as_deref(), Some("- 1\n- 2\n"));
+        assert_eq!(found.text(&as_("table"), ToString::to_string), None);
         let one = Found { items: &[7], list: false };
-        assert_eq!(one.text(Format::Json, ToString::to_string).as_deref(), Some("7\n"));
+        assert_eq!(one.text(&as_("json"), ToString::to_string).as_deref(), Some("7\n"));
+    }
+
+    #[test]
+    fn rows_have_their_figures() {
+        let nodes = fixture::nodes();
+        let found = Found { items: &nodes[..1], list: true };
+        assert_eq!(
+            found.rows(&as_("tmpl={{.id}} {{free|size}} {{offers.memory}}")).as_deref(),
+            Some("worker-01 4.2G 16106127360\n")
+        );
+        let cols = Output { headers: false, ..as_("cols=NODE,state") };
+        assert_eq!(found.rows(&cols).as_deref(), Some("worker-01  ready\n"));
     }
 }

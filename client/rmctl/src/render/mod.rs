@@ -2,6 +2,7 @@
 
 pub(crate) mod apps;
 pub(crate) mod bars;
+pub(crate) mod containers;
 #[cfg(feature = "dev")]
 pub(crate) mod demo;
 pub(crate) mod diagnose;
@@ -13,6 +14,7 @@ pub(crate) mod families;
 pub(crate) mod figures;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(crate) mod forms;
 pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod json;
@@ -24,11 +26,38 @@ pub(crate) mod queues;
 pub(crate) mod record;
 #[cfg(feature = "dev")]
 pub(crate) mod replay;
+pub(crate) mod requests;
+pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod table;
+pub(crate) mod tasks;
 pub(crate) mod timeline;
+pub(crate) mod top;
 pub(crate) mod why;
+
+/// How a list is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// More columns, and every row.
+    pub(crate) wide: bool,
+    /// With headers and advice.
+    pub(crate) headers: bool,
+}
+
+impl Look {
+    /// As usual.
+    #[cfg(test)]
+    pub(crate) const USUAL: Look = Look { wide: false, headers: true };
+    /// With more columns.
+    #[cfg(test)]
+    pub(crate) const WIDE: Look = Look { wide: true, headers: true };
+
+    /// What is only said beside the rows.
+    pub(crate) fn advice(self, text: String) -> String {
+        if self.headers { text } else { String::new() }
+    }
+}
 
 /// Adds colour, or leaves a text as it is. Every coloured text also differs by its glyph or word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +73,10 @@ impl Paint {
     /// Colour when `colour` is true.
     pub(crate) fn new(colour: bool) -> Self {
         Paint { colour }
+    }
+    /// Whether there is colour.
+    pub(crate) fn is_colour(self) -> bool {
+        self.colour
     }
     fn wrap(self, code: &str, text: &str) -> String {
         if self.colour && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }

@@ -3,20 +3,23 @@
 use std::time::Duration;
 
 use headroom_types::{Bytes, UnixMillis};
+use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::nodes::NodeView;
 
 use super::figures::{percent, short, span};
 use super::table::Table;
-use super::{Paint, bars, count};
+use super::{Look, Paint, bars, containers, count};
 
 /// Characters of the largest node's bar.
 const WIDTH: usize = 36;
 
 /// The whole screen.
-pub(crate) fn screen(nodes: &[NodeView], wide: bool, paint: Paint) -> String {
+pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
     if nodes.is_empty() {
-        return "no node has registered\nnext: nodeagent --rm URL, or rmctl dev for a cluster on this machine\n".to_owned();
+        let next = "no node has registered\nnext: nodeagent --rm URL, or rmctl dev for a cluster on this machine\n";
+        return look.advice(next.to_owned());
     }
+    let wide = look.wide;
     let legend = "█ heap  ▒ overhead  · free";
     let mut headers = vec!["NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">HOST", ">CTR", ">FREE"];
     if wide {
@@ -28,7 +31,39 @@ pub(crate) fn screen(nodes: &[NodeView], wide: bool, paint: Paint) -> String {
     for node in nodes {
         table.row(cells(node, largest, wide, paint));
     }
-    table.text() + &paint.dim("next: rmctl status · rmctl ps") + "\n"
+    table.of(look.headers) + &look.advice(paint.dim("next: rmctl status · rmctl ps") + "\n")
+}
+
+/// One node, with what is on it, the largest first.
+pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
+    let state = if n.state == "ready" { paint.good("✓ ready") } else { paint.warn(&format!("! {}", n.state)) };
+    let reason = n.reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default();
+    let mut text = format!("{}  {state}{reason}\n", paint.strong(n.id.as_str()));
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<11}{value}\n"));
+    let size = n.offers.memory;
+    let (granted, part) = (n.allocated.memory, percent(n.allocated.memory, size));
+    line("memory", format!("{}  {} of {} granted ({part})", bar(n, size), short(granted), short(size)));
+    let host = short(n.host_used);
+    line("in use", format!("{} ({}) by its containers, {host} on the whole host", short(n.used), percent(n.used, size)));
+    line("cpus", format!("{} of {} granted", n.allocated.cpus, n.offers.cpus));
+    let held = if n.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
+    line("enforcer", format!("{}{held}", n.enforcer));
+    let silent = span(Duration::from_millis(n.silent_ms));
+    line("agent", format!("{} at {}, heard {silent} ago", n.version, n.url));
+    let labels: Vec<&str> = n.traits.labels.iter().map(headroom_types::Name::as_str).collect();
+    if !labels.is_empty() {
+        line("labels", labels.join(", "));
+    }
+    if let Some(mark) = &n.mark {
+        let until =
+            mark.until.map(|until| format!(", what is left is stopped in {}", span(until.since(now)))).unwrap_or_default();
+        line("drained", format!("{}{until}", mark.reason));
+    }
+    let mut alive: Vec<&ContainerView> = on_it.iter().filter(|c| c.ended.is_none() && c.state != "exited").collect();
+    alive.sort_by(|a, b| b.resource.memory.cmp(&a.resource.memory).then_with(|| a.id.cmp(&b.id)));
+    text.push_str(&containers::table(&alive, now, Look { wide: false, headers: true }, paint));
+    let verb = if n.mark.is_some() { "undrain" } else { "drain" };
+    text + &paint.dim(&format!("next: rmctl node events {} · rmctl node {verb} {}", n.id, n.id)) + "\n"
 }
 
 /// What became of a node that was to be empty.
@@ -77,12 +112,17 @@ mod tests {
 
     #[test]
     fn nodes_of_two_sizes() {
-        insta::assert_snapshot!(screen(&fixture::nodes(), false, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&fixture::nodes(), Look::USUAL, Paint::PLAIN));
+    }
+
+    #[test]
+    fn one_node_with_what_is_on_it() {
+        insta::assert_snapshot!(one(&fixture::nodes()[0], &fixture::containers(), fixture::NOW, Paint::PLAIN));
     }
 
     #[test]
     fn wide_tells_where_they_are() {
-        insta::assert_snapshot!(screen(&fixture::nodes(), true, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&fixture::nodes(), Look::WIDE, Paint::PLAIN));
     }
 
     #[test]
@@ -104,6 +144,6 @@ mod tests {
 
     #[test]
     fn no_node_says_how_to_get_one() {
-        assert!(screen(&[], false, Paint::PLAIN).contains("rmctl dev"));
+        assert!(screen(&[], Look::USUAL, Paint::PLAIN).contains("rmctl dev"));
     }
 }

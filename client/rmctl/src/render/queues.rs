@@ -4,25 +4,44 @@ use headroom_types::Resource;
 use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueView, QueuesView};
 use serde_json::Value;
 
-use super::Paint;
 use super::figures::short;
 use super::table::Table;
+use super::{Look, Paint};
 
 /// The whole tree.
-pub(crate) fn screen(view: &QueuesView, wide: bool, paint: Paint) -> String {
+pub(crate) fn screen(view: &QueuesView, look: Look, paint: Paint) -> String {
+    let mut table = Table::new(&headers(look.wide));
+    rows(&view.root, 0, look.wide, paint, &mut table);
+    let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
+    table.of(look.headers) + &look.advice(format!("generation {}\n{next}\n", view.generation))
+}
+
+/// Chosen queues, each with its whole path.
+pub(crate) fn chosen(queues: &[QueueView], look: Look, paint: Paint) -> String {
+    let mut table = Table::new(&headers(look.wide));
+    for queue in queues {
+        row(queue, queue.path.short().to_owned(), look.wide, paint, &mut table);
+    }
+    table.of(look.headers)
+}
+
+fn headers(wide: bool) -> Vec<&'static str> {
     let mut headers =
         vec!["QUEUE", "GATE", ">GUARANTEED", ">MAXIMUM", ">USED", ">SHARE", ">CTR", ">PENDING", ">APPS", ">RUNNING"];
     if wide {
         headers.extend([">CPUS", ">MASTERS", "ORDER", ">WEIGHT", ">PRIORITY"]);
     }
-    let mut table = Table::new(&headers);
-    rows(&view.root, 0, wide, paint, &mut table);
-    let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
-    format!("{}generation {}\n{next}\n", table.text(), view.generation)
+    headers
 }
 
 fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table) {
-    let name = format!("{}{}", "  ".repeat(depth), q.path.name());
+    row(q, format!("{}{}", "  ".repeat(depth), q.path.name()), wide, paint, table);
+    for below in &q.queues {
+        rows(below, depth + 1, wide, paint, table);
+    }
+}
+
+fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table) {
     let mut cells = vec![name, gate(q.gate, paint), short(q.guaranteed.memory), short(q.maximum.memory), short(q.used.memory)];
     cells.extend([share(q, paint), q.containers.to_string(), q.pending.to_string(), q.apps.to_string(), q.running.to_string()]);
     if wide {
@@ -31,9 +50,6 @@ fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table
         cells.extend([weight, q.spec.priority.to_string()]);
     }
     table.row(cells);
-    for below in &q.queues {
-        rows(below, depth + 1, wide, paint, table);
-    }
 }
 
 /// Its use against its guarantee, in percent.
@@ -115,12 +131,12 @@ mod tests {
 
     #[test]
     fn queues_stand_below_those_that_hold_them() {
-        let text = screen(&view(), false, Paint::PLAIN);
+        let text = screen(&view(), Look::USUAL, Paint::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("QUEUE") && lines[1].starts_with("root ") && lines[2].starts_with("  etl "), "{text}");
         assert!(lines[2].contains("paused") && lines[2].contains("125%"), "{text}");
         assert!(text.contains("generation 7\n"), "{text}");
-        assert!(screen(&view(), true, Paint::PLAIN).contains("fair"));
+        assert!(screen(&view(), Look::WIDE, Paint::PLAIN).contains("fair"));
     }
 
     #[test]

@@ -39,8 +39,13 @@ impl Table {
 
     /// The lines, each with its line feed.
     pub(crate) fn text(&self) -> String {
-        let headers: Vec<String> = self.columns.iter().map(|(h, _)| h.clone()).collect();
-        let all: Vec<&Vec<String>> = std::iter::once(&headers).chain(&self.rows).collect();
+        self.of(true)
+    }
+
+    /// The lines, with those of the headers or without.
+    pub(crate) fn of(&self, headers: bool) -> String {
+        let titles: Vec<String> = self.columns.iter().map(|(h, _)| h.clone()).collect();
+        let all: Vec<&Vec<String>> = Some(&titles).filter(|_| headers).into_iter().chain(&self.rows).collect();
         let width = |i: usize| all.iter().filter_map(|r| r.get(i)).map(|c| visible(c)).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         all.iter().map(|row| self.line(row, &widths)).collect()

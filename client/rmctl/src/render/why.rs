@@ -30,6 +30,15 @@ pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], paint: Paint) -> Strin
     text + &next("rmctl node list · rmctl ps", paint)
 }
 
+/// Why some requests wait.
+pub(crate) fn of_requests(app: &AppView, waits: &[WhyPending], paint: Paint) -> String {
+    let mut text: String = waits.iter().map(|w| request(w, paint)).collect();
+    if waits.is_empty() {
+        text.push_str("it does not wait: all that was asked for has been granted\n");
+    }
+    text + &next(&format!("rmctl request list {} · rmctl node list", app.id), paint)
+}
+
 /// Why a task waits, or what it does instead.
 pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));

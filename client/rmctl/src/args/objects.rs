@@ -1,0 +1,355 @@
+//! Verbs about one kind of thing each: nodes, queues, requests, tasks, applications, containers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::{Bytes, ContainerId, Cpus, NodeId, QueuePath};
+use headroom_wire::v1::queues::Gate;
+
+use super::{Logs, Rows, Watched, duration};
+use crate::complete;
+
+/// About nodes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeVerb {
+    /// All nodes, with what is granted on each
+    #[command(visible_alias = "ls")]
+    List(Watched),
+    /// One node with what is on it
+    Show {
+        /// The node
+        #[arg(add = Completer::new(complete::nodes))]
+        node: NodeId,
+    },
+    /// What happened on a node
+    Events {
+        /// The node
+        #[arg(add = Completer::new(complete::nodes))]
+        node: NodeId,
+        /// Go on as things happen
+        #[arg(short = 'w', long)]
+        watch: bool,
+    },
+    /// Give a node no new work, and wait until what is on it has ended
+    Drain(Drain),
+    /// Let a node take work again
+    Undrain {
+        /// The node
+        #[arg(add = Completer::new(complete::nodes))]
+        node: NodeId,
+    },
+}
+
+/// `rmctl node drain`.
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// The node
+    #[arg(add = Completer::new(complete::nodes))]
+    pub(crate) node: NodeId,
+    /// What is left then is stopped, such as 10m; without it, whatever runs may run to its end
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) deadline: Option<Duration>,
+    /// Kept with the node
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// It leaves the cluster once it is empty
+    #[arg(long)]
+    pub(crate) decommission: bool,
+    /// Return at once
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Only tell what is on it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// About queues.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueVerb {
+    /// The tree, with what each queue has
+    #[command(visible_alias = "ls")]
+    List(Watched),
+    /// One queue
+    Show {
+        /// The queue, such as etl.nightly
+        #[arg(add = Completer::new(complete::queues))]
+        queue: QueuePath,
+    },
+    /// Put the tree of a file in the place of the one there is, all of it or nothing
+    Set {
+        /// TOML with [queues.NAME] tables as in resourcemanager.toml, or JSON; - for standard input
+        file: PathBuf,
+        /// Only if the tree is still of this generation; `queue list` shows it
+        #[arg(long, value_name = "N")]
+        generation: Option<u64>,
+        /// Only check the file
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Grant nothing in a queue until it is resumed; what runs goes on
+    Pause {
+        /// The queue
+        #[arg(add = Completer::new(complete::queues))]
+        queue: QueuePath,
+    },
+    /// Open a queue again
+    Resume {
+        /// The queue
+        #[arg(add = Completer::new(complete::queues))]
+        queue: QueuePath,
+    },
+    /// Move a job to another queue
+    Move {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// The leaf it goes on in
+        #[arg(add = Completer::new(complete::queues))]
+        queue: QueuePath,
+    },
+    /// Say what a queue takes in and gives out
+    Gate {
+        /// The queue
+        #[arg(add = Completer::new(complete::queues))]
+        queue: QueuePath,
+        /// open, paused (nothing is granted), draining (no new applications) or closed (neither)
+        #[arg(value_parser = gate)]
+        gate: Gate,
+    },
+}
+
+/// About container requests.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RequestVerb {
+    /// All that a job's master has asked for and not let go
+    #[command(visible_alias = "ls")]
+    List {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        #[command(flatten)]
+        rows: Rows,
+    },
+    /// One request, as it was asked
+    Show {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// The request, or a beginning that only one has
+        request: String,
+    },
+    /// It is worth nothing any more; containers it already has stay
+    Cancel {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// The request
+        request: String,
+        /// Only tell what is still to come of it
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Why it waits
+    Why {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// The request; all that wait when left out
+        request: Option<String>,
+    },
+}
+
+/// About tasks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskVerb {
+    /// The tasks of a job
+    #[command(visible_alias = "ls")]
+    List {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        #[command(flatten)]
+        rows: Rows,
+    },
+    /// One task with every attempt at it
+    Show {
+        /// The task, such as last/map/7
+        #[arg(add = Completer::new(complete::jobs))]
+        task: String,
+    },
+    /// The sizes it was tried at, drawn
+    Ladder {
+        /// The task
+        #[arg(add = Completer::new(complete::jobs))]
+        task: String,
+    },
+    /// Every attempt at it
+    Attempts {
+        /// The task; or a job, for those of all its tasks
+        #[arg(add = Completer::new(complete::jobs))]
+        task: String,
+        #[command(flatten)]
+        rows: Rows,
+    },
+}
+
+/// About one application.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AppVerb {
+    /// Move it to another queue
+    Move {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// The leaf it goes on in
+        #[arg(add = Completer::new(complete::queues))]
+        queue: QueuePath,
+    },
+    /// Give it another priority
+    Priority {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// Higher goes first within its queue
+        #[arg(allow_negative_numbers = true)]
+        priority: i32,
+    },
+    /// Give it another end of its time
+    Lifetime {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// How long it may live, counted from its submission, such as 2h; `none` for as long as it likes
+        #[arg(value_parser = life)]
+        time: Life,
+    },
+}
+
+/// How long an application may live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// As long as it likes.
+    Unbounded,
+    /// So long.
+    AtMost(Duration),
+}
+
+/// About containers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContainerVerb {
+    /// Give a container that runs another size
+    Resize(Resize),
+    /// All containers, those that ended a while ago included
+    #[command(visible_alias = "ls")]
+    List {
+        /// Only of this job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: Option<String>,
+        /// Only on this node
+        #[arg(long)]
+        node: Option<NodeId>,
+        /// Those that have ended too
+        #[arg(short = 'a', long)]
+        all: bool,
+        #[command(flatten)]
+        list: Watched,
+    },
+    /// One container
+    Show {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+    },
+    /// Its memory now and in the last minute
+    Stats {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+        /// Go on until it ends
+        #[arg(short = 'f', long)]
+        follow: bool,
+    },
+    /// What it printed
+    Logs(Logs),
+    /// End it; its master is told that it was asked for
+    Kill {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+        /// Only tell what would end
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// What happened to it, and its memory over time
+    History {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+    },
+    /// Its memory over time, drawn
+    Timeline {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+    },
+}
+
+/// `rmctl top`.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Only containers of this job
+    #[arg(add = Completer::new(complete::jobs))]
+    pub(crate) job: Option<String>,
+    /// Print once also on a terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+/// `rmctl container resize`.
+#[derive(Debug, Args)]
+pub(crate) struct Resize {
+    /// The container
+    #[arg(add = Completer::new(complete::containers))]
+    pub(crate) container: ContainerId,
+    /// All its memory, such as 2GiB; as it is when left out
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["cpus", "heap"])]
+    pub(crate) memory: Option<Bytes>,
+    /// Its processors; as they are when left out
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<Cpus>,
+    /// The heap budget in it; as it is when left out
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) heap: Option<Bytes>,
+    /// Only if its size is still of this version; the one it has now when left out
+    #[arg(long = "if-version", value_name = "N")]
+    pub(crate) version: Option<u32>,
+    /// Return before the node has confirmed it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Only tell whether it could have that size
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+fn gate(text: &str) -> Result<Gate, String> {
+    Gate::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(|| "use open, paused, draining or closed".to_owned())
+}
+
+fn life(text: &str) -> Result<Life, String> {
+    if text == "none" { Ok(Life::Unbounded) } else { duration(text).map(Life::AtMost) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_has_an_end_or_none() {
+        assert_eq!((life("none"), life("2h")), (Ok(Life::Unbounded), Ok(Life::AtMost(Duration::from_secs(7200)))));
+        assert!(life("never").is_err() && gate("shut").is_err());
+    }
+}

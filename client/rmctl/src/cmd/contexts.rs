@@ -1,0 +1,124 @@
+//! `rmctl context` and `rmctl config`: the user's file, and what holds for a call.
+
+use headroom_client::Client;
+
+use crate::args::{ConfigVerb, ContextVerb};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::json::Found;
+use crate::render::settings as screens;
+use crate::settings::file::{self, Shown, Time, UserFile};
+use crate::settings::{self, Origin};
+
+/// Does what is asked about contexts.
+pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Failure> {
+    let place = file::user_place();
+    let mut user = file::user(&place)?;
+    match what {
+        ContextVerb::List => {
+            let found = Found { items: std::slice::from_ref(&user), list: false };
+            let names = || user.contexts.keys().map(|name| format!("{name}\n")).collect::<String>();
+            let text = match found.text(&context.output, |_| names().trim_end().to_owned()) {
+                Some(text) => text,
+                None => screens::contexts(&user, context.term.paint),
+            };
+            context.term.print(&text);
+            return Ok(Exit::Ok);
+        }
+        ContextVerb::Use { name } => take(&mut user, &name)?,
+        ContextVerb::Set { name } => set(context, &mut user, &name)?,
+        ContextVerb::Rm { name } => forget(&mut user, &name)?,
+    }
+    file::write(&place, &user)?;
+    context.term.print(&screens::contexts(&user, context.term.paint));
+    Ok(Exit::Ok)
+}
+
+fn take(user: &mut UserFile, name: &str) -> Result<(), Failure> {
+    if name == "-" {
+        user.current = None;
+        return Ok(());
+    }
+    known(user, name)?;
+    user.current = Some(name.to_owned());
+    Ok(())
+}
+
+fn known(user: &UserFile, name: &str) -> Result<(), Failure> {
+    if user.contexts.contains_key(name) {
+        return Ok(());
+    }
+    let failure = Failure::new(Exit::NotFound, format!("there is no context {name}"));
+    Err(failure.near(name, user.contexts.keys().map(String::as_str)).help("rmctl context list"))
+}
+
+fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure> {
+    let said = &context.settings;
+    let typed = |by: &Origin| matches!(by, Origin::Argument(_));
+    let settled = user.contexts.entry(name.to_owned()).or_default();
+    if typed(&said.addr.by) {
+        // What no client could be made of is refused here and not at every later call.
+        Client::new(&said.addr.value)?;
+        settled.addr = Some(said.addr.value.clone());
+    }
+    if typed(&said.output.by) {
+        settled.output = Some(Shown::of(said.output.value.clone()));
+    }
+    if typed(&said.timeout.by) {
+        settled.timeout = Some(Time(said.timeout.value));
+    }
+    if settled.addr.is_none() {
+        return Err(Failure::new(Exit::Usage, format!("context {name} has no address"))
+            .help(format!("rmctl context set {name} --addr http://HOST:7070")));
+    }
+    user.current.get_or_insert_with(|| name.to_owned());
+    Ok(())
+}
+
+fn forget(user: &mut UserFile, name: &str) -> Result<(), Failure> {
+    known(user, name)?;
+    user.contexts.remove(name);
+    if user.current.as_deref() == Some(name) {
+        user.current = None;
+    }
+    Ok(())
+}
+
+/// Does what is asked about settings.
+pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failure> {
+    let places = [file::user_place(), file::machine_place()];
+    match what {
+        ConfigVerb::Show => {
+            let settings = settings::load(context.given.clone())?;
+            let files = places.map(|p| (p.display().to_string(), p.exists()));
+            let doc = settings.json();
+            let found = Found { items: std::slice::from_ref(&doc), list: false };
+            let text = found.text(&context.output, |_| settings.addr.value.clone());
+            context.term.print(&text.unwrap_or_else(|| screens::settings(&settings, &files, context.term.paint)));
+        }
+        ConfigVerb::Validate => {
+            settings::load(context.given.clone())?;
+            for place in places {
+                let found = if place.exists() { "✓" } else { "– not there:" };
+                context.term.line(&format!("{found} {}", place.display()));
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_taken_and_forgotten() {
+        let text = "[contexts.lab]\naddr = \"http://lab:1\"\n";
+        let mut user = file::read_user(text, "c").expect("reads");
+        assert!(take(&mut user, "lba").expect_err("none").to_string().contains("did you mean \"lab\"?"));
+        take(&mut user, "lab").expect("there");
+        assert_eq!(user.current.as_deref(), Some("lab"));
+        forget(&mut user, "lab").expect("there");
+        assert_eq!((user.current, user.contexts.len()), (None, 0));
+    }
+}

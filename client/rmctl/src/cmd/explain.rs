@@ -1,0 +1,49 @@
+//! `rmctl explain`: what a code, a verdict, an exit code, a field of the interface or a key of a file means. Asks nobody.
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::explain::{self, Entry};
+use crate::render::json::Found;
+use crate::render::table::{Table, wrap};
+
+/// Prints what a word means; all words when there is none.
+pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure> {
+    let all = explain::entries();
+    let Some(word) = word else {
+        let short: Vec<Entry> = all.into_iter().filter(|e| !e.is_detail()).collect();
+        let text = Found { items: &short, list: true }.text(&context.output, |e| e.word.clone());
+        context.term.print(&text.unwrap_or_else(|| list(&short, context.term.width)));
+        return Ok(Exit::Ok);
+    };
+    let found = explain::find(&all, word);
+    if found.is_empty() {
+        let failure = Failure::new(Exit::NotFound, format!("nothing is known of {word:?}"));
+        let failure = failure.near(word, all.iter().map(|e| e.word.as_str()));
+        return Err(failure.help("rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap"));
+    }
+    let text = Found { items: &found, list: true }.text(&context.output, |e| e.word.clone());
+    context.term.print(&text.unwrap_or_else(|| found.iter().map(|e| one(e, context)).collect::<Vec<_>>().join("\n")));
+    Ok(Exit::Ok)
+}
+
+fn list(all: &[Entry], width: usize) -> String {
+    let mut table = Table::new(&["WORD", "KIND", "MEANS"]);
+    for entry in all {
+        let room = width.saturating_sub(38).max(20);
+        table.row([entry.word.clone(), entry.kind.to_owned(), crate::render::table::cut(&entry.means, room)]);
+    }
+    table.text() + "next: rmctl explain HR0422 · rmctl explain AppView.until · rmctl explain store\n"
+}
+
+fn one(entry: &Entry, context: &Context) -> String {
+    let paint = context.term.paint;
+    let mut text = format!("{}  {}\n", paint.strong(&entry.word), entry.kind);
+    let lines = std::iter::once(&entry.means).chain(&entry.more);
+    for line in lines.flat_map(|l| wrap(l, context.term.width.min(98))) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    if let Some(see) = &entry.see {
+        text.push_str(&format!("{}\n", paint.dim(&format!("next: {see}"))));
+    }
+    text
+}

@@ -1,0 +1,136 @@
+//! `rmctl container list, show, stats, kill, history`: containers as they are and as they were.
+
+use std::time::Duration;
+
+use headroom_client::{Client, Follow};
+use headroom_types::{ContainerId, NodeId};
+use headroom_wire::v1::apps::ContainerView;
+use headroom_wire::v1::events::Event;
+
+use super::container::{CHART, MARGIN, drawn};
+use crate::args::Watched;
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::{containers, events, figures::short, json, json::Found, top};
+use crate::watch::watch;
+
+/// A container that is followed is measured four times a second; people read slower.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// All containers that are asked for.
+pub(super) async fn list(
+    context: &Context,
+    job: Option<String>,
+    node: Option<NodeId>,
+    all: bool,
+    list: Watched,
+) -> Result<Exit, Failure> {
+    let context = &context.list(&list.rows);
+    let client = context.client()?;
+    let mut filters = Vec::new();
+    if let Some(job) = job {
+        filters.push(format!("app={}", context.app(&client, &job).await?.0.id));
+    }
+    filters.extend(node.map(|node| format!("node={node}")));
+    let path = format!("/v1/containers?{}", filters.join("&"));
+    let path = path.trim_end_matches('?');
+    let wanted = list.rows.wanted();
+    let rows = |mut rows: Vec<ContainerView>| {
+        rows.retain(|c| all || c.ended.is_none() && c.state != "exited");
+        wanted.of(rows, now())
+    };
+    let screen = |rows: &[ContainerView]| containers::screen(rows, now(), context.look(), context.term.paint);
+    if list.watch {
+        return watch(context, path, rows, async |rows| Ok(screen(&rows))).await;
+    }
+    let rows = rows(client.get(path).await?)?;
+    let text = Found { items: &rows, list: true }.rows(&context.output);
+    context.term.print(&text.unwrap_or_else(|| screen(&rows)));
+    Ok(Exit::Ok)
+}
+
+/// One container.
+pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
+    let view = context.client()?.container(id).await?;
+    let text = Found { items: std::slice::from_ref(&view), list: false }.rows(&context.output);
+    context.term.print(&text.unwrap_or_else(|| containers::one(&view, now(), context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+/// The line of `top` for one container, once or until it has ended.
+pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let mut headers = true;
+    loop {
+        let (view, timeline) = tokio::try_join!(client.container(id), client.timeline(id))?;
+        let row = top::Usage::of(&view, &timeline.samples);
+        let text = match (Found { items: std::slice::from_ref(&row), list: false }).rows(&context.output) {
+            Some(_) if follow => json::line(&row) + "\n",
+            Some(text) => text,
+            None => top::lines(std::slice::from_ref(&row), headers, context.term.width, context.term.paint),
+        };
+        context.term.print(&text);
+        headers = false;
+        if !follow || view.ended.is_some() || timeline.reason.is_some() {
+            return Ok(Exit::Ok);
+        }
+        // Use is measured by the node and told to nobody who waits: this is looked at again.
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        }
+    }
+}
+
+/// Ends a container.
+pub(super) async fn kill(context: &Context, id: &ContainerId, dry_run: bool) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let before = client.container(id).await?;
+    let whose = before.request.as_ref().map_or_else(|| format!("the application master of {}", id.app), ToString::to_string);
+    let size = short(before.resource.memory);
+    if dry_run {
+        context.term.line(&format!("{id} would end: {whose}, {size} on {}", before.node));
+        return Ok(Exit::Ok);
+    }
+    let after = client.stop(id).await?;
+    let text = Found { items: std::slice::from_ref(&after), list: false }.rows(&context.output);
+    let people =
+        || format!("{id}  is {}: {whose}, {size} on {}\nnext: rmctl events {} --tail 5\n", after.state, before.node, id.app);
+    context.term.print(&text.unwrap_or_else(people));
+    Ok(Exit::Ok)
+}
+
+/// What happened to a container, and its memory as far as its node still knows it.
+pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let view = client.container(id).await?;
+    let happened = happened(&client, id).await?;
+    if let Some(text) = (Found { items: &happened, list: true }).rows(&context.output) {
+        context.term.print(&text);
+        return Ok(Exit::Ok);
+    }
+    let paint = context.term.paint;
+    let mut text = containers::one(&view, now(), paint);
+    text.extend(happened.iter().map(|e| events::line(e, false, paint) + "\n"));
+    // A node that is gone has taken the timeline with it; the rest is told all the same.
+    if let Ok(timeline) = client.timeline(id).await {
+        text.push_str(&drawn(&timeline, context.term.width.saturating_sub(MARGIN).min(CHART), paint));
+    }
+    context.term.print(&text);
+    Ok(Exit::Ok)
+}
+
+/// Events about a container, or that name it.
+async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<Event>, Failure> {
+    let name = id.to_string();
+    let mut lines = client.events_of(Some(&id.app), 0, Follow::No).await?;
+    let mut found = Vec::new();
+    while let Some(event) = lines.next().await {
+        let event = event?;
+        let names = |text: &str| text.split(|c: char| c.is_whitespace() || ",;()".contains(c)).any(|w| w == name);
+        if event.object == name || names(&event.message) {
+            found.push(event);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,112 @@
+//! `rmctl request`: what an application master has asked for.
+
+use headroom_client::Client;
+use headroom_types::AppId;
+use headroom_wire::v1::am::Ask;
+use headroom_wire::v1::apps::{AppView, WhyPending};
+
+use crate::args::{RequestVerb, Rows};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::{count, figures::short, json::Found, requests, why};
+
+/// Does what is asked about requests.
+pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    match what {
+        RequestVerb::List { job, rows } => list(context, &client, &job, &rows).await,
+        RequestVerb::Show { job, request } => {
+            let (app, _) = context.app(&client, &job).await?;
+            let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
+            let shown = Found { items: std::slice::from_ref(&ask), list: false };
+            // Everything that was asked, also for people: it is what its master wrote.
+            let yaml = crate::args::Output::plain(crate::args::Format::Yaml);
+            let output = if context.format.is_screen() { &yaml } else { &context.output };
+            context.term.print(&shown.rows(output).unwrap_or_default());
+            Ok(Exit::Ok)
+        }
+        RequestVerb::Cancel { job, request, dry_run } => cancel(context, &client, &job, &request, dry_run).await,
+        RequestVerb::Why { job, request } => waits(context, &client, &job, request.as_deref()).await,
+    }
+}
+
+async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Result<Exit, Failure> {
+    let context = &context.list(rows);
+    let (app, _) = context.app(client, job).await?;
+    let asks = rows.wanted().of(client.requests(&app.id).await?, now())?;
+    if let Some(text) = (Found { items: &asks, list: true }).rows(&context.output) {
+        context.term.print(&text);
+        return Ok(Exit::Ok);
+    }
+    let waits = if app.state.is_final() { Vec::new() } else { client.why(&app.id).await? };
+    context.term.print(&requests::screen(&app.id.to_string(), &asks, &waits, context.look(), context.term.paint));
+    Ok(Exit::Ok)
+}
+
+/// The request of that name, or the only one that begins so.
+fn one(asks: &[Ask], app: &AppId, name: &str) -> Result<Ask, Failure> {
+    if let Some(ask) = asks.iter().find(|a| a.request.as_str() == name) {
+        return Ok(ask.clone());
+    }
+    let begin: Vec<&Ask> = asks.iter().filter(|a| a.request.as_str().starts_with(name)).collect();
+    match begin.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let failure = Failure::new(Exit::NotFound, format!("{app} has no request {name}"));
+            Err(failure.near(name, asks.iter().map(|a| a.request.as_str())).help(format!("rmctl request list {app}")))
+        }
+        many => Err(Failure::new(Exit::Usage, format!("{} requests of {app} begin with {name}", many.len()))
+            .help(format!("rmctl request list {app}"))),
+    }
+}
+
+async fn cancel(context: &Context, client: &Client, job: &str, name: &str, dry_run: bool) -> Result<Exit, Failure> {
+    let (app, _) = context.app(client, job).await?;
+    let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
+    let open = ask.count.saturating_sub(ask.settled);
+    let what = format!("{} of {}", count(open, "container"), short(ask.resource.memory));
+    if dry_run {
+        context.term.line(&format!("{} would be withdrawn: {what} still to come", ask.request));
+        return Ok(Exit::Ok);
+    }
+    let after: AppView = client.withdraw(&app.id, &ask.request).await?;
+    let text = (Found { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
+    let people = || format!("{} withdrawn: {what} still to come\nnext: rmctl request list {}\n", ask.request, app.id);
+    context.term.print(&text.unwrap_or_else(people));
+    Ok(Exit::Ok)
+}
+
+async fn waits(context: &Context, client: &Client, job: &str, name: Option<&str>) -> Result<Exit, Failure> {
+    let (app, _) = context.app(client, job).await?;
+    let mut waits: Vec<WhyPending> = client.why(&app.id).await?;
+    if let Some(name) = name {
+        let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
+        waits.retain(|w| w.request == ask.request);
+    }
+    let machine = Found { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
+    context.term.print(&machine.unwrap_or_else(|| why::of_requests(&app, &waits, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(names: &[&str]) -> Vec<Ask> {
+        let text = include_str!("../../../wire/golden/v1/ask.json");
+        let ask: Ask = serde_json::from_str(text).expect("an ask");
+        names.iter().map(|n| Ask { request: n.parse().expect("request"), ..ask.clone() }).collect()
+    }
+
+    #[test]
+    fn a_request_is_found_by_its_beginning() {
+        let app = "sort.1".parse().expect("id");
+        let all = asks(&["executor-main", "own-map-1-r1", "own-map-1-r2"]);
+        let find = |name: &str| one(&all, &app, name).map(|a| a.request.to_string());
+        assert_eq!(find("exec"), Ok("executor-main".into()));
+        assert_eq!(find("own-map-1-r1"), Ok("own-map-1-r1".into()));
+        assert_eq!(find("own").expect_err("two").exit(), Exit::Usage);
+        let none = find("own-map-1-r3").expect_err("none");
+        assert!(none.exit() == Exit::NotFound && none.to_string().contains("did you mean \"own-map-1-r"), "{none}");
+    }
+}

@@ -1,0 +1,78 @@
+//! `rmctl task`: the tasks of a job, one task, the sizes it was tried at.
+
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::{AttemptRow, TaskRow};
+
+use super::ps;
+use crate::args::{Rows, TaskVerb, Watched};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::{json::Found, tasks};
+use crate::target::{self, Part};
+
+/// Does what is asked about tasks.
+pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failure> {
+    match what {
+        TaskVerb::List { job, rows } => list(context, &job, rows).await,
+        TaskVerb::Show { task } => show(context, &task).await,
+        TaskVerb::Ladder { task } => ladder(context, &task).await,
+        TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
+    }
+}
+
+async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure> {
+    if context.format.is_screen() {
+        return ps::run(context, Some(job), Watched { rows, watch: false }).await;
+    }
+    let context = &context.list(&rows);
+    let (app, _) = context.app(&context.client()?, job).await?;
+    let all = rows.wanted().of(app.job.map(|j| j.tasks).unwrap_or_default(), now())?;
+    let found = Found { items: &all, list: true };
+    let names = found.text(&context.output, |t| format!("{}/{}", app.id, t.task));
+    let text = if context.format == crate::args::Format::Name { names } else { found.rows(&context.output) };
+    context.term.print(&text.unwrap_or_default());
+    Ok(Exit::Ok)
+}
+
+/// The job and the row of the task that a text names.
+async fn find(context: &Context, text: &str) -> Result<(AppView, TaskRow), Failure> {
+    let (app, target) = context.app(&context.client()?, text).await?;
+    let Some(id) = target.part.task() else {
+        return Err(Failure::new(Exit::Usage, format!("{text} is no task")).help(format!("write for example {}/map/7", app.id)));
+    };
+    let row = target::task(&app, id)?.clone();
+    Ok((app, row))
+}
+
+async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
+    let (app, row) = find(context, text).await?;
+    let machine = Found { items: std::slice::from_ref(&row), list: false }.rows(&context.output);
+    context.term.print(&machine.unwrap_or_else(|| tasks::one(&app, &row, now(), context.look(), context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn ladder(context: &Context, text: &str) -> Result<Exit, Failure> {
+    let (app, row) = find(context, text).await?;
+    let machine = Found { items: &row.attempts, list: true }.rows(&context.output);
+    context.term.print(&machine.unwrap_or_else(|| tasks::ladder(&app, &row, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Failure> {
+    let context = &context.list(rows);
+    let (app, target) = context.app(&context.client()?, text).await?;
+    let all: Vec<AttemptRow> = match &target.part {
+        Part::Whole => app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| t.attempts.clone()).collect(),
+        Part::Task(id) => target::task(&app, id)?.attempts.clone(),
+        Part::Attempt(id) => vec![target::attempt(&app, id)?.1.clone()],
+        Part::Container(id) => {
+            let all = app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| &t.attempts);
+            all.filter(|a| a.container == *id).cloned().collect()
+        }
+    };
+    let all = rows.wanted().of(all, now())?;
+    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let people = || tasks::attempts(&app, &all, now(), context.look(), context.term.paint);
+    context.term.print(&machine.unwrap_or_else(people));
+    Ok(Exit::Ok)
+}

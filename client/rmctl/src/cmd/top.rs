@@ -1,0 +1,57 @@
+//! `rmctl top`: containers by their memory. On a terminal a screen that lives, elsewhere a table or a document, once.
+
+use futures_util::StreamExt as _;
+use futures_util::stream::iter;
+use headroom_client::{Client, ClientError};
+use headroom_wire::v1::apps::ContainerView;
+
+use crate::args::Top;
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::json::Found;
+use crate::render::top::{self, Usage};
+use crate::select::Wanted;
+
+/// Nodes that are asked at once.
+const AT_ONCE: usize = 16;
+/// The most containers whose past is asked for: those with the most memory of their limits.
+const MOST: usize = 200;
+
+/// Shows containers by their memory.
+pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
+    let context = &context.list(&args.rows);
+    let client = context.client()?;
+    let app = match &args.job {
+        None => None,
+        Some(job) => Some(context.app(&client, job).await?.0.id),
+    };
+    let path =
+        app.map_or_else(|| "/v1/containers?state=running".to_owned(), |app| format!("/v1/containers?state=running&app={app}"));
+    let wanted = args.rows.wanted();
+    if context.format.is_screen() && context.term.screen && context.term.live && !args.once {
+        return super::topscreen::run(context, &client, &path, &wanted).await;
+    }
+    let all = look(&client, &path, &wanted).await?;
+    let text = Found { items: &all, list: true }.rows(&context.output);
+    let people = || top::screen(&all, context.output.headers, context.term.width, context.term.paint);
+    context.term.print(&text.unwrap_or_else(people));
+    Ok(Exit::Ok)
+}
+
+/// All containers that run with what their nodes have measured, the fullest first unless another order is asked for.
+pub(super) async fn look(client: &Client, path: &str, wanted: &Wanted) -> Result<Vec<Usage>, Failure> {
+    let mut all: Vec<ContainerView> = client.get(path).await?;
+    all.sort_by_key(|c| std::cmp::Reverse(c.used.unwrap_or_default().mul_ratio(1000, c.resource.memory.get())));
+    all.truncate(MOST);
+    let past = iter(all).map(|c| async move {
+        // Of one that ended meanwhile, or whose node is silent, what the resource manager knows is shown.
+        let samples = client.timeline(&c.id).await.map(|t| t.samples);
+        Ok::<_, ClientError>(Usage::of(&c, &samples.unwrap_or_default()))
+    });
+    let answers: Vec<Result<Usage, ClientError>> = past.buffered(AT_ONCE).collect().await;
+    let mut all = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    if wanted.order.is_none() {
+        all.sort_by_key(|u| std::cmp::Reverse(top::share(u)));
+    }
+    wanted.of(all, now())
+}

@@ -1,0 +1,364 @@
+//! The screen of `rmctl top` that lives: what keys do is decided purely, the shell around it asks, draws and kills.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use headroom_client::Client;
+use headroom_types::ContainerId;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use ratatui::{DefaultTerminal, Frame};
+use tokio::sync::mpsc;
+
+use super::top::look;
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::top::{HEADERS, Usage, cells, share, spark, warning};
+use crate::render::{Paint, containers, count};
+use crate::select::Wanted;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a key is waited for before somebody looks whether the screen is still there.
+const KEY: Duration = Duration::from_millis(100);
+const ADVICE: &str = "q quit  ↑↓ choose  s sort  k kill  enter diagnose";
+
+/// By what the rows are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Share,
+    Used,
+    Rate,
+    Name,
+}
+
+impl Order {
+    fn next(self) -> Order {
+        match self {
+            Order::Share => Order::Used,
+            Order::Used => Order::Rate,
+            Order::Rate => Order::Name,
+            Order::Name => Order::Share,
+        }
+    }
+    fn as_str(self) -> &'static str {
+        match self {
+            Order::Share => "part of the limit",
+            Order::Used => "memory",
+            Order::Rate => "growth",
+            Order::Name => "name",
+        }
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shown {
+    /// The list.
+    List,
+    /// The list, and whether this one is to be killed.
+    Kill(ContainerId),
+    /// A text about one.
+    About(String),
+}
+
+/// What the shell is to do after a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Act {
+    Nothing,
+    Quit,
+    Kill(ContainerId),
+    Explain(ContainerId),
+}
+
+/// All that the screen knows.
+#[derive(Clone, Debug)]
+struct Screen {
+    rows: Vec<Usage>,
+    chosen: usize,
+    order: Order,
+    shown: Shown,
+    said: String,
+}
+
+impl Screen {
+    fn new() -> Self {
+        Screen { rows: Vec::new(), chosen: 0, order: Order::Share, shown: Shown::List, said: "looking …".to_owned() }
+    }
+
+    /// Takes new rows in; the chosen one stays chosen wherever it has gone.
+    fn take(&mut self, rows: Vec<Usage>) {
+        let kept = self.chosen().map(|u| u.container.clone());
+        self.rows = rows;
+        self.sort();
+        let at = kept.and_then(|id| self.rows.iter().position(|u| u.container == id));
+        self.chosen = at.unwrap_or(self.chosen).min(self.rows.len().saturating_sub(1));
+    }
+
+    fn sort(&mut self) {
+        match self.order {
+            Order::Share => self.rows.sort_by_key(|u| (Reverse(share(u)), u.container.clone())),
+            Order::Used => self.rows.sort_by_key(|u| (Reverse(u.used), u.container.clone())),
+            Order::Rate => self.rows.sort_by_key(|u| (Reverse(u.rate), u.container.clone())),
+            Order::Name => self.rows.sort_by_key(|u| u.container.clone()),
+        }
+    }
+
+    fn chosen(&self) -> Option<&Usage> {
+        self.rows.get(self.chosen)
+    }
+
+    /// What a key does.
+    fn key(&mut self, key: KeyEvent) -> Act {
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return Act::Quit;
+        }
+        match self.shown.clone() {
+            Shown::About(_) => {
+                self.shown = Shown::List;
+                Act::Nothing
+            }
+            // Only this one key kills; every other one is a no.
+            Shown::Kill(id) => {
+                self.shown = Shown::List;
+                if key.code == KeyCode::Char('y') { Act::Kill(id) } else { self.say("nothing was killed") }
+            }
+            Shown::List => self.in_list(key.code),
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Act {
+        text.clone_into(&mut self.said);
+        Act::Nothing
+    }
+
+    #[allow(clippy::wildcard_enum_match_arm)] // most keys of a keyboard mean nothing here
+    fn in_list(&mut self, code: KeyCode) -> Act {
+        let last = self.rows.len().saturating_sub(1);
+        match code {
+            KeyCode::Char('q') | KeyCode::Esc => return Act::Quit,
+            KeyCode::Down | KeyCode::Char('j') => self.chosen = (self.chosen + 1).min(last),
+            KeyCode::Up => self.chosen = self.chosen.saturating_sub(1),
+            KeyCode::Home => self.chosen = 0,
+            KeyCode::End => self.chosen = last,
+            KeyCode::Char('s') => {
+                self.order = self.order.next();
+                self.sort();
+                self.chosen = 0;
+            }
+            KeyCode::Char('k') => {
+                if let Some(u) = self.chosen() {
+                    self.shown = Shown::Kill(u.container.clone());
+                }
+            }
+            KeyCode::Enter => return self.chosen().map_or(Act::Nothing, |u| Act::Explain(u.container.clone())),
+            _ => {}
+        }
+        Act::Nothing
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>, colour: bool) {
+        let [head, body, foot] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+        let running = count(u64::try_from(self.rows.len()).unwrap_or(u64::MAX), "container");
+        let title = format!("rmctl top · {running} · by {} · {}", self.order.as_str(), self.said);
+        frame.render_widget(Paragraph::new(title), head);
+        if let Shown::About(text) = &self.shown {
+            frame.render_widget(Paragraph::new(text.lines().map(Line::raw).collect::<Vec<_>>()), body);
+            frame.render_widget(Paragraph::new("any key: back"), foot);
+            return;
+        }
+        let mut state = TableState::default().with_selected(Some(self.chosen));
+        frame.render_stateful_widget(self.table(colour), body, &mut state);
+        let question = match &self.shown {
+            Shown::Kill(id) => format!("kill {id}? y kills, any other key does not"),
+            Shown::List | Shown::About(_) => ADVICE.to_owned(),
+        };
+        frame.render_widget(Paragraph::new(question), foot);
+    }
+
+    fn table(&self, colour: bool) -> Table<'static> {
+        let titles = HEADERS.map(|h| h.trim_start_matches('>')).into_iter().chain(["MEMORY 60 s"]);
+        let header = Row::new(titles.map(Cell::from).collect::<Vec<_>>());
+        let row = |u: &Usage| {
+            let picture = format!("{} {}", spark(u), warning(u).unwrap_or_default());
+            let style = if colour && u.limit_in_s.is_some() { Style::new().yellow() } else { Style::new() };
+            Row::new(cells(u).into_iter().chain([picture]).map(Cell::from).collect::<Vec<_>>()).style(style)
+        };
+        let id = self.rows.iter().map(|u| u.container.to_string().chars().count()).max().unwrap_or(10);
+        let fixed = [u16::try_from(id).unwrap_or(40), 10, 6, 6, 6, 6, 6, 5].map(Constraint::Length);
+        let widths = fixed.into_iter().chain([Constraint::Fill(1)]);
+        let chosen = Style::new().add_modifier(Modifier::REVERSED);
+        Table::new(self.rows.iter().map(row).collect::<Vec<_>>(), widths).header(header).row_highlight_style(chosen)
+    }
+}
+
+/// Runs until somebody leaves; the terminal is as it was afterwards, also after a failure.
+pub(super) async fn run(context: &Context, client: &Client, path: &str, wanted: &Wanted) -> Result<Exit, Failure> {
+    let broken =
+        |e: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {e}")).help("rmctl top --once");
+    let mut terminal = ratatui::try_init().map_err(broken)?;
+    let ended = live(context, client, path, wanted, &mut terminal).await;
+    ratatui::restore();
+    ended
+}
+
+async fn live(
+    context: &Context,
+    client: &Client,
+    path: &str,
+    wanted: &Wanted,
+    terminal: &mut DefaultTerminal,
+) -> Result<Exit, Failure> {
+    let mut screen = Screen::new();
+    let mut keys = keys();
+    let mut looks = tokio::time::interval(LOOK);
+    let colour = context.term.paint.is_colour();
+    loop {
+        let drawn = terminal.draw(|frame| screen.draw(frame, colour)).map(|_| ());
+        drawn.map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {e}")))?;
+        tokio::select! {
+            _ = looks.tick() => match look(client, path, wanted).await {
+                Ok(rows) => {
+                    screen.take(rows);
+                    screen.said = "measured by the nodes".to_owned();
+                }
+                // What is on the screen stays there, with a word that it is old.
+                Err(e) => screen.said = format!("! {e}"),
+            },
+            key = keys.recv() => match key.map_or(Act::Quit, |key| screen.key(key)) {
+                Act::Nothing => {}
+                Act::Quit => return Ok(Exit::Ok),
+                Act::Kill(id) => screen.said = kill(client, &id).await,
+                Act::Explain(id) => screen.shown = Shown::About(about(client, &id).await),
+            },
+        }
+    }
+}
+
+async fn kill(client: &Client, id: &ContainerId) -> String {
+    client.stop(id).await.map_or_else(|e| format!("! {e}"), |after| format!("{id} is {}", after.state))
+}
+
+/// What is known of a container: itself, its life as a chart, what that looked like.
+async fn about(client: &Client, id: &ContainerId) -> String {
+    let paint = Paint::new(false);
+    let view = match client.container(id).await {
+        Ok(view) => view,
+        Err(e) => return e.to_string(),
+    };
+    let mut text = containers::one(&view, now(), paint);
+    match client.timeline(id).await {
+        Ok(timeline) => text.push_str(&super::container::drawn(&timeline, super::container::CHART, paint)),
+        Err(e) => text.push_str(&format!("no timeline: {e}\n")),
+    }
+    text
+}
+
+/// Keys as they are pressed, from a thread that ends with their reader.
+fn keys() -> mpsc::Receiver<KeyEvent> {
+    let (tell, told) = mpsc::channel(16);
+    tokio::task::spawn_blocking(move || {
+        while !tell.is_closed() {
+            match event::poll(KEY) {
+                Ok(false) => {}
+                Ok(true) => match event::read() {
+                    Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                        if tell.blocking_send(key).is_err() {
+                            return;
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(_) => return,
+                },
+                Err(_) => return,
+            }
+        }
+    });
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+    use headroom_types::Bytes;
+    use headroom_types::exit::Sample;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn usage(at: usize, mib: u64, grows: u64) -> Usage {
+        let sample = |i: u64| {
+            let current = Bytes::from_mib(mib + i * grows);
+            Sample { at_ms: i * 250, current, anon: Some(current), file: None, heap: None, limit: None, mark: None }
+        };
+        let samples: Vec<Sample> = (0..80).map(sample).collect();
+        Usage::of(&fixture::containers()[at], &samples)
+    }
+
+    fn screen() -> Screen {
+        let mut screen = Screen::new();
+        screen.take(vec![usage(0, 50, 0), usage(1, 3000, 30), usage(2, 1000, 0)]);
+        screen.said = "measured by the nodes".into();
+        screen
+    }
+
+    fn press(screen: &mut Screen, code: KeyCode) -> Act {
+        screen.key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn the_screen() {
+        let mut terminal = Terminal::new(TestBackend::new(104, 7)).expect("a terminal");
+        let mut screen = screen();
+        terminal.draw(|frame| screen.draw(frame, false)).expect("draws");
+        insta::assert_snapshot!("top_screen", terminal.backend());
+        press(&mut screen, KeyCode::Char('k'));
+        terminal.draw(|frame| screen.draw(frame, false)).expect("draws");
+        insta::assert_snapshot!("top_screen_kill", terminal.backend());
+    }
+
+    #[test]
+    fn only_a_yes_kills() {
+        let mut screen = screen();
+        let first = screen.rows[0].container.clone();
+        assert_eq!(press(&mut screen, KeyCode::Char('k')), Act::Nothing);
+        assert_eq!(press(&mut screen, KeyCode::Enter), Act::Nothing, "a no");
+        assert_eq!(screen.shown, Shown::List);
+        press(&mut screen, KeyCode::Char('k'));
+        assert_eq!(press(&mut screen, KeyCode::Char('y')), Act::Kill(first));
+    }
+
+    #[test]
+    fn the_chosen_one_stays_chosen() {
+        let mut screen = screen();
+        press(&mut screen, KeyCode::Down);
+        let chosen = screen.chosen().expect("one").container.clone();
+        screen.take(vec![usage(2, 4000, 0), usage(0, 90, 0), usage(1, 10, 0)]);
+        assert_eq!(screen.chosen().map(|u| u.container.clone()), Some(chosen.clone()));
+        assert_eq!(press(&mut screen, KeyCode::Enter), Act::Explain(chosen));
+        screen.take(Vec::new());
+        assert_eq!((press(&mut screen, KeyCode::Enter), press(&mut screen, KeyCode::Char('k'))), (Act::Nothing, Act::Nothing));
+        assert_eq!(screen.shown, Shown::List, "there is nothing to kill");
+    }
+
+    #[test]
+    fn orders_go_round_and_keys_leave() {
+        let mut screen = screen();
+        let orders: Vec<Order> = (0..4)
+            .map(|_| {
+                press(&mut screen, KeyCode::Char('s'));
+                screen.order
+            })
+            .collect();
+        assert_eq!(orders, [Order::Used, Order::Rate, Order::Name, Order::Share]);
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Quit);
+        screen.shown = Shown::About("x".into());
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Nothing, "back to the list first");
+        let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(screen.key(stop), Act::Quit);
+    }
+}

@@ -1,0 +1,22 @@
+//! `rmctl ui`: the page of the resource manager.
+
+use tokio::process::Command;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+
+/// Opens the page, or prints where it is.
+pub(crate) async fn run(context: &Context, print_url: bool) -> Result<Exit, Failure> {
+    let url = format!("{}/ui", context.addr.trim_end_matches('/'));
+    context.term.line(&url);
+    if print_url {
+        return Ok(Exit::Ok);
+    }
+    match Command::new("xdg-open").arg(&url).status().await {
+        Ok(status) if status.success() => Ok(Exit::Ok),
+        Ok(_) | Err(_) => {
+            context.term.say("no browser could be opened here: the address is above");
+            Ok(Exit::Ok)
+        }
+    }
+}

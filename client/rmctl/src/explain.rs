@@ -1,0 +1,240 @@
+//! What words mean: built from the declarations themselves, so that no word is explained that there is not. Pure.
+
+use headroom_types::{Charge, ExitReason};
+use headroom_wire::v1::error::Code;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::exit::Exit;
+
+/// The interface, as the resource manager of this version describes it.
+const INTERFACE: &str = include_str!("../../../docs/openapi.json");
+/// The configuration of the daemons, with every key explained.
+const FILES: [(&str, &str); 2] = [
+    ("resourcemanager.toml", include_str!("../../../config/resourcemanager.toml")),
+    ("nodeagent.toml", include_str!("../../../config/nodeagent.toml")),
+];
+
+/// One word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Entry {
+    /// The word, as it is written.
+    pub(crate) word: String,
+    /// What kind of word.
+    pub(crate) kind: &'static str,
+    /// What it means, in a sentence.
+    pub(crate) means: String,
+    /// More of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) more: Vec<String>,
+    /// What to type next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) see: Option<String>,
+}
+
+impl Entry {
+    fn new(word: impl Into<String>, kind: &'static str, means: impl Into<String>) -> Self {
+        Entry { word: word.into(), kind, means: means.into(), more: Vec::new(), see: None }
+    }
+    /// True for fields and keys, of which there are hundreds.
+    pub(crate) fn is_detail(&self) -> bool {
+        matches!(self.kind, FIELD | KEY | OBJECT)
+    }
+}
+
+const FIELD: &str = "field";
+const OBJECT: &str = "object";
+const KEY: &str = "key";
+
+/// All words.
+pub(crate) fn entries() -> Vec<Entry> {
+    let mut all: Vec<Entry> = Code::ALL.iter().map(|code| of_code(*code)).collect();
+    all.extend(REASONS.iter().map(of_reason));
+    all.extend(EXITS.iter().map(|exit| of_exit(*exit)));
+    all.extend(fields(INTERFACE));
+    all.extend(FILES.iter().flat_map(|(file, text)| keys(file, text)));
+    all
+}
+
+/// The entries of a word: written so, or the last part of a longer one.
+pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
+    let exact: Vec<Entry> = all.iter().filter(|e| e.word.eq_ignore_ascii_case(word)).cloned().collect();
+    if !exact.is_empty() {
+        return exact;
+    }
+    let ends = |e: &&Entry| {
+        let (long, short) = (e.word.to_ascii_lowercase(), word.to_ascii_lowercase());
+        long.strip_suffix(&short).is_some_and(|before| before.ends_with('.'))
+    };
+    all.iter().filter(ends).cloned().collect()
+}
+
+fn of_code(code: Code) -> Entry {
+    let explained = code.explanation();
+    let mut entry = Entry::new(code.to_string(), "error code", format!("{}. {}", explained.title, explained.cause));
+    entry.more.extend(explained.remedies.iter().map(|remedy| format!("→ {remedy}")));
+    let again = if explained.retryable { "the same call may succeed later" } else { "the same call will not succeed later" };
+    entry.more.push(format!("HTTP status {}; {again}; rmctl ends with {}.", explained.status, crate::exit::exit_of(code) as u8));
+    entry
+}
+
+/// Every way to end.
+const REASONS: [ExitReason; 14] = [
+    ExitReason::HeapOom,
+    ExitReason::OverheadOom,
+    ExitReason::TaskOom,
+    ExitReason::StalledAtLimit,
+    ExitReason::AncestorOom,
+    ExitReason::NodeOom,
+    ExitReason::KilledExternally,
+    ExitReason::Stopped,
+    ExitReason::Preempted,
+    ExitReason::Timeout,
+    ExitReason::NodeLost,
+    ExitReason::LaunchFailed,
+    ExitReason::Exit { code: 1 },
+    ExitReason::Signal { signal: 15 },
+];
+
+fn of_reason(reason: &ExitReason) -> Entry {
+    let sentence = match reason {
+        ExitReason::Exit { .. } => "the program ended by itself, with this exit code; 0 is success".to_owned(),
+        ExitReason::Signal { .. } => "the program ended by this signal, and it was no matter of memory".to_owned(),
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit
+        | ExitReason::AncestorOom
+        | ExitReason::NodeOom
+        | ExitReason::KilledExternally
+        | ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost
+        | ExitReason::LaunchFailed => reason.sentence(),
+    };
+    let mut entry = Entry::new(reason.name(), "verdict", sentence);
+    entry.more.push(
+        match reason.charge() {
+            Charge::Memory => "A memory failure of the task's own: it runs again with more memory, while its ladder lasts.",
+            Charge::Plain => "The task's own failure, and no matter of memory: it runs again at the same size, a few times.",
+            Charge::Free => "Not the task's fault: it runs again at the same size, and that is not counted against it.",
+            Charge::Success => "It did what it should.",
+        }
+        .to_owned(),
+    );
+    entry.see = Some("rmctl diagnose TARGET tells which counters it was decided from".to_owned());
+    entry
+}
+
+/// Every exit code of rmctl.
+const EXITS: [Exit; 11] = [
+    Exit::Ok,
+    Exit::Failed,
+    Exit::Usage,
+    Exit::NotFound,
+    Exit::Conflict,
+    Exit::Auth,
+    Exit::Unreachable,
+    Exit::Never,
+    Exit::WaitTimeout,
+    Exit::OomExhausted,
+    Exit::NotNow,
+];
+
+fn of_exit(exit: Exit) -> Entry {
+    Entry::new((exit as u8).to_string(), "exit code", exit.means())
+}
+
+/// Every field of every object of the interface.
+fn fields(interface: &str) -> Vec<Entry> {
+    // The document is part of this program; its test reads it whole.
+    let document: Value = serde_json::from_str(interface).unwrap_or_default();
+    let Some(schemas) = document["components"]["schemas"].as_object() else { return Vec::new() };
+    let text = |value: &Value| value.as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut found = Vec::new();
+    for (object, schema) in schemas {
+        found.push(Entry::new(object.clone(), OBJECT, text(&schema["description"])));
+        let fields: Vec<(&String, &Value)> = schema["properties"].as_object().into_iter().flatten().collect();
+        if let Some(last) = found.last_mut().filter(|_| !fields.is_empty()) {
+            let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+            last.more.push(format!("Fields: {}", names.join(", ")));
+        }
+        for (name, field) in fields {
+            let one = field["oneOf"].as_array().into_iter().flatten().find(|one| one["description"].is_string());
+            let described = one.map_or(&field["description"], |one| &one["description"]);
+            let mut entry = Entry::new(format!("{object}.{name}"), FIELD, text(described));
+            entry.more.extend(kind(field));
+            found.push(entry);
+        }
+    }
+    found
+}
+
+/// Of what type a field is, as far as its description says.
+fn kind(field: &Value) -> Option<String> {
+    let reference = |v: &Value| v["$ref"].as_str().and_then(|r| r.rsplit('/').next()).map(str::to_owned);
+    let one = reference(field).or_else(|| field["oneOf"].as_array()?.iter().find_map(reference));
+    let list = reference(&field["items"]).map(|name| format!("list of {name}"));
+    let plain = field["type"].as_str().map(str::to_owned);
+    one.or(list).or(plain).map(|kind| format!("Type: {kind}"))
+}
+
+/// Every key of a file in which each is explained by the comment above it.
+fn keys(file: &str, text: &str) -> Vec<Entry> {
+    let mut found = Vec::new();
+    let (mut table, mut comment) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(words) = line.strip_prefix("# ") {
+            comment.push(words.to_owned());
+        } else if let Some(name) = line.strip_prefix('[').and_then(|l| l.split(']').next()) {
+            table = format!("{}.", name.trim_start_matches('['));
+            comment.clear();
+        } else if let Some((key, _)) = line.split_once(" = ").filter(|(key, _)| !key.contains('#')) {
+            let mut entry = Entry::new(format!("{table}{}", key.trim()), KEY, comment.join(" "));
+            entry.more.push(format!("Of {file}."));
+            found.push(entry);
+            comment.clear();
+        } else {
+            comment.clear();
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_a_meaning() {
+        let all = entries();
+        let silent: Vec<&str> = all.iter().filter(|e| e.means.is_empty() && e.kind != OBJECT).map(|e| e.word.as_str()).collect();
+        assert_eq!(silent, [""; 0], "fields, codes and keys that nobody described");
+        for kind in ["error code", "verdict", "exit code", FIELD, OBJECT, KEY] {
+            assert!(all.iter().filter(|e| e.kind == kind).count() > 5, "{kind}");
+        }
+    }
+
+    #[test]
+    fn words_are_found_whole_or_by_their_end() {
+        let all = entries();
+        let words = |word: &str| find(&all, word).iter().map(|e| e.word.clone()).collect::<Vec<_>>();
+        assert_eq!(words("hr0422"), ["HR0422"]);
+        assert_eq!(words("AppView.until"), ["AppView.until"]);
+        assert!(words("silent_ms").contains(&"NodeView.silent_ms".to_owned()));
+        assert_eq!(words("9"), ["9"]);
+        assert_eq!(words("scheduling.preempt_part"), ["scheduling.preempt_part"]);
+        assert_eq!(words("nothing of the kind"), [""; 0]);
+    }
+
+    #[test]
+    fn no_code_is_left_out() {
+        let described = INTERFACE.split('"').filter(|w| w.len() == 6 && w.starts_with("HR0"));
+        let mut described: Vec<&str> = described.collect();
+        described.sort_unstable();
+        described.dedup();
+        let known: Vec<String> = Code::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!(described, known, "codes of the interface, codes that are explained");
+    }
+}

@@ -1,0 +1,105 @@
+//! Containers: all of them as a table, one with all that is known of it.
+
+use headroom_types::{Bytes, UnixMillis};
+use headroom_wire::v1::apps::ContainerView;
+
+use super::figures::{percent, short, short_or_dash, span};
+use super::table::Table;
+use super::{Look, Paint};
+
+/// The whole screen, in the order in which the containers are given.
+pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: Look, paint: Paint) -> String {
+    if all.is_empty() {
+        return look.advice("no containers\nnext: rmctl ps\n".to_owned());
+    }
+    let rows: Vec<&ContainerView> = all.iter().collect();
+    let first = rows.first().map(|c| c.id.to_string()).unwrap_or_default();
+    let next = paint.dim(&format!("next: rmctl container show {first} · rmctl top")) + "\n";
+    table(&rows, now, look, paint) + &look.advice(next)
+}
+
+/// The table alone.
+pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: Look, paint: Paint) -> String {
+    let mut headers = vec!["CONTAINER", "STATE", ">LIMIT", ">USED", ">PEAK", ">%LIM", "NODE", ">AGE"];
+    if look.wide {
+        headers.extend([">CPUS", ">VERSION", ">EXIT"]);
+    }
+    headers.push("FOR");
+    let mut table = Table::new(&headers);
+    for c in rows {
+        table.row(cells(c, now, look.wide, paint));
+    }
+    if rows.is_empty() { String::new() } else { table.of(look.headers) }
+}
+
+fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+    let limit = c.resource.memory;
+    let most = c.peak.or(c.used);
+    let mut cells = vec![c.id.to_string(), state(c, paint), short(limit), short_or_dash(c.used), short_or_dash(c.peak)];
+    cells.push(most.map_or_else(|| "–".to_owned(), |most| percent(most, limit)));
+    cells.extend([c.node.to_string(), span(c.ended.unwrap_or(now).since(c.granted))]);
+    if wide {
+        let exit = c.exit_code.map_or_else(|| "–".to_owned(), |code| code.to_string());
+        cells.extend([c.resource.cpus.to_string(), c.version.to_string(), exit]);
+    }
+    let whose = c.request.as_ref().map_or_else(|| "application master".to_owned(), ToString::to_string);
+    let reason = c.reason.map(|r| format!(": {}", r.sentence())).unwrap_or_default();
+    cells.push(format!("{whose}{reason}"));
+    cells
+}
+
+/// A container's state with its glyph.
+fn state(c: &ContainerView, paint: Paint) -> String {
+    use headroom_types::Charge::{Free, Memory, Plain, Success};
+    match (c.state.as_str(), c.reason.map(|r| r.charge())) {
+        ("running", _) => paint.live("▶ running"),
+        (_, Some(Success)) => paint.good("✓ ended"),
+        (_, Some(Memory | Plain)) => paint.bad("✗ ended"),
+        (_, Some(Free)) => paint.warn("↻ ended"),
+        (state, None) => paint.dim(&format!("… {state}")),
+    }
+}
+
+/// One container.
+pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: Paint) -> String {
+    let mut text = format!("{}  {}\n", paint.strong(&c.id.to_string()), state(c, paint));
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<9}{value}\n"));
+    let whose = c.request.as_ref().map_or_else(|| "application master".to_owned(), |r| format!("request {r}"));
+    line("for", format!("{} of {}, run {}", whose, c.id.app, c.attempt));
+    line("node", c.node.to_string());
+    let on_its_way = c.wanted.as_ref().map(|w| format!(", {} is on its way (version {})", w.resource, w.version));
+    line("size", format!("{} (version {}){}", c.resource, c.version, on_its_way.unwrap_or_default()));
+    let part = |b: Bytes| format!("{} ({})", short(b), percent(b, c.resource.memory));
+    let used = c.used.map_or_else(|| "not known".to_owned(), part);
+    let peak = c.peak.map(|p| format!(", at most {}", part(p))).unwrap_or_default();
+    line("memory", format!("{used}{peak}"));
+    match c.ended {
+        None => line("age", span(now.since(c.granted))),
+        Some(end) => line("lived", format!("{}, ended {} ago", span(end.since(c.granted)), span(now.since(end)))),
+    }
+    if let Some(reason) = c.reason {
+        // A bare number tells nobody that the kernel killed it for memory.
+        let code = c.exit_code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
+        line("ended", format!("{reason}: {}{code}", reason.sentence()));
+    }
+    let see = if c.ended.is_some() { format!("rmctl diagnose {}", c.id) } else { format!("rmctl container stats {}", c.id) };
+    text + &paint.dim(&format!("next: {see} · rmctl logs {}", c.id)) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn containers_in_every_state() {
+        let mut all = fixture::containers();
+        all[2].peak = Some(all[2].resource.memory);
+        all[2].ended = Some(fixture::NOW);
+        all[2].exit_code = Some(137);
+        insta::assert_snapshot!("containers", screen(&all, fixture::NOW, Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("containers_wide", screen(&all, fixture::NOW, Look::WIDE, Paint::PLAIN));
+        let texts: Vec<String> = all.iter().map(|c| one(c, fixture::NOW, Paint::PLAIN)).collect();
+        insta::assert_snapshot!("one_container", texts.join("---\n"));
+    }
+}

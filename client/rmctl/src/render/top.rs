@@ -1,0 +1,248 @@
+//! Containers by the memory they use now: what it is made of, where it is going, and when it gets there. Pure.
+
+use std::time::Duration;
+
+use headroom_types::exit::Sample;
+use headroom_types::{Bytes, ContainerId, NodeId, UnixMillis};
+use headroom_wire::v1::apps::ContainerView;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Paint;
+use super::figures::{percent, short, short_or_dash, span};
+use super::table::Table;
+use crate::select::field::Row;
+
+/// How much of the past is drawn. Milliseconds.
+const PAST_MS: u64 = 60_000;
+/// What tells the rate. Milliseconds.
+const RATE_MS: u64 = 10_000;
+/// Points that are drawn.
+const POINTS: usize = 12;
+/// What will take longer than this is not worth a warning.
+const SOON: Duration = Duration::from_secs(600);
+const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The memory of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    /// The container.
+    pub(crate) container: ContainerId,
+    /// What it was granted for: a request, or the application master.
+    pub(crate) what: String,
+    /// Where it is.
+    pub(crate) node: NodeId,
+    /// Its state.
+    pub(crate) state: String,
+    /// All it may have. Bytes.
+    pub(crate) limit: Bytes,
+    /// What it has. Bytes.
+    pub(crate) used: Option<Bytes>,
+    /// Of that, anonymous memory. Bytes.
+    pub(crate) anon: Option<Bytes>,
+    /// Of that, page cache. Bytes.
+    pub(crate) cache: Option<Bytes>,
+    /// Of that, the runtime's heap. Bytes.
+    pub(crate) heap: Option<Bytes>,
+    /// The most it had. Bytes.
+    pub(crate) peak: Option<Bytes>,
+    /// How it grew in the last ten seconds; negative when it shrank. Bytes per second.
+    pub(crate) rate: i64,
+    /// When it is at its limit, if it goes on so. Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit_in_s: Option<u64>,
+    /// The last minute, the oldest first; nothing where it did not live yet. Bytes.
+    pub(crate) past: Vec<Option<Bytes>>,
+    /// When it was granted.
+    pub(crate) granted: UnixMillis,
+}
+
+impl Usage {
+    /// Of a container with what its node has measured.
+    pub(crate) fn of(c: &ContainerView, samples: &[Sample]) -> Usage {
+        let last = samples.last();
+        let used = last.map(|s| s.current).or(c.used);
+        let limit = last.and_then(|s| s.limit).unwrap_or(c.resource.memory);
+        let rate = rate(samples);
+        let grows = u64::try_from(rate).ok().filter(|r| *r > 0);
+        let left = used.map(|used| limit.saturating_sub(used));
+        Usage {
+            container: c.id.clone(),
+            what: c.request.as_ref().map_or_else(|| "master".to_owned(), ToString::to_string),
+            node: c.node.clone(),
+            state: c.state.clone(),
+            limit,
+            used,
+            anon: last.and_then(|s| s.anon),
+            cache: last.and_then(|s| s.file),
+            heap: last.and_then(|s| s.heap),
+            peak: samples.iter().map(|s| s.current).chain(c.peak).max(),
+            rate,
+            limit_in_s: grows.zip(left).map(|(rate, left)| left.get() / rate).filter(|s| *s < SOON.as_secs()),
+            past: past(samples),
+            granted: c.granted,
+        }
+    }
+}
+
+/// Growth over the last seconds; 0 where there is too little to say.
+fn rate(samples: &[Sample]) -> i64 {
+    let Some(last) = samples.last() else { return 0 };
+    let Some(first) = samples.iter().find(|s| s.at_ms + RATE_MS >= last.at_ms) else { return 0 };
+    let time = i128::from(last.at_ms - first.at_ms);
+    if time < 1000 {
+        return 0;
+    }
+    let grown = i128::from(last.current.get()) - i128::from(first.current.get());
+    i64::try_from(grown * 1000 / time).unwrap_or(0)
+}
+
+/// The largest use in each stretch of the last minute; one without a sample has that of the one before.
+fn past(samples: &[Sample]) -> Vec<Option<Bytes>> {
+    let mut points = vec![None::<Bytes>; POINTS];
+    let Some(end) = samples.last().map(|s| s.at_ms) else { return points };
+    let points_in_all = u64::try_from(POINTS).unwrap_or(1);
+    for s in samples.iter().filter(|s| s.at_ms + PAST_MS > end) {
+        let ago = (end - s.at_ms) * points_in_all / PAST_MS;
+        let at = usize::try_from(points_in_all - 1 - ago.min(points_in_all - 1)).unwrap_or(0);
+        if let Some(point) = points.get_mut(at) {
+            *point = (*point).max(Some(s.current));
+        }
+    }
+    let mut before = None;
+    for point in &mut points {
+        *point = point.or(before);
+        before = *point;
+    }
+    points
+}
+
+impl Row for Usage {
+    fn id(&self) -> String {
+        self.container.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("ctr", json!(self.container)),
+            ("job", json!(self.container.app)),
+            ("app", json!(self.container.app)),
+            ("share", json!(share(self))),
+        ]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.granted)
+    }
+}
+
+/// What is used of the limit. Thousandths.
+pub(crate) fn share(u: &Usage) -> u64 {
+    u.used.map_or(0, |used| used.mul_ratio(1000, u.limit.get()).get())
+}
+
+/// The last minute as a line of blocks, where a full block is the limit.
+pub(crate) fn spark(u: &Usage) -> String {
+    let block = |point: &Option<Bytes>| match point {
+        None => ' ',
+        Some(used) => {
+            let eighth = usize::try_from(used.mul_ratio(8, u.limit.get()).get()).unwrap_or(7).min(7);
+            EIGHTHS.get(eighth).copied().unwrap_or(' ')
+        }
+    };
+    u.past.iter().map(block).collect()
+}
+
+/// What is coming, where that is worth a word.
+pub(crate) fn warning(u: &Usage) -> Option<String> {
+    let seconds = u.limit_in_s?;
+    Some(format!("! limit in ~{}", span(Duration::from_secs(seconds))))
+}
+
+/// The cells of a row, without its sparkline and warning.
+pub(crate) fn cells(u: &Usage) -> [String; 8] {
+    let part = u.used.map_or_else(|| "–".to_owned(), |used| percent(used, u.limit));
+    [
+        u.container.to_string(),
+        u.node.to_string(),
+        short(u.limit),
+        short_or_dash(u.anon.or(u.used)),
+        short_or_dash(u.cache),
+        short_or_dash(u.heap),
+        short_or_dash(u.peak),
+        part,
+    ]
+}
+
+/// The headers of those cells.
+pub(crate) const HEADERS: [&str; 8] = ["CTR", "NODE", ">LIMIT", ">ANON", ">CACHE", ">HEAP", ">PEAK", ">%LIM"];
+
+/// All rows as a table.
+pub(crate) fn lines(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
+    let mut titles = HEADERS.to_vec();
+    titles.push("MEMORY 60 s");
+    let mut table = Table::new(&titles);
+    for u in all {
+        let warning = warning(u).map(|w| format!(" {}", paint.warn(&w))).unwrap_or_default();
+        // Beside a long name the warning would not fit into the screen: it goes before the picture then.
+        let picture = if width < 90 { String::new() } else { spark(u) };
+        table.row(cells(u).into_iter().chain([format!("{picture}{warning}")]));
+    }
+    if all.is_empty() { String::new() } else { table.of(headers) }
+}
+
+/// The whole screen, once.
+pub(crate) fn screen(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
+    if all.is_empty() {
+        return if headers { "no container runs\nnext: rmctl ps · rmctl submit FILE\n".to_owned() } else { String::new() };
+    }
+    let next = match all.iter().max_by_key(|u| share(u)) {
+        Some(u) if headers => {
+            paint.dim(&format!("next: rmctl container history {} · rmctl diagnose {}", u.container, u.container))
+        }
+        Some(_) | None => return lines(all, headers, width, paint),
+    };
+    format!("{}{next}\n", lines(all, headers, width, paint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn sample(at_ms: u64, mib: u64) -> Sample {
+        let current = Bytes::from_mib(mib);
+        Sample { at_ms, current, anon: Some(current), file: Some(Bytes::from_mib(5)), heap: None, limit: None, mark: None }
+    }
+
+    fn usages() -> Vec<Usage> {
+        let all = fixture::containers();
+        let grows: Vec<Sample> = (0..240).map(|i| sample(i * 250, 2000 + i * 30)).collect();
+        let flat: Vec<Sample> = (0..80).map(|i| sample(i * 250, 40)).collect();
+        vec![Usage::of(&all[1], &grows), Usage::of(&all[0], &flat), Usage::of(&all[2], &[])]
+    }
+
+    #[test]
+    fn what_grows_says_when_it_is_at_its_limit() {
+        let all = usages();
+        assert_eq!(all[0].rate, 120 << 20, "30 MiB each quarter of a second");
+        assert_eq!(all[0].limit_in_s, Some(12), "{:?}", all[0]);
+        assert_eq!((all[1].rate, all[1].limit_in_s), (0, None));
+        insta::assert_snapshot!("top", screen(&all, true, 100, Paint::PLAIN));
+        assert!(screen(&[], true, 100, Paint::PLAIN).contains("no container runs"));
+    }
+
+    #[test]
+    fn what_shrinks_has_no_end() {
+        let falls: Vec<Sample> = (0..40).map(|i| sample(i * 250, 900 - i * 10)).collect();
+        let u = Usage::of(&fixture::containers()[1], &falls);
+        assert!(u.rate < 0 && u.limit_in_s.is_none() && warning(&u).is_none(), "{u:?}");
+        assert_eq!(u.past.iter().flatten().count(), 2, "it lived for ten seconds of sixty");
+    }
+
+    #[test]
+    fn screens_fit() {
+        for width in [60, 80, 100] {
+            let text = screen(&usages(), true, width, Paint::PLAIN);
+            assert!(text.lines().all(|l| l.chars().count() <= 100), "{width}: {text}");
+        }
+    }
+}

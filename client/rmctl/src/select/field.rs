@@ -1,0 +1,300 @@
+//! Fields of a row by name: what its document has, and the figures of its table that the document has under no single key.
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::am::Ask;
+use headroom_wire::v1::apps::{AppView, ClusterView, ContainerView};
+use headroom_wire::v1::events::Event;
+use headroom_wire::v1::families::FamilyRow;
+use headroom_wire::v1::job::{AttemptRow, TaskRow};
+use headroom_wire::v1::nodes::NodeView;
+use headroom_wire::v1::queues::QueueView;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// One row of a list.
+pub(crate) trait Row: Serialize {
+    /// Its id, as it is typed.
+    fn id(&self) -> String;
+    /// Figures that its document has under no single key of that name.
+    fn figures(&self) -> Vec<(&'static str, Value)>;
+    /// When it began.
+    fn begun(&self) -> Option<UnixMillis> {
+        None
+    }
+}
+
+/// A row as a document with its figures.
+#[derive(Clone, Debug)]
+pub(crate) struct Doc {
+    value: Value,
+    figures: Vec<(&'static str, Value)>,
+}
+
+impl Doc {
+    /// Of a row.
+    pub(crate) fn of<T: Row>(row: &T) -> Doc {
+        // A row that cannot be written has no fields, which is told as such.
+        Doc { figures: row.figures(), ..Doc::bare(row) }
+    }
+
+    /// The field of that name: a figure, or a key of the document, with dots between the levels.
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+        let figure = self.figures.iter().find(|(figure, _)| figure.eq_ignore_ascii_case(name));
+        if let Some((_, value)) = figure {
+            return Some(value.clone());
+        }
+        inside(&self.value, name).or_else(|| inside(&self.value, &name.to_ascii_lowercase()))
+    }
+
+    /// Of anything else that has a document.
+    pub(crate) fn bare<T: Serialize>(item: &T) -> Doc {
+        Doc { value: serde_json::to_value(item).unwrap_or_default(), figures: Vec::new() }
+    }
+
+    /// The document itself.
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.figures.iter().map(|(name, _)| (*name).to_owned()).collect();
+        names.extend(flat(&self.value).into_iter().map(|(name, _)| name));
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The value at a path of keys and positions.
+pub(crate) fn inside(value: &Value, path: &str) -> Option<Value> {
+    let step = |at: Option<Value>, key: &str| match at? {
+        Value::Object(mut map) => map.remove(key),
+        Value::Array(mut list) => key.parse().ok().filter(|n| *n < list.len()).map(|n: usize| list.swap_remove(n)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    };
+    path.split('.').fold(Some(value.clone()), step)
+}
+
+/// Every key with a value that fits into a cell; lists count as one.
+pub(crate) fn flat(value: &Value) -> Vec<(String, Value)> {
+    fn walk(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                    walk(&name, value, out);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                out.push((prefix.to_owned(), value.clone()));
+            }
+        }
+    }
+    let mut out = Vec::new();
+    walk("", value, &mut out);
+    out
+}
+
+/// The text of a value in a cell: a text without quotes, nothing for null.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Object(map) => map.get("kind").and_then(Value::as_str).map_or_else(|| value.to_string(), str::to_owned),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
+    }
+}
+
+/// A value as a number.
+pub(crate) fn number(value: &Value) -> Option<f64> {
+    value.as_f64()
+}
+
+impl Row for AppView {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        let master = if self.managed { "managed" } else { "unmanaged" };
+        vec![
+            ("job", json!(self.id)),
+            ("name", json!(self.id.name())),
+            ("ctr", json!(self.containers)),
+            ("master", json!(master)),
+            ("note", json!(self.diagnostics)),
+        ]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.submitted)
+    }
+}
+
+impl Row for NodeView {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("node", json!(self.id)),
+            ("size", json!(self.offers.memory)),
+            ("alloc", json!(self.allocated.memory)),
+            ("free", json!(self.offers.memory.saturating_sub(self.allocated.memory))),
+            ("host", json!(self.host_used)),
+            ("ctr", json!(self.containers)),
+            ("cpus", json!(self.offers.cpus)),
+        ]
+    }
+}
+
+impl Row for ContainerView {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("container", json!(self.id)),
+            ("ctr", json!(self.id)),
+            ("app", json!(self.id.app)),
+            ("job", json!(self.id.app)),
+            ("limit", json!(self.resource.memory)),
+            ("memory", json!(self.resource.memory)),
+            ("cpus", json!(self.resource.cpus)),
+            ("reason", json!(self.reason.map(|r| r.name()))),
+        ]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.granted)
+    }
+}
+
+impl Row for TaskRow {
+    fn id(&self) -> String {
+        self.task.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        let last = self.attempts.last();
+        vec![
+            ("stage", json!(self.task.stage)),
+            ("index", json!(self.task.index)),
+            ("limit", json!(self.profile.memory())),
+            ("heap", json!(self.profile.heap)),
+            ("overhead", json!(self.profile.overhead)),
+            ("used", json!(last.and_then(|a| a.used))),
+            ("peak", json!(self.attempts.iter().rev().find_map(|a| a.peak))),
+            ("node", json!(last.map(|a| &a.node))),
+            ("container", json!(last.map(|a| &a.container))),
+            ("tries", json!(self.attempts.len())),
+            ("reason", json!(self.attempts.iter().rev().find_map(|a| a.reason).map(|r| r.name()))),
+        ]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        // One that has not begun is as new as can be.
+        Some(self.attempts.first().map_or(UnixMillis(u64::MAX), |a| a.started))
+    }
+}
+
+impl Row for AttemptRow {
+    fn id(&self) -> String {
+        self.attempt.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("task", json!(self.attempt.task)),
+            ("limit", json!(self.profile.memory())),
+            ("heap", json!(self.profile.heap)),
+            ("overhead", json!(self.profile.overhead)),
+            ("reason", json!(self.reason.map(|r| r.name()))),
+        ]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.started)
+    }
+}
+
+impl Row for QueueView {
+    fn id(&self) -> String {
+        self.path.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("queue", json!(self.path.short())),
+            ("guaranteed", json!(self.guaranteed.memory)),
+            ("maximum", json!(self.maximum.memory)),
+            ("used", json!(self.used.memory)),
+            ("ctr", json!(self.containers)),
+        ]
+    }
+}
+
+impl Row for Event {
+    fn id(&self) -> String {
+        self.index.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.time)
+    }
+}
+
+impl Row for Ask {
+    fn id(&self) -> String {
+        self.request.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("memory", json!(self.resource.memory)),
+            ("cpus", json!(self.resource.cpus)),
+            ("open", json!(self.count.saturating_sub(self.settled))),
+        ]
+    }
+}
+
+impl Row for ClusterView {
+    fn id(&self) -> String {
+        self.epoch.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+}
+
+impl Row for FamilyRow {
+    fn id(&self) -> String {
+        self.name.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn fields_are_found_by_figure_and_by_path() {
+        let doc = Doc::of(&fixture::escalated());
+        let get = |name: &str| doc.get(name).map(|v| text(&v)).unwrap_or_else(|| "none".into());
+        assert_eq!(get("state"), "running");
+        assert_eq!(get("REASON"), "overhead_oom");
+        assert_eq!(get("attempts.0.node"), "worker-02");
+        assert_eq!((get("attempts.9.node"), get("nothing")), ("none".into(), "none".into()));
+        assert!(doc.names().contains(&"profile.heap".to_owned()), "{:?}", doc.names());
+    }
+
+    #[test]
+    fn cells_are_texts_without_quotes() {
+        assert_eq!(text(&json!({"kind": "exit", "code": 3})), "exit");
+        assert_eq!(
+            (text(&json!("a b")), text(&json!(null)), text(&json!([1, 2]))),
+            ("a b".into(), String::new(), "[1,2]".into())
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! Which rows of a list are shown, and in which order. Pure: rows come as documents and leave as they came.
+
+pub(crate) mod field;
+pub(crate) mod filter;
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use headroom_types::UnixMillis;
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure};
+use field::{Doc, Row, number};
+use filter::Filter;
+
+/// What is asked of a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Only rows for which this holds.
+    pub(crate) filter: Option<Filter>,
+    /// By which field, and whether the largest goes first.
+    pub(crate) order: Option<Order>,
+    /// Only what began within this time.
+    pub(crate) since: Option<Duration>,
+    /// At most so many.
+    pub(crate) limit: Option<usize>,
+}
+
+/// By what rows are sorted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// The field.
+    pub(crate) field: String,
+    /// The largest first.
+    pub(crate) falling: bool,
+}
+
+impl std::str::FromStr for Order {
+    type Err = String;
+    /// `memory`, or `-memory` for the largest first.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (field, falling) = text.strip_prefix('-').map_or((text, false), |rest| (rest, true));
+        if field.is_empty() { Err("name a field".to_owned()) } else { Ok(Order { field: field.to_owned(), falling }) }
+    }
+}
+
+impl Wanted {
+    /// True when every row is shown, as it comes.
+    pub(crate) fn is_all(&self) -> bool {
+        self.filter.is_none() && self.order.is_none() && self.since.is_none() && self.limit.is_none()
+    }
+
+    /// Whether a row that comes later is wanted too.
+    pub(crate) fn takes<T: Row>(&self, row: &T) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.holds(&Doc::of(row)))
+    }
+
+    /// The rows that are wanted, in the order that is wanted.
+    pub(crate) fn of<T: Row>(&self, rows: Vec<T>, now: UnixMillis) -> Result<Vec<T>, Failure> {
+        if self.is_all() {
+            return Ok(rows);
+        }
+        let mut kept: Vec<(T, Doc)> = rows.into_iter().map(|row| (Doc::of(&row), row)).map(|(doc, row)| (row, doc)).collect();
+        let fields = self.filter.iter().flat_map(Filter::fields).chain(self.order.as_ref().map(|o| o.field.as_str()));
+        for field in fields {
+            known(field, &kept)?;
+        }
+        if let Some(since) = self.since {
+            if kept.iter().any(|(row, _)| row.begun().is_none()) {
+                return Err(Failure::new(Exit::Usage, "--since: these rows have no time"));
+            }
+            kept.retain(|(row, _)| row.begun().is_some_and(|begun| now.since(begun) <= since));
+        }
+        if let Some(filter) = &self.filter {
+            kept.retain(|(_, doc)| filter.holds(doc));
+        }
+        if let Some(order) = &self.order {
+            kept.sort_by(|(_, a), (_, b)| compare(&a.get(&order.field), &b.get(&order.field), order.falling));
+        }
+        kept.truncate(self.limit.unwrap_or(usize::MAX));
+        Ok(kept.into_iter().map(|(row, _)| row).collect())
+    }
+}
+
+/// A field that no row has is a mistake, not an empty answer.
+fn known<T>(field: &str, rows: &[(T, Doc)]) -> Result<(), Failure> {
+    let Some((_, first)) = rows.first() else { return Ok(()) };
+    if rows.iter().any(|(_, doc)| doc.get(field).is_some()) {
+        return Ok(());
+    }
+    let names = first.names();
+    let failure = Failure::new(Exit::Usage, format!("no row has a field {field:?}"));
+    let failure = failure.near(field, names.iter().map(String::as_str));
+    Err(failure.help(format!("fields: {}", names.join(", "))))
+}
+
+/// Numbers by size, all else by its text; what is missing goes last either way.
+fn compare(a: &Option<Value>, b: &Option<Value>, falling: bool) -> Ordering {
+    let there = |v: &Option<Value>| v.clone().filter(|v| !v.is_null());
+    let (a, b) = match (there(a), there(b)) {
+        (Some(a), Some(b)) => (a, b),
+        (a, b) => return b.is_some().cmp(&a.is_some()),
+    };
+    let order = match (number(&a), number(&b)) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        (_, _) => field::text(&a).cmp(&field::text(&b)),
+    };
+    if falling { order.reverse() } else { order }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn ids(wanted: &Wanted) -> Vec<String> {
+        let rows = fixture::nodes();
+        wanted.of(rows, fixture::NOW).expect("rows").iter().map(Row::id).collect()
+    }
+
+    #[test]
+    fn rows_are_filtered_sorted_and_cut() {
+        let filter = |text: &str| Wanted { filter: Some(text.parse().expect(text)), ..Wanted::default() };
+        assert_eq!(ids(&filter("state == ready && free > 5GiB")), ["worker-03", "worker-05"]);
+        assert_eq!(ids(&filter("offers.memory >= 30GiB || state != ready")), ["worker-03", "worker-04"]);
+        let by = |text: &str, limit| Wanted { order: Some(text.parse().expect(text)), limit, ..Wanted::default() };
+        assert_eq!(ids(&by("-used", Some(2))), ["worker-03", "worker-01"]);
+        assert_eq!(ids(&by("free", None)), ["worker-01", "worker-03", "worker-04", "worker-05"]);
+    }
+
+    #[test]
+    fn a_field_that_no_row_has_is_a_mistake() {
+        let wanted = Wanted { filter: Some("stat == ready".parse().expect("reads")), ..Wanted::default() };
+        let wrong = wanted.of(fixture::nodes(), fixture::NOW).expect_err("no such field");
+        assert_eq!(wrong.exit(), Exit::Usage);
+        assert!(wrong.to_string().contains("did you mean \"state\"?"), "{wrong}");
+        assert!(wanted.of(Vec::<headroom_wire::v1::nodes::NodeView>::new(), fixture::NOW).is_ok(), "nothing to be wrong about");
+    }
+
+    #[test]
+    fn what_has_no_time_has_no_since() {
+        let wanted = Wanted { since: Some(Duration::from_secs(60)), ..Wanted::default() };
+        assert!(wanted.of(fixture::nodes(), fixture::NOW).is_err());
+        let events = wanted.of(fixture::events(), UnixMillis(fixture::START + 120_000)).expect("events have times");
+        assert_eq!(events.len(), 4, "one is older");
+    }
+
+    #[test]
+    fn what_is_missing_goes_last() {
+        let (none, one, two) = (None, Some(Value::from(1)), Some(Value::from(10)));
+        assert_eq!((compare(&none, &one, false), compare(&none, &one, true)), (Ordering::Greater, Ordering::Greater));
+        assert_eq!((compare(&one, &two, false), compare(&one, &two, true)), (Ordering::Less, Ordering::Greater));
+    }
+}

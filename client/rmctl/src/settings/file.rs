@@ -1,0 +1,183 @@
+//! The two files with settings: `~/.config/rmctl/config.toml` of the user, `/etc/headroom/client.toml` of the machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::args::Output;
+use crate::exit::{Exit, Failure};
+
+/// Where a file is.
+pub(crate) type Place = PathBuf;
+
+/// The user's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserFile {
+    /// The context in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) current: Option<String>,
+    /// All contexts by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) contexts: BTreeMap<String, Settled>,
+}
+
+/// What a context, or the machine's file, may say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settled {
+    /// Address of the resource manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) addr: Option<String>,
+    /// How to print.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<Shown>,
+    /// How long a call may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<Time>,
+}
+
+/// The machine's file.
+pub(crate) type Machine = Settled;
+
+/// A format as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown(pub(crate) Output, String);
+
+impl Shown {
+    /// As it would be written.
+    pub(crate) fn of(output: Output) -> Self {
+        let text = output.to_string();
+        Shown(output, text)
+    }
+}
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.1)
+    }
+}
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        text.parse().map(|output| Shown(output, text)).map_err(serde::de::Error::custom)
+    }
+}
+impl std::fmt::Display for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.1)
+    }
+}
+/// A time as it is written: `10s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Time(pub(crate) Duration);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&format!("{}ms", self.0.as_millis()))
+    }
+}
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        headroom_config::raw::parse_duration(&text).map(Time).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where the user's file is: `HEADROOM_CONFIG`, else below the usual directory.
+pub(crate) fn user_place() -> Place {
+    let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let usual = || {
+        let home = named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
+        home.unwrap_or_default().join("rmctl/config.toml")
+    };
+    named("HEADROOM_CONFIG").unwrap_or_else(usual)
+}
+
+/// Where the machine's file is.
+pub(crate) fn machine_place() -> Place {
+    PathBuf::from("/etc/headroom/client.toml")
+}
+
+/// Reads the user's file; one that is not there says nothing.
+pub(crate) fn user(place: &Path) -> Result<UserFile, Failure> {
+    Ok(text(place)?.map(|text| read_user(&text, &place.display().to_string())).transpose()?.unwrap_or_default())
+}
+
+/// Reads the machine's file; one that is not there says nothing.
+pub(crate) fn machine(place: &Path) -> Result<Option<(Place, Machine)>, Failure> {
+    let text = text(place)?;
+    let read = text.map(|text| read_machine(&text, &place.display().to_string())).transpose()?;
+    Ok(read.map(|read| (place.to_owned(), read)))
+}
+
+fn text(place: &Path) -> Result<Option<String>, Failure> {
+    match std::fs::read_to_string(place) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(Failure::new(Exit::Usage, format!("{} cannot be read: {e}", place.display()))),
+    }
+}
+
+/// The user's file from its text.
+pub(crate) fn read_user(text: &str, name: &str) -> Result<UserFile, Failure> {
+    toml::from_str(text).map_err(|e| mistake(&e, text, name))
+}
+
+/// The machine's file from its text.
+pub(crate) fn read_machine(text: &str, name: &str) -> Result<Machine, Failure> {
+    toml::from_str(text).map_err(|e| mistake(&e, text, name))
+}
+
+/// A mistake at its place, in the form of every other file.
+fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
+    let mut problem = headroom_config::Problem::of_file(name, e.message().trim(), "", "");
+    if let Some(span) = e.span() {
+        let before = &text[..span.start.min(text.len())];
+        let start = before.rfind('\n').map_or(0, |n| n + 1);
+        let line = text[start..].lines().next().unwrap_or_default();
+        problem.line = Some(before.matches('\n').count() + 1);
+        problem.column = Some(before[start..].chars().count() + 1);
+        problem.width = text.get(span).map_or(1, |s| s.lines().next().unwrap_or_default().chars().count().max(1));
+        problem.source = Some(line.to_owned());
+    }
+    problem.fix = "a context may say addr, output and timeout; rmctl config validate checks both files".to_owned();
+    Failure::laid_out(Exit::Usage, problem.to_string())
+}
+
+/// Writes the user's file, whole or not at all.
+pub(crate) fn write(place: &Path, file: &UserFile) -> Result<(), Failure> {
+    let failed = |e: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("{} cannot be written: {e}", place.display()));
+    let text = toml::to_string(file).map_err(|e| failed(&e))?;
+    let parent = place.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(|e| failed(&e))?;
+    let beside = place.with_extension(format!("toml.{}", std::process::id()));
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, place)).map_err(|e| failed(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_at_their_place() {
+        let wrong = read_user("[contexts.prod]\nadr = \"x\"\n", "config.toml").expect_err("unknown key").to_string();
+        assert!(wrong.contains("config.toml:2:1") && wrong.contains("adr = \"x\"") && wrong.contains("^^^"), "{wrong}");
+        let wrong = read_machine("timeout = \"soon\"\n", "client.toml").expect_err("no time").to_string();
+        assert!(wrong.contains("client.toml:1"), "{wrong}");
+        assert!(read_user("[contexts.a]\noutput = \"xml\"\n", "c").is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let dir = tempfile::tempdir().expect("directory");
+        let place = dir.path().join("a/config.toml");
+        assert_eq!(user(&place), Ok(UserFile::default()), "a file that is not there says nothing");
+        let text = "current = \"x\"\n[contexts.x]\naddr = \"http://h:1\"\noutput = \"cols=id,state\"\ntimeout = \"1500ms\"\n";
+        let file = read_user(text, "c").expect("reads");
+        write(&place, &file).expect("writes");
+        assert_eq!(user(&place), Ok(file));
+        assert_eq!(std::fs::read_dir(dir.path().join("a")).expect("lists").count(), 1, "nothing is left beside it");
+    }
+}

@@ -1,0 +1,219 @@
+//! Where to ask, how to print and how long to wait, and where each of that was said: an argument goes before the environment, that
+//! before a context of the user's file, that before the file of this machine, that before what is usual.
+//!
+//! A resource manager on this machine that listens on a Unix socket would stand between the machine's file and the usual address.
+
+pub(crate) mod file;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::args::{DEFAULT_ADDR, Format, Global, Output};
+use crate::exit::{Exit, Failure};
+use file::{Machine, Place, UserFile};
+
+/// How long a call may take when nothing else is said.
+pub(crate) const CALL: Duration = Duration::from_secs(10);
+
+/// Who said something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// An argument.
+    Argument(&'static str),
+    /// A variable of the environment.
+    Variable(&'static str),
+    /// A context of the user's file.
+    Context(String),
+    /// The file of this machine.
+    Machine(PathBuf),
+    /// Nobody: it is the usual.
+    Usual,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Argument(name) => write!(f, "argument {name}"),
+            Origin::Variable(name) => write!(f, "environment {name}"),
+            Origin::Context(name) => write!(f, "context {name}"),
+            Origin::Machine(path) => write!(f, "{}", path.display()),
+            Origin::Usual => f.write_str("default"),
+        }
+    }
+}
+
+/// Something with who said it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said<T> {
+    /// What.
+    pub(crate) value: T,
+    /// Who.
+    pub(crate) by: Origin,
+}
+
+/// All that a call needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Address of the resource manager.
+    pub(crate) addr: Said<String>,
+    /// How to print.
+    pub(crate) output: Said<Output>,
+    /// How long a call may take.
+    pub(crate) timeout: Said<Duration>,
+    /// The context in use.
+    pub(crate) context: Option<Said<String>>,
+}
+
+impl Settings {
+    /// All of it as a document.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let said = |value: serde_json::Value, by: &Origin| serde_json::json!({ "value": value, "by": by.to_string() });
+        serde_json::json!({
+            "addr": said(self.addr.value.as_str().into(), &self.addr.by),
+            "output": said(self.output.value.to_string().into(), &self.output.by),
+            "timeout_ms": said(u64::try_from(self.timeout.value.as_millis()).unwrap_or(u64::MAX).into(), &self.timeout.by),
+            "context": self.context.as_ref().map(|c| said(c.value.as_str().into(), &c.by)),
+        })
+    }
+}
+
+/// What was given for one setting, the strongest first.
+fn strongest<T>(given: impl IntoIterator<Item = Option<(T, Origin)>>, usual: T) -> Said<T> {
+    let (value, by) = given.into_iter().flatten().next().unwrap_or((usual, Origin::Usual));
+    Said { value, by }
+}
+
+/// What the arguments and the environment say; an empty variable says nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) addr: Option<(String, Origin)>,
+    pub(crate) context: Option<(String, Origin)>,
+    pub(crate) output: Option<(Output, Origin)>,
+    pub(crate) timeout: Option<(Duration, Origin)>,
+}
+
+impl Given {
+    /// Of parsed arguments; `typed` tells which of them were typed and not taken from the environment.
+    pub(crate) fn of(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
+        let by = |id: &str, argument, variable| if typed(id) { Origin::Argument(argument) } else { Origin::Variable(variable) };
+        let named = |value: &Option<String>, by: Origin| value.clone().filter(|v| !v.is_empty()).map(|v| (v, by));
+        let output = global.output.clone().map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
+        let quiet = global.quiet.then(|| (Output::plain(Format::Name), Origin::Argument("-q")));
+        Given {
+            addr: named(&global.addr, by("addr", "--addr", "HEADROOM_ADDR")),
+            context: named(&global.context, by("context", "--context", "HEADROOM_CONTEXT")),
+            output: quiet.or(output),
+            timeout: global.call_timeout.map(|t| (t, by("call_timeout", "--call-timeout", "HEADROOM_TIMEOUT"))),
+        }
+    }
+}
+
+/// Weighs all that was said.
+pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machine)>) -> Result<Settings, Failure> {
+    let current = user.current.clone().map(|name| (name, Origin::Usual));
+    let chosen = given.context.clone().or(current);
+    let context = match &chosen {
+        None => None,
+        Some((name, _)) => Some((name.clone(), user.contexts.get(name).ok_or_else(|| no_such_context(name, user))?.clone())),
+    };
+    let of_context = |name: &String| Origin::Context(name.clone());
+    let (place, machine) = machine.unwrap_or_default();
+    let of_machine = || Origin::Machine(place.clone());
+    // A context that is named by an argument goes before an address of the environment, as every argument does.
+    let typed = given.context.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Argument(_)));
+    let from_context = context.as_ref().and_then(|(name, c)| Some((c.addr.clone()?, of_context(name))));
+    let variable = given.addr.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Variable(_)));
+    let stronger = if typed && variable { from_context.clone() } else { None };
+    let addr = [stronger, given.addr, from_context, machine.addr.map(|a| (a, of_machine()))];
+    let output = [
+        given.output,
+        context.as_ref().and_then(|(name, c)| Some((c.output.clone()?.0, of_context(name)))),
+        machine.output.map(|o| (o.0, of_machine())),
+    ];
+    let timeout = [
+        given.timeout,
+        context.as_ref().and_then(|(name, c)| Some((c.timeout?.0, of_context(name)))),
+        machine.timeout.map(|t| (t.0, of_machine())),
+    ];
+    Ok(Settings {
+        addr: strongest(addr, DEFAULT_ADDR.to_owned()),
+        output: strongest(output, Output::plain(Format::Table)),
+        timeout: strongest(timeout, CALL),
+        context: chosen.map(|(value, by)| Said { value, by }),
+    })
+}
+
+fn no_such_context(name: &str, user: &UserFile) -> Failure {
+    let failure = Failure::new(Exit::Usage, format!("there is no context {name}"));
+    let failure = failure.near(name, user.contexts.keys().map(String::as_str));
+    failure.help("rmctl context list · rmctl context set NAME --addr URL")
+}
+
+/// Reads both files and weighs all that was said.
+pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
+    let user = file::user(&file::user_place())?;
+    let machine = file::machine(&file::machine_place())?;
+    weigh(given, &user, machine)
+}
+
+/// Weighs what was said outside of the files, for verbs that mend them.
+pub(crate) fn without_files(given: Given) -> Result<Settings, Failure> {
+    weigh(Given { context: None, ..given }, &UserFile::default(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user() -> UserFile {
+        file::read_user(
+            "current = \"prod\"\n[contexts.prod]\naddr = \"http://prod:7070\"\noutput = \"wide\"\n[contexts.lab]\naddr = \"http://lab:1\"\n",
+            "c.toml",
+        )
+        .expect("reads")
+    }
+    fn machine() -> Option<(Place, Machine)> {
+        let text = "addr = \"http://machine:1\"\noutput = \"json\"\ntimeout = \"3s\"\n";
+        Some((PathBuf::from("/etc/c.toml"), file::read_machine(text, "c.toml").expect("reads")))
+    }
+    fn addr(given: Given, user: &UserFile, machine: Option<(Place, Machine)>) -> (String, String) {
+        let settings = weigh(given, user, machine).expect("weighs");
+        (settings.addr.value, settings.addr.by.to_string())
+    }
+
+    #[test]
+    fn the_strongest_word_counts() {
+        let argument = |a: &str| Some((a.to_owned(), Origin::Argument("--addr")));
+        let variable = |a: &str| Some((a.to_owned(), Origin::Variable("HEADROOM_ADDR")));
+        let context = |name: &str, by| Some((name.to_owned(), by));
+        let none = UserFile::default();
+        assert_eq!(addr(Given::default(), &none, None), (DEFAULT_ADDR.into(), "default".into()));
+        assert_eq!(addr(Given::default(), &none, machine()).0, "http://machine:1");
+        assert_eq!(addr(Given::default(), &user(), machine()), ("http://prod:7070".into(), "context prod".into()));
+        let given = Given { addr: variable("http://env:1"), ..Given::default() };
+        assert_eq!(addr(given.clone(), &user(), machine()).0, "http://env:1");
+        let typed = Given { context: context("lab", Origin::Argument("--context")), ..given.clone() };
+        assert_eq!(addr(typed.clone(), &user(), machine()).0, "http://lab:1", "an argument goes before the environment");
+        let both = Given { addr: argument("http://arg:1"), ..typed };
+        assert_eq!(addr(both, &user(), machine()).0, "http://arg:1");
+        let quietly = Given { context: context("lab", Origin::Variable("HEADROOM_CONTEXT")), ..given };
+        assert_eq!(addr(quietly, &user(), machine()).0, "http://env:1");
+    }
+
+    #[test]
+    fn each_setting_is_weighed_by_itself() {
+        let settings = weigh(Given::default(), &user(), machine()).expect("weighs");
+        assert_eq!((settings.output.value.format, settings.output.by), (Format::Wide, Origin::Context("prod".into())));
+        assert_eq!(settings.timeout.value, Duration::from_secs(3));
+        assert_eq!(settings.context.map(|c| c.value), Some("prod".into()));
+    }
+
+    #[test]
+    fn a_context_that_is_not_there_is_a_mistake() {
+        let given = Given { context: Some(("prd".into(), Origin::Argument("--context"))), ..Given::default() };
+        let wrong = weigh(given, &user(), None).expect_err("no such context");
+        assert_eq!(wrong.exit(), Exit::Usage);
+        assert!(wrong.to_string().contains("did you mean \"prod\"?"), "{wrong}");
+    }
+}
