@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod browser;
 pub mod clock;
 pub mod cluster;
 pub mod fault;

@@ -58,7 +58,7 @@ function make(el, lines) {
     padding: [14, 14, 0, 0],
     scales: { x: { time: false }, y: { range: (_u, _min, max) => [0, Math.max(max, 2 ** 20) * 1.12] } },
     axes: [
-      { ...axis, values: (_u, ticks) => ticks.map((t) => span(t * 1000).replace(/\.0 s/, ' s').replace('0 ms', '0')) },
+      { ...axis, values: (_u, ticks) => ticks.map((t) => (t === 0 ? '0' : t < 10 ? `${Number(t.toFixed(2))} s` : span(t * 1000))) },
       { ...axis, size: 62, incrs: STEPS, values: (_u, ticks) => ticks.map((t) => (t ? bytes(t) : '0')) },
     ],
     legend: { show: false },

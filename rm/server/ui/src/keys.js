@@ -6,7 +6,7 @@ import { resolve, to } from './route.js';
 
 const GO = /** @type {Record<string, string>} */ ({ o: 'overview', n: 'nodes', q: 'queues', j: 'jobs', e: 'events', s: 'sizes' });
 export const help = signal(false);
-let going = 0;
+let going = -Infinity;
 
 /** @param {number} step */
 function walk(step) {
@@ -27,7 +27,7 @@ addEventListener('keydown', (event) => {
   }
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
   if (performance.now() - going < 1500 && GO[event.key]) {
-    going = 0;
+    going = -Infinity;
     location.hash = to(GO[event.key]);
   } else if (event.key === 'g') going = performance.now();
   else if (event.key === 'j') walk(1);

@@ -29,7 +29,7 @@ function Evidence({ a }) {
     ['peak', bytes(e.own.peak ?? a.peak)],
     ['at the end', `${bytes(e.own.current)}${kinds.length ? `: ${kinds.map(([name, n]) => `${name} ${bytes(/** @type {number} */ (n))}`).join(', ')}` : ''}`],
     ['counters', `max ${local.max} · oom ${local.oom} · oom_kill ${local.oom_kill} · oom_group_kill ${local.oom_group_kill}`],
-    ['outer levels', e.outer.length ? e.outer.map((/** @type {any} */ o) => `${o.level} ${o.local.oom_kill}`).join(' · ') + ' kills' : 'none was looked at'],
+    ['outer levels', e.outer.length ? `kills: ${e.outer.map((/** @type {any} */ o) => `${o.level} ${o.local.oom_kill}`).join(' · ')}` : 'none was looked at'],
     ['heap', e.heap ? `${bytes(e.heap.used)} of ${bytes(e.heap.max)}${e.heap_budget ? `, budget ${bytes(e.heap_budget)}` : ''}` : e.heap_budget ? `budget ${bytes(e.heap_budget)}; the runtime told nothing` : 'no managed runtime'],
     ['marker', e.heap_marker],
     ['ended by', e.signal !== null && e.signal !== undefined ? `signal ${e.signal}` : e.exit_code !== null && e.exit_code !== undefined ? `exit code ${e.exit_code}` : null],

@@ -1,0 +1,270 @@
+//! A real browser without a window, driven over two pipes in its own debugging protocol.
+//!
+//! Owned by one test or measurement. Every call has a deadline. When it is dropped, the browser and its profile are gone.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::clock;
+
+/// One call of the browser, on a loaded machine.
+const CALL: Duration = Duration::from_secs(60);
+/// It may take so long to end.
+const END: Duration = Duration::from_secs(10);
+/// Where browsers that speak the protocol are called so.
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+
+/// How a page is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Width of the window. Pixels.
+    pub width: u32,
+    /// Its height. Pixels.
+    pub height: u32,
+    /// `light` or `dark`.
+    pub scheme: &'static str,
+}
+
+impl Look {
+    /// A usual window by day.
+    pub const LIGHT: Look = Look { width: 1280, height: 900, scheme: "light" };
+    /// The same by night.
+    pub const DARK: Look = Look { scheme: "dark", ..Look::LIGHT };
+    /// The narrowest there is.
+    pub const NARROW: Look = Look { width: 360, height: 740, scheme: "light" };
+}
+
+/// A browser with one page.
+#[derive(Debug)]
+pub struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    calls: u64,
+    session: Option<String>,
+    /// What the page said on its console as a warning or an error, and what it threw.
+    pub complaints: Vec<String>,
+    /// What came over the wire for the page. Bytes.
+    pub received: u64,
+    dir: tempfile::TempDir,
+}
+
+/// The browser of this machine.
+pub fn program() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    NAMES.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|program| program.is_file())
+}
+
+impl Browser {
+    /// Starts it with an empty page.
+    pub fn start() -> Result<Self> {
+        let program = program().context("no chromium: `apt-get install -y chromium`")?;
+        let dir = tempfile::Builder::new().prefix("headroom-browser-").tempdir()?;
+        let log = File::create(dir.path().join("log"))?;
+        // The pipes are wanted as descriptors 3 and 4.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >&2"])
+            .arg(&program)
+            .args(["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+            .args([
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-sync",
+                "--mute-audio",
+            ])
+            .args(["--disable-component-update", "--disable-extensions", "--no-proxy-server", "--force-color-profile=srgb"])
+            .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+            .env("HOME", dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let to = child.stdin.take().context("its pipe")?;
+        let mut lines = BufReader::new(child.stdout.take().context("its pipe")?);
+        let (tell, from) = channel();
+        // Ends when the browser closes its end.
+        std::thread::spawn(move || {
+            let mut message = Vec::new();
+            while lines.read_until(0, &mut message).is_ok_and(|n| n > 0) {
+                let value = serde_json::from_slice(message.strip_suffix(&[0]).unwrap_or(&message));
+                if value.is_ok_and(|value| tell.send(value).is_err()) {
+                    return;
+                }
+                message.clear();
+            }
+        });
+        let mut browser = Browser { child, to, from, calls: 0, session: None, complaints: Vec::new(), received: 0, dir };
+        browser.attach().with_context(|| format!("its log: {}", browser.log()))?;
+        Ok(browser)
+    }
+
+    fn attach(&mut self) -> Result<()> {
+        let target = self.call("Target.createTarget", json!({"url": "about:blank"}))?;
+        let attached = self.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}))?;
+        self.session = Some(attached["sessionId"].as_str().context("a session")?.to_owned());
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            self.call(&format!("{domain}.enable"), json!({}))?;
+        }
+        Ok(())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// One call of the protocol, and its result.
+    pub fn call(&mut self, method: &str, params: Value) -> Result<Value> {
+        self.calls += 1;
+        let mut message = json!({"id": self.calls, "method": method, "params": params});
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        let mut bytes = serde_json::to_vec(&message)?;
+        bytes.push(0);
+        self.to.write_all(&bytes).with_context(|| format!("the browser is gone; its log: {}", self.log()))?;
+        let until = Instant::now() + CALL;
+        loop {
+            let told = match self.from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(told) => told,
+                Err(RecvTimeoutError::Timeout) => bail!("{method} was not answered within {} s", CALL.as_secs()),
+                Err(RecvTimeoutError::Disconnected) => bail!("the browser ended at {method}; its log: {}", self.log()),
+            };
+            if told["id"] == json!(self.calls) {
+                ensure!(told["error"].is_null(), "{method}: {}", told["error"]["message"]);
+                return Ok(told["result"].clone());
+            }
+            self.hear(&told);
+        }
+    }
+
+    fn hear(&mut self, told: &Value) {
+        let params = &told["params"];
+        let text = match told["method"].as_str() {
+            Some("Runtime.exceptionThrown") => Some(params["exceptionDetails"].to_string()),
+            Some("Log.entryAdded") if params["entry"]["level"] == "error" => Some(params["entry"].to_string()),
+            Some("Runtime.consoleAPICalled") if params["type"] == "error" => Some(params["args"].to_string()),
+            Some(_) | None => None,
+        };
+        self.complaints.extend(text);
+        if told["method"] == "Network.dataReceived" {
+            // Of a stream that goes on only the second is known.
+            let wire = params["encodedDataLength"].as_u64().filter(|n| *n > 0);
+            self.received += wire.or_else(|| params["dataLength"].as_u64()).unwrap_or(0);
+        }
+    }
+
+    /// Looks otherwise from now on.
+    pub fn look(&mut self, look: Look) -> Result<()> {
+        let Look { width, height, scheme } = look;
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
+        self.call("Emulation.setDeviceMetricsOverride", metrics)?;
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", features)?;
+        Ok(())
+    }
+
+    /// Goes to an address.
+    pub fn open(&mut self, url: &str) -> Result<()> {
+        let went = self.call("Page.navigate", json!({"url": url}))?;
+        ensure!(went["errorText"].is_null(), "{url}: {}", went["errorText"]);
+        Ok(())
+    }
+
+    /// The value of an expression in the page; a promise is waited for.
+    pub fn eval(&mut self, expression: &str) -> Result<Value> {
+        let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let found = self.call("Runtime.evaluate", params)?;
+        ensure!(found["exceptionDetails"].is_null(), "{expression}: {}", found["exceptionDetails"]);
+        Ok(found["result"]["value"].clone())
+    }
+
+    /// Waits until an expression in the page is neither null, false, 0 nor empty, and gives its value.
+    pub fn until(&mut self, expression: &str, time: Duration) -> Result<Value> {
+        let deadline = Instant::now() + time;
+        loop {
+            let value = self.eval(expression)?;
+            if ![Value::Null, json!(false), json!(0), json!("")].contains(&value) {
+                return Ok(value);
+            }
+            if Instant::now() >= deadline {
+                let text = self.eval("document.body?.innerText").unwrap_or_default();
+                bail!(
+                    "waited {} s in vain for {expression}; complaints {:?}; the page says {text}",
+                    time.as_secs(),
+                    self.complaints
+                );
+            }
+            clock::pause(Duration::from_millis(20));
+        }
+    }
+
+    /// A picture of the whole page, at most `most` pixels high.
+    pub fn picture(&mut self, file: &Path, most: u32) -> Result<()> {
+        let size = self.call("Page.getLayoutMetrics", json!({}))?;
+        let (width, height) = (&size["cssContentSize"]["width"], size["cssContentSize"]["height"].as_f64().unwrap_or(0.0));
+        let clip = json!({"x": 0, "y": 0, "width": width, "height": height.min(f64::from(most)), "scale": 1});
+        let shot = self.call("Page.captureScreenshot", json!({"format": "png", "clip": clip, "captureBeyondViewport": true}))?;
+        let data = shot["data"].as_str().context("a picture")?;
+        fs::write(file, decoded(data).context("base64")?).with_context(|| file.display().to_string())
+    }
+}
+
+/// Base64 with padding.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| match c {
+        b'A'..=b'Z' => Some(c - b'A'),
+        b'a'..=b'z' => Some(c - b'a' + 26),
+        b'0'..=b'9' => Some(c - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits = four.iter().try_fold(0_u32, |bits, c| Some(bits << 6 | u32::from(digit(*c)?)))?;
+        let bits = bits << (6 * (4 - four.len()));
+        let bytes = bits.to_be_bytes();
+        out.extend(bytes.get(1..four.len())?);
+    }
+    Some(out)
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        self.session = None;
+        let asked = self.call("Browser.close", json!({})).is_ok();
+        let until = Instant::now() + END;
+        while asked && Instant::now() < until {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            clock::pause(Duration::from_millis(10));
+        }
+        // It did not end by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_read_from_their_letters() {
+        for (text, bytes) in [("", &b""[..]), ("TQ==", b"M"), ("TWE=", b"Ma"), ("TWFu", b"Man"), ("+/8A", &[0xfb, 0xff, 0])] {
+            assert_eq!(decoded(text).as_deref(), Some(bytes), "{text}");
+        }
+        assert_eq!(decoded("a b="), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! The page in a real browser, beside a real cluster: what happens is seen as it happens.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use headroom_types::Bytes;
+use integration::browser::{Browser, Look, program};
+use integration::cluster::{Cluster, JOB, SOON};
+use integration::jobs::{JobFile, WorkLog};
+use serde_json::Value;
+
+/// From when something happened to when it can be seen. Milliseconds.
+const SEEN_WITHIN: i64 = 1000;
+
+/// Notes in the page when each of these could be seen first: time of day in milliseconds, by name.
+const WATCH: &str = "
+    window.firstSeen = {};
+    window.loads = performance.getEntriesByType('navigation').length;
+    const wanted = {
+        kill: '[data-card=ladder] [data-task=\"large/0\"] [data-charge=memory]',
+        retry: '[data-card=ladder] [data-task=\"large/0\"] .step:nth-of-type(2)',
+        event: '[data-card=events] [data-event=OomKilled]',
+        escalated: '[data-card=events] [data-event=Escalated]',
+    };
+    const look = () => {
+        for (const [name, selector] of Object.entries(wanted))
+            if (!window.firstSeen[name] && document.querySelector(selector)) window.firstSeen[name] = Date.now();
+    };
+    new MutationObserver(look).observe(document.body, { childList: true, subtree: true, attributes: true });
+    look(); true";
+
+/// A browser, or a word that there is none.
+#[allow(clippy::print_stdout)] // the runner counts these lines
+fn browser() -> Option<Browser> {
+    if program().is_none() {
+        println!("SKIPPED: there is no chromium on this machine");
+        return None;
+    }
+    Some(Browser::start().expect("a browser"))
+}
+
+fn skewed(cluster: &Cluster, gate: &Path) -> String {
+    let log = WorkLog::at(cluster.dir().join("work.log"));
+    let after = gate.to_str().expect("UTF-8");
+    let job = JobFile::new("skewed", 1, 4, Bytes::from_mib(32));
+    let small = ["--mib", "8", "--over-ms", "300", "--after", after];
+    let job = job.workload("small", 6, log.path(), &small).expect("a stage");
+    let job = job.workload("large", 1, log.path(), &["--mib", "88", "--over-ms", "1500", "--after", after]).expect("a stage");
+    job.text().to_owned()
+}
+
+#[allow(clippy::cast_possible_truncation)] // times of day are far below 2^53
+fn milliseconds(value: &Value) -> i64 {
+    value.as_f64().map(|n| n.round()).map_or(0, |n| n as i64)
+}
+
+/// The job page is open before anything is killed: kill, next rung and verdict come to it by themselves, within a second.
+#[test]
+fn a_kill_is_seen_as_it_happens_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let cluster = Cluster::of_one().expect("a cluster");
+    let gate = cluster.dir().join("gate");
+    let app = cluster.submit(&skewed(&cluster, &gate)).expect("submits");
+    browser.look(Look::LIGHT).expect("looks");
+    browser.open(&format!("{}/ui/#/job/{app}", cluster.url())).expect("opens");
+    browser
+        .until("document.querySelector('[data-line=live]') && document.querySelector('[data-card=tasks] .grid a')", SOON)
+        .expect("the job");
+    browser.until("document.querySelector('[data-card=events] [data-event]')", SOON).expect("its events");
+    let before =
+        browser.eval("document.querySelectorAll('[data-charge=memory], [data-event=OomKilled]').length").expect("counts");
+    assert_eq!(before, 0, "something was killed already");
+    browser.eval(WATCH).expect("watches");
+    fs::write(&gate, "").expect("opens the gate");
+    cluster.until_ended(&app).expect("ends");
+    browser.until("Object.keys(window.firstSeen).length === 4", SOON).expect("all of it");
+    let end = cluster.app(&app).expect("the job");
+    let rows = &end.job.as_ref().expect("rows").tasks;
+    let row = rows.iter().find(|t| t.task.to_string() == "large/0").expect("the task");
+    let killed = row.attempts.first().and_then(|a| a.ended).expect("it ended");
+    let again = row.attempts.get(1).map(|a| a.started).expect("it was tried again");
+    let seen = browser.eval("window.firstSeen").expect("times");
+    let after = |what: &str, at: u64| milliseconds(&seen[what]) - i64::try_from(at).expect("a time of day");
+    for (what, at) in [("kill", killed), ("event", killed), ("escalated", killed), ("retry", again)] {
+        let ms = after(what, at.0);
+        assert!((-50..=SEEN_WITHIN).contains(&ms), "{what} was seen {ms} ms after it happened");
+    }
+    verdict(&mut browser, &cluster.url(), &format!("{app}/large/0"));
+    assert_eq!(browser.complaints, Vec::<String>::new(), "the page complained");
+}
+
+/// The task's own page: verdict, evidence, cure, and the chart with its table.
+fn verdict(browser: &mut Browser, url: &str, task: &str) {
+    // Only what is behind # changes: the page is not loaded again.
+    browser.eval("window.stays = 1").expect("a mark");
+    browser.eval(&format!("location.hash = '#/task/{task}'")).expect("goes");
+    browser.until("document.querySelector('[data-card=verdict] [data-verdict=task_oom]')", SOON).expect("the verdict");
+    let kills = browser.until("+document.querySelector('.chart').dataset.kills", SOON).expect("kills in the chart");
+    assert!(milliseconds(&kills) >= 1, "{kills}");
+    let told = browser.eval("document.querySelector('[data-card=verdict]').innerText").expect("text");
+    let told = told.as_str().expect("text");
+    assert!(told.contains("oom_kill") && told.contains("limit"), "{told}");
+    let command =
+        browser.eval("[...document.querySelectorAll('.command code')].map(c => c.innerText).join('\\n')").expect("commands");
+    assert!(command.as_str().is_some_and(|c| c.contains(&format!("rmctl diagnose {task}"))), "{command}");
+    assert_eq!(browser.eval("window.stays").expect("reads"), 1, "the page was loaded again");
+    browser.open(&format!("{url}/ui/#/task/{task}@1")).expect("an id as rmctl takes it leads there too");
+    browser.until("document.querySelector('[data-card=verdict] [data-attempt$=\"@1\"]')", SOON).expect("that attempt");
+}
+
+/// The stream goes on when the resource manager was killed and started again, without a reload.
+#[test]
+fn the_page_outlives_the_resource_manager_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let mut cluster = Cluster::of_one().expect("a cluster");
+    browser.open(&format!("{}/", cluster.url())).expect("leads to the page");
+    browser.until("document.querySelector('[data-node=node-1]')", SOON).expect("the node");
+    assert!(browser.eval("location.pathname").expect("a path") == "/ui/");
+    browser.eval("window.stays = 1").expect("a mark");
+    cluster.kill_daemon("resourcemanager").expect("kills");
+    browser.until("document.querySelector('[data-line=lost]')", SOON).expect("says so");
+    cluster.start_resource_manager().expect("starts");
+    browser
+        .until("document.querySelector('[data-line=live]') && document.querySelector('[data-node=node-1]')", SOON)
+        .expect("live again");
+    assert_eq!(browser.eval("window.stays").expect("reads"), 1, "the page was loaded again");
+}
+
+/// Where pictures go: looked at by people, kept by nobody.
+fn pictures() -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+    fs::create_dir_all(&place).expect("a directory");
+    place
+}
+
+/// Every page by day, by night and on a narrow screen: nothing sticks out, everything has a name, no complaint.
+#[test]
+fn every_page_is_whole_in_every_light_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let cluster = Cluster::of_one().expect("a cluster");
+    let gate = cluster.dir().join("gate");
+    fs::write(&gate, "").expect("is open");
+    let app = cluster.submit(&skewed(&cluster, &gate)).expect("submits");
+    let task = format!("{app}/large/0");
+    cluster.until_app(&app, "a kill", JOB, |view| (view.job.as_ref()?.totals.memory_kills > 0).then_some(())).expect("a kill");
+    let container = cluster.call(cluster.client().containers(Some(&app))).expect("answers").first().expect("one").id.to_string();
+    let user = cluster.until_ended(&app).expect("ends").user;
+    let pages = [
+        ("overview", "overview".to_owned(), "[data-node]"),
+        ("nodes", "nodes".into(), "[data-card=nodes] [data-row]"),
+        ("node", "node/node-1".into(), "[data-card=topology]"),
+        ("queues", "queues".into(), "[data-card=queues] [data-row]"),
+        ("queue", "queue/root.default".into(), "[data-card=waits]"),
+        ("jobs", "jobs".into(), "[data-card=jobs] [data-row]"),
+        ("job", format!("job/{app}"), "[data-card=ladder] [data-charge=success]"),
+        ("task", format!("task/{task}"), "[data-card=verdict] [data-evidence]"),
+        ("container", format!("container/{container}"), "[data-card=timeline] .chart, [data-card=timeline] .empty"),
+        ("events", "events".into(), "[data-event=OomKilled]"),
+        ("sizes", "sizes".into(), "[data-card=families] [data-row]"),
+        ("family", format!("family/{}/skewed", if user.is_empty() { "-" } else { &user }), "[data-card=kind-large]"),
+    ];
+    for (light, look) in [("light", Look::LIGHT), ("dark", Look::DARK), ("narrow", Look::NARROW)] {
+        browser.look(look).expect("looks");
+        for (name, address, there) in &pages {
+            browser.open(&format!("{}/ui/#/{address}", cluster.url())).expect("opens");
+            browser.until(&format!("document.querySelector('{there}')"), SOON).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+            whole(&mut browser, name);
+            browser.picture(&pictures().join(format!("{name}-{light}.png")), 2400).expect("a picture");
+        }
+    }
+    assert_eq!(browser.complaints, Vec::<String>::new(), "the page complained");
+}
+
+fn whole(browser: &mut Browser, name: &str) {
+    let wide = browser.eval("document.documentElement.scrollWidth - innerWidth").expect("a width");
+    assert!(milliseconds(&wide) <= 0, "{name} is {wide} pixels wider than its window");
+    let nameless = browser
+        .eval(
+            "[...document.querySelectorAll('a, button, input, select, [role=img]')]
+                .filter(e => !(e.innerText?.trim() || e.getAttribute('aria-label') || e.title || e.closest('label')))
+                .map(e => e.outerHTML.slice(0, 120))",
+        )
+        .expect("names");
+    assert_eq!(nameless, Value::Array(Vec::new()), "{name} has things without a name");
+    let alone = browser
+        .eval("[...document.querySelectorAll('.chart, .bars, .topology, .ladder')].filter(e => !e.closest('.card')?.querySelector('details.twin')).length")
+        .expect("twins");
+    assert_eq!(alone, 0, "{name} has a picture without a table");
+}
+
+/// Keys lead through the pages.
+#[test]
+fn the_page_is_used_by_keyboard_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let cluster = Cluster::of_one().expect("a cluster");
+    browser.open(&format!("{}/ui/", cluster.url())).expect("opens");
+    browser.until("document.querySelector('[data-node=node-1]')", SOON).expect("the node");
+    let press = |browser: &mut Browser, key: &str| {
+        let script =
+            format!("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}})); true");
+        browser.eval(&script).expect("a key");
+    };
+    press(&mut browser, "j");
+    assert_eq!(browser.eval("document.activeElement.closest('[data-node]')?.dataset.node").expect("focus"), "node-1");
+    press(&mut browser, "g");
+    press(&mut browser, "n");
+    browser.until("document.querySelector('main[data-page=nodes] [data-row]')", SOON).expect("nodes");
+    press(&mut browser, "?");
+    browser.until("document.querySelector('[role=dialog]')", SOON).expect("help");
+    press(&mut browser, "Escape");
+    browser.until("!document.querySelector('[role=dialog]')", SOON).expect("closed");
+    press(&mut browser, "/");
+    assert_eq!(browser.eval("document.activeElement.type").expect("focus"), "search");
+}
+
+/// What is committed as built is what its sources say.
+#[test]
+#[allow(clippy::print_stdout)] // the runner counts these lines
+fn the_built_page_is_that_of_its_sources() {
+    if Command::new("npm").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no npm on this machine");
+        return;
+    }
+    let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rm/server/ui/check");
+    let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-build");
+    let ran = Command::new(check).arg(work).output().expect("runs");
+    assert!(ran.status.success(), "{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+}
