@@ -45,7 +45,7 @@ export function Topology({ nodes, largest }) {
         </div></div>
       </div>`;
     })}
-    <ul class="legend" aria-label="legend"><li><i class="heap"></i>heap granted</li><li><i class="over"></i>overhead granted</li><li><i class="use"></i>in use</li><li><i class="hot"></i>over 90 % of its limit</li><li><i class="free"></i>free</li></ul>
+    <ul class="legend" aria-label="legend"><li><i class="heap"></i>granted: heap, or all where none is declared</li><li><i class="over"></i>overhead granted</li><li><i class="use"></i>in use</li><li><i class="hot"></i>over 90 % of its limit</li><li><i class="free"></i>free</li></ul>
     <${Twin} head=${['node', 'state', 'granted', 'of', 'in use', 'containers']} rows=${nodes.map((n) => [n.id, n.state, bytes(n.allocated), `${bytes(n.memory)} (${percentText(n.allocated, n.memory)})`, bytes(n.used), n.containers])} />
   </div>`;
 }

@@ -15,14 +15,13 @@ function Chips({ b }) {
   const s = b.status;
   const f = b.figures;
   const [allocated, unit] = ratio(s.allocated, s.memory);
-  const [used, usedUnit] = ratio(s.used, s.allocated);
   const states = Object.entries(b.fleet.states).filter(([name]) => name !== 'ready').map(([name, n]) => `${n} ${name}`).join(', ');
   const wait = b.waits[0];
   return html`<div class="chips">
     <${Chip} name="nodes" href="#/nodes" figure=${s.nodes.toLocaleString('en')} what=${s.nodes === 1 ? 'node' : 'nodes'} more=${states || 'all ready'} tone=${states ? 'warn' : ''} />
     <${Chip} name="containers" href="#/jobs" figure=${s.containers.toLocaleString('en')} what=${s.containers === 1 ? 'container' : 'containers'} more=${s.pending ? `${s.pending.toLocaleString('en')} pending` : 'none pending'} />
     <${Chip} name="allocated" figure=${allocated} unit=${unit} what="allocated" more=${percentText(s.allocated, s.memory)} />
-    <${Chip} name="used" figure=${used} unit=${usedUnit} what="in use" more=${`${percentText(s.used, s.allocated)} of what is granted`} />
+    <${Chip} name="used" figure=${bytes(s.used)} what="in use" more=${`${percentText(s.used, s.allocated)} of granted`} />
     <${Chip} name="kills" href="#/events?find=OomKilled" figure=${s.oom_1h} what="memory kills, 1 h" more=${f.grown ? `${f.grown} grown before a kill` : `${count(f.running, 'task')} running`} tone=${s.oom_1h ? 'bad' : ''} />
     <${Chip} name="recovered" figure=${`${f.recovered} / ${f.killed_tasks}`} what="recovered" more=${f.given_up ? `${f.given_up} given up` : f.going_on ? `${f.going_on} on their way` : `${work(f.rerun_byte_s)} run again`} tone=${f.given_up ? 'bad' : f.recovered ? 'good' : ''} />
     <${Chip} name="wait" href="#/queues" figure=${wait ? span(now.value - wait.since) : '0 s'} what="longest wait" more=${wait ? `${wait.app}: needs ${bytes(wait.asks.memory)}` : 'nothing waits'} tone=${wait && now.value - wait.since > 60_000 ? 'warn' : ''} />
