@@ -11,6 +11,7 @@ use headroom_wire::v1::queues::QueueSpec;
 
 use crate::node::{Cache, HealthChecks, Isolation, Logs};
 use crate::raw::parse_duration;
+use crate::telemetry::{HistoryBounds, Kept, Telemetry};
 
 /// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,14 @@ pub struct ResourceManagerConfig {
     pub scheduling: Scheduling,
     /// How much one caller may have.
     pub limits: Limits,
+    /// What it tells of itself.
+    pub telemetry: Telemetry,
+    /// How much of the event log is kept on the disk.
+    pub events: Kept,
+    /// How much is kept of who changed what.
+    pub audit: Kept,
+    /// How much is kept of what is over.
+    pub history: HistoryBounds,
     /// The tree of queues; one queue, `default`, when there is none. Its keys are right each by itself.
     pub queues: Option<QueueSpec>,
 }
@@ -94,6 +103,10 @@ impl Default for ResourceManagerConfig {
             master_silence: Duration::from_secs(30),
             scheduling: Scheduling::default(),
             limits: Limits::default(),
+            telemetry: Telemetry::default(),
+            events: Kept::default(),
+            audit: Kept::default(),
+            history: HistoryBounds::default(),
             queues: None,
         }
     }
@@ -140,6 +153,8 @@ pub struct NodeAgentConfig {
     pub health: HealthChecks,
     /// What may be fetched, and how much of it is kept.
     pub cache: Cache,
+    /// What it tells of itself.
+    pub telemetry: Telemetry,
 }
 
 /// When a node that hears nothing of its resource manager ends its containers.
@@ -183,6 +198,7 @@ impl Default for NodeAgentConfig {
             logs: Logs::default(),
             health: HealthChecks::default(),
             cache: Cache::default(),
+            telemetry: Telemetry::default(),
         }
     }
 }

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 use crate::checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Section, hint};
-use crate::{node, queues};
+use crate::{node, queues, telemetry};
 
 /// Most characters in the value of an attribute.
 const LONGEST_VALUE: usize = 256;
@@ -37,6 +37,10 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         master_silence: root.read_or(r, "master_silence", silence, usual.master_silence, raw::duration),
         scheduling: scheduling(r, &mut root),
         limits: limits(r, &mut root),
+        telemetry: telemetry::telemetry(r, &mut root),
+        events: telemetry::kept(r, &mut root, "events"),
+        audit: telemetry::kept(r, &mut root, "audit"),
+        history: telemetry::history(r, &mut root),
         queues: queues::read(&mut root, r),
     };
     rising(r, &root, ("suspect", config.suspect), ("unreachable", config.unreachable));
@@ -114,6 +118,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
         logs: node::logs(r, &mut root),
         health: node::health(r, &mut root),
         cache: node::cache(r, &mut root),
+        telemetry: telemetry::telemetry(r, &mut root),
         ..traits(r, &mut root)
     };
     root.finish(r);

@@ -109,7 +109,7 @@ impl Oracle {
     }
 
     pub(crate) fn logged(&mut self, line: &LogLine) {
-        self.nodes_given_up |= line.reason == "NodeLost" || line.reason == "NodeMissing";
+        self.nodes_given_up |= matches!(line.reason.as_str(), "NodeLost" | "NodeMissing");
     }
     /// A master asked for so many in all.
     pub(crate) fn asked(&mut self, token: &str, request: &RequestId, count: u32) {

@@ -14,6 +14,7 @@ pub mod ids;
 pub mod near;
 pub mod process;
 pub mod profile;
+pub mod reason;
 pub mod resource;
 #[cfg(feature = "openapi")]
 mod schema;
@@ -29,6 +30,7 @@ pub use exit::{Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport
 pub use fetch::{FetchedFile, FileKind, Sha256};
 pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
 pub use profile::Profile;
+pub use reason::{Reason, Topic};
 pub use resource::{Extra, Resource};
 pub use store::StoreBackend;
 pub use time::{Tick, UnixMillis};

@@ -18,3 +18,8 @@ fn page(name: &str, made: &str) {
 fn the_page_of_errors_is_current() {
     page("errors.md", &headroom_wire::v1::explain::page());
 }
+
+#[test]
+fn the_page_of_events_is_current() {
+    page("events.md", &headroom_wire::v1::events::page());
+}

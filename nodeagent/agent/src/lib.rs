@@ -26,6 +26,7 @@ mod launch;
 mod launcher;
 mod localize;
 mod logs;
+mod metrics;
 mod notify;
 mod proof;
 mod resize;
@@ -39,6 +40,6 @@ mod unpack;
 mod upkeep;
 mod view;
 
-pub use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs};
+pub use headroom_config::{Cache, Cardinality, HealthChecks, Isolation, Logs, RunAs, Telemetry};
 pub use headroom_node_core::fence::Patience;
 pub use start::{Containers, Options, Running, start};

@@ -137,6 +137,7 @@ impl Args {
             logs: c.logs,
             health: c.health,
             cache: c.cache,
+            telemetry: c.telemetry,
         }
     }
 }

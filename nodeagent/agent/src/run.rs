@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_config::Cardinality;
 use headroom_container_shim::record::Answer;
 use headroom_node_cgroup::Group;
 use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
@@ -19,10 +20,11 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::adopt::Adopted;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::crash;
 use crate::http::Question;
 use crate::jobs::{Jobs, Shim};
+use crate::metrics::{Counts, Failed, Stage};
 use crate::notify::{self, Watchdog};
 use crate::rm_link::{self, Link, News};
 use crate::sample::{self, Finding, Meter, SharedMeter, Subject};
@@ -74,6 +76,8 @@ pub(crate) struct Live {
     pub(crate) order: Option<RunOrder>,
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) meter: Option<SharedMeter>,
+    /// When the step of its launch began that is under way.
+    step: Option<Tick>,
 }
 
 /// What does not change while the loop runs.
@@ -87,6 +91,8 @@ pub(crate) struct Facts {
     /// What the host offers and lacks, as it was at the start.
     pub(crate) host: Vec<crate::doctor::Finding>,
     pub(crate) traits: NodeTraits,
+    /// How fine the series of metrics are.
+    pub(crate) cardinality: Cardinality,
 }
 
 /// The agent.
@@ -96,6 +102,7 @@ pub(crate) struct Loop {
     clock: Clock,
     pub(crate) agent: Agent,
     pub(crate) live: BTreeMap<ContainerId, Live>,
+    pub(crate) counts: Counts,
     pub(crate) link: Link,
     jobs: Jobs,
     watchdog: Watchdog,
@@ -122,6 +129,7 @@ impl Loop {
             clock,
             agent: Agent::new(Fence::new(patience, clock.now())),
             live: BTreeMap::new(),
+            counts: Counts::new(),
             link,
             jobs,
             watchdog: Watchdog::from_environment(),
@@ -137,7 +145,7 @@ impl Loop {
             info!(container_id = %a.id, found = ?a.found, "adopted a container of an earlier agent");
             let order = a.order.as_ref().map_or_else(Order::unknown, to_core);
             let live = self.live.entry(a.id.clone()).or_default();
-            *live = Live { order: a.order, group: a.group, meter: None };
+            *live = Live { order: a.order, group: a.group, ..Live::default() };
             if let Some(shim) = a.shim {
                 self.jobs.watch_shim(a.id.clone(), Shim::Found(shim));
                 self.start_meter(&a.id);
@@ -192,13 +200,12 @@ impl Loop {
     fn take(&mut self, input: Input) {
         match input {
             Input::Prepared(id, Ok(group)) => {
+                self.timed(&id, Stage::Prepare);
                 self.live.entry(id.clone()).or_default().group = Some(group);
                 self.feed(id, container::Event::Prepared);
             }
-            Input::Prepared(id, Err(why)) | Input::ShimStarted(id, Err(why)) => {
-                warn!(container_id = %id, why, "the container could not be launched");
-                self.feed(id, container::Event::Failed { why });
-            }
+            Input::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
+            Input::ShimStarted(id, Err(why)) => self.not_launched(id, Failed::Start, why),
             Input::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
             Input::Answered(id, answer) => self.answered(id, answer),
             Input::Silent(id) => {
@@ -220,6 +227,21 @@ impl Loop {
         }
     }
 
+    fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
+        warn!(container_id = %id, why, "the container could not be launched");
+        self.counts.failed(step);
+        self.feed(id, container::Event::Failed { why });
+    }
+
+    /// A step of a launch is over and the next one begins.
+    fn timed(&mut self, id: &ContainerId, stage: Stage) {
+        let now = self.clock.now();
+        let begun = self.live.get_mut(id).and_then(|live| live.step.replace(now));
+        if let Some(begun) = begun {
+            self.counts.launched(stage, now.since(begun));
+        }
+    }
+
     fn felt(&mut self, ills: Vec<String>) {
         match ills.as_slice() {
             [] => info!("this host is healthy again"),
@@ -236,6 +258,9 @@ impl Loop {
                 if let Some(group) = self.live.get(&id).and_then(|live| live.group.as_ref()) {
                     group.set_root_pid(pid);
                 }
+                self.timed(&id, Stage::Start);
+                let order = self.live.get(&id).and_then(|live| live.order.as_ref());
+                self.counts.started(order.and_then(|order| order.request.as_ref()));
                 self.start_meter(&id);
                 let now = self.clock.now();
                 self.feed(id, container::Event::Started { now });
@@ -253,6 +278,9 @@ impl Loop {
             peak = report.evidence.own.peak.map(headroom_types::Bytes::get), "the container ended"
         );
         let id = report.container.clone();
+        let order = self.live.get(&id).and_then(|live| live.order.as_ref());
+        let (request, granted) = (order.and_then(|o| o.request.clone()), order.map(|o| o.granted));
+        self.counts.ended(request.as_ref(), granted, clock::unix_now(), &report);
         if let Some(live) = self.live.get_mut(&id) {
             live.group = None;
             live.meter = None;
@@ -262,6 +290,9 @@ impl Loop {
 
     fn resized(&mut self, id: ContainerId, size: Size, result: Result<(), String>) {
         let version = size.version;
+        if result.is_err() {
+            self.counts.failed(Failed::Resize);
+        }
         match &result {
             Ok(()) => {
                 info!(container_id = %id, version, size = %size.resource, "the container has another size");
@@ -359,7 +390,10 @@ impl Loop {
                 nodes::Want::Run(order) => {
                     let wanted = Want::Run(to_core(&order));
                     if self.agent.get(&d.container).is_none() {
-                        self.live.insert(d.container.clone(), Live { order: Some(*order), ..Live::default() });
+                        self.live.insert(
+                            d.container.clone(),
+                            Live { order: Some(*order), step: Some(self.clock.now()), ..Live::default() },
+                        );
                     }
                     wanted
                 }

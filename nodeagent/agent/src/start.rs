@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_client::Client;
-use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs};
+use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs, Telemetry};
 use headroom_node_cgroup::{Wanted, detect};
 use headroom_node_core::fence::Patience;
 use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
@@ -78,6 +78,8 @@ pub struct Options {
     pub health: HealthChecks,
     /// What may be fetched, and how much of it is kept.
     pub cache: Cache,
+    /// What it tells of itself.
+    pub telemetry: Telemetry,
 }
 
 impl Options {
@@ -102,6 +104,7 @@ impl Options {
             logs: Logs::default(),
             health: HealthChecks::default(),
             cache: Cache::default(),
+            telemetry: Telemetry::default(),
         }
     }
 }
@@ -181,6 +184,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         health: health.clone(),
         notes: notes.clone(),
         traits: options.traits.clone(),
+        cardinality: options.telemetry.cardinality,
         host,
     };
     let link = Link::new(client.clone(), node.clone(), inputs.clone());

@@ -84,6 +84,7 @@ impl Loop {
                 drop(reply.send(all.collect()));
             }
             Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
+            Question::Metrics(reply) => drop(reply.send(self.page())),
             Question::Doctor(reply) => drop(reply.send(Diagnosis {
                 enforcer: self.facts.site.kind().to_string(),
                 root: self.facts.site.enforcer.root(),

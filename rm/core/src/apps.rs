@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headroom_types::{AppId, Charge, ExitReason, Resource, StopCause, Tick};
+use headroom_types::{AppId, Charge, ExitReason, Reason, Resource, StopCause, Tick};
 
 use crate::app::{self, App, MasterSize, Origin, State};
 use crate::attempt::{self, Failure};
@@ -57,7 +57,7 @@ impl Cluster {
         self.apps.insert(id.clone(), app);
         self.set_lifetime(&id, spec.lifetime.map(Lifetime::AtMost));
         self.save_app(&id, ctx);
-        ctx.log_app(Level::Normal, "JobSubmitted", &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
+        ctx.log_app(Level::Normal, Reason::JobSubmitted, &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
         if managed {
             self.enqueue_master(&id);
         } else {
@@ -121,7 +121,7 @@ impl Cluster {
         if !app.state.is_ending() {
             app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
             let message = app.diagnostics.clone();
-            ctx.log_app(Level::Normal, "KillAsked", id, message);
+            ctx.log_app(Level::Normal, Reason::KillAsked, id, message);
         }
         self.app_event(id, app::Event::End(Outcome::Killed), ctx);
         self.stop_masters(id, ctx);
@@ -139,7 +139,7 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                app::Act::Started => ctx.log_app(Level::Normal, "AppRunning", id, "its master has registered".into()),
+                app::Act::Started => ctx.log_app(Level::Normal, Reason::AppRunning, id, "its master has registered".into()),
                 app::Act::WindDown => self.wind_down(id, ctx),
                 app::Act::Over => self.over(id, ctx),
             }
@@ -194,10 +194,10 @@ impl Cluster {
         }
         app.master_url = None;
         let (level, word) = match app.state {
-            State::Ended { outcome: Outcome::Succeeded } => (Level::Normal, "AppFinished"),
-            State::Ended { outcome: Outcome::Killed } => (Level::Normal, "AppKilled"),
+            State::Ended { outcome: Outcome::Succeeded } => (Level::Normal, Reason::AppFinished),
+            State::Ended { outcome: Outcome::Killed } => (Level::Normal, Reason::AppKilled),
             State::Ended { outcome: Outcome::Failed } | State::Accepted | State::Running | State::Finishing { .. } => {
-                (Level::Warning, "AppFailed")
+                (Level::Warning, Reason::AppFailed)
             }
         };
         ctx.log_app(level, word, id, app.diagnostics.clone());
@@ -276,7 +276,7 @@ impl Cluster {
         let Some(app) = self.apps.get_mut(id) else { return };
         app.master_url = None;
         let why = describe(failure, self.settings.master_silence.as_secs());
-        ctx.log_app(Level::Warning, "MasterFailed", id, format!("attempt {}: {why}", app.attempt));
+        ctx.log_app(Level::Warning, Reason::MasterFailed, id, format!("attempt {}: {why}", app.attempt));
         app.runs.failed(why.clone(), !is_free(failure), ctx.wall);
         if app.state.is_ending() {
             return;

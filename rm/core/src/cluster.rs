@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
 
 use crate::app::App;
 use crate::container::Container;
@@ -195,10 +195,10 @@ impl Ctx<'_> {
     pub(crate) fn log(&mut self, line: LogLine) {
         self.out.push(Effect::Log(line));
     }
-    pub(crate) fn log_app(&mut self, level: Level, reason: &'static str, app: &AppId, message: String) {
+    pub(crate) fn log_app(&mut self, level: Level, reason: Reason, app: &AppId, message: String) {
         self.log(LogLine { level, reason, object: Object::App(app.clone()), node: None, words: Words::Text(message) });
     }
-    pub(crate) fn log_node(&mut self, level: Level, reason: &'static str, node: &NodeId, message: String) {
+    pub(crate) fn log_node(&mut self, level: Level, reason: Reason, node: &NodeId, message: String) {
         let object = Object::Node(node.clone());
         self.log(LogLine { level, reason, object, node: Some(node.clone()), words: Words::Text(message) });
     }

@@ -20,7 +20,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, NodeId, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::cluster::{Cluster, Ctx};
 use crate::container;
@@ -75,7 +75,7 @@ impl Cluster {
         // the last word counts; what is empty already stays so
         let drained = known.is_some_and(|mark| mark.drained);
         let time = within.map_or_else(|| "for ever".to_owned(), |within| format!("within {} s", within.as_secs()));
-        ctx.log_node(Level::Normal, "NodeDraining", id, format!("to be empty {time}: {reason}"));
+        ctx.log_node(Level::Normal, Reason::NodeDraining, id, format!("to be empty {time}: {reason}"));
         self.put_mark(id, NodeMark { reason, until, then, drained }, ctx);
         if then == AfterDrain::Stay {
             self.node_event(id, node::Event::Welcome, ctx);
@@ -94,7 +94,7 @@ impl Cluster {
             return if here { Ok(Answer::Done) } else { Err(Refusal::NoSuchNode(id.clone())) };
         }
         ctx.save(Save::MarkGone(id.clone()));
-        ctx.log_node(Level::Normal, "NodeUndrained", id, "takes work again".into());
+        ctx.log_node(Level::Normal, Reason::NodeUndrained, id, "takes work again".into());
         self.timers.cancel(&Key::Drain(id.clone()));
         self.node_event(id, node::Event::Welcome, ctx);
         self.reindex(id);
@@ -124,7 +124,7 @@ impl Cluster {
     pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let left = self.alive_on(id).len();
         if left > 0 {
-            ctx.log_node(Level::Normal, "DrainDeadline", id, format!("{left} containers are left and are stopped"));
+            ctx.log_node(Level::Normal, Reason::DrainDeadline, id, format!("{left} containers are left and are stopped"));
         }
         self.settle_mark(id, ctx);
     }
@@ -156,7 +156,7 @@ impl Cluster {
 
     fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut Ctx<'_>) {
         let leaves = mark.then == AfterDrain::Decommission;
-        ctx.log_node(Level::Normal, "NodeDrained", id, "has no containers any more".into());
+        ctx.log_node(Level::Normal, Reason::NodeDrained, id, "has no containers any more".into());
         self.put_mark(id, mark, ctx);
         if leaves {
             self.node_event(id, node::Event::Left, ctx);
@@ -165,7 +165,12 @@ impl Cluster {
 
     /// A node is no member any more, by an operator's word.
     pub(crate) fn dismissed(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
-        ctx.log_node(Level::Normal, "NodeDecommissioned", id, "is no member any more; undrain it to let it come back".into());
+        ctx.log_node(
+            Level::Normal,
+            Reason::NodeDecommissioned,
+            id,
+            "is no member any more; undrain it to let it come back".into(),
+        );
         self.timers.cancel(&Key::Node(id.clone()));
         self.close_node(id, ctx);
         self.reindex(id);

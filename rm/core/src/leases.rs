@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{
-    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, Tick,
+    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, NodeId, Reason, RequestId, Resource, StopCause,
+    Tick,
 };
 
 use crate::ask::Life;
@@ -32,6 +33,7 @@ impl Cluster {
         }
         let Some(app) = self.apps.at_mut(home) else { return };
         let Some(asked) = app.requests.get_mut(request) else { return };
+        let waited = ctx.now.since(asked.waiting);
         (asked.waiting, asked.served) = (ctx.now, self.container_seq);
         asked.reach = Reach::first(&asked.ask.place);
         let gives_way = asked.reach.next(&asked.ask.place).is_some();
@@ -40,6 +42,13 @@ impl Cluster {
         app.tallies.entry(request).took();
         ctx.tell(node, &c.id, Want::Run(Box::new(c.order())));
         self.reservations.lately.granted(c.id.seq, &c.resource);
+        ctx.log(LogLine {
+            level: Level::Normal,
+            reason: Reason::RequestGranted,
+            object: Object::App(app_id.clone()),
+            node: Some(node.clone()),
+            words: Words::Granted(request.clone(), c.id.clone(), waited),
+        });
         app.tell(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
         self.enter(c, ctx);
         if let Some((kept, _)) = self.reservations.of(app_id, request) {
@@ -71,7 +80,7 @@ impl Cluster {
         self.enter(c, ctx);
         self.attempt_event(app_id, attempt::Event::Granted(id.clone()), ctx);
         self.save_app(app_id, ctx);
-        ctx.log_app(Level::Normal, "MasterLaunched", app_id, message);
+        ctx.log_app(Level::Normal, Reason::MasterLaunched, app_id, message);
         ctx.tell(node, &id, Want::Run(order));
     }
 
@@ -216,7 +225,7 @@ impl Cluster {
 
     fn container_started(&mut self, row: Row, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.at(row) else { return };
-        ctx.log(container_line(Level::Normal, "ContainerStarted", &c.id, &c.node, Words::Runs(c.request.clone())));
+        ctx.log(container_line(Level::Normal, Reason::ContainerStarted, &c.id, &c.node, Words::Runs(c.request.clone())));
         let Some(app) = self.apps.at_mut(c.home) else { return };
         if c.request.is_some() {
             app.tell(UpdateKind::Running { container: c.id.clone() }, ctx);
@@ -236,6 +245,10 @@ impl Cluster {
             self.timers.cancel(&Key::Resize(id.clone()));
         }
         ctx.log(exit_line(&id, report));
+        if report.reason == ExitReason::NodeOom {
+            let message = format!("the host ran out of memory and killed {id}");
+            ctx.log_node(Level::Warning, Reason::NodeOom, &report.node, message);
+        }
         let Some(app) = self.apps.at_mut(home) else { return };
         match request {
             Some(request) => {
@@ -423,23 +436,17 @@ fn because(report: &ExitReport) -> String {
     diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
 }
 
-pub(crate) fn container_line(
-    level: Level,
-    reason: &'static str,
-    id: &ContainerId,
-    node: &NodeId,
-    words: impl Into<Words>,
-) -> LogLine {
+pub(crate) fn container_line(level: Level, reason: Reason, id: &ContainerId, node: &NodeId, words: impl Into<Words>) -> LogLine {
     LogLine { level, reason, object: Object::Container(id.clone()), node: Some(node.clone()), words: words.into() }
 }
 
 fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
     let (level, word) = match report.reason.charge() {
-        Charge::Memory => (Level::Warning, "OomKilled"),
-        Charge::Plain => (Level::Warning, "ContainerExited"),
-        Charge::Free if report.reason == ExitReason::Stopped => (Level::Normal, "ContainerExited"),
-        Charge::Free => (Level::Warning, "ContainerExited"),
-        Charge::Success => (Level::Normal, "ContainerExited"),
+        Charge::Memory => (Level::Warning, Reason::OomKilled),
+        Charge::Plain => (Level::Warning, Reason::ContainerExited),
+        Charge::Free if report.reason == ExitReason::Stopped => (Level::Normal, Reason::ContainerExited),
+        Charge::Free => (Level::Warning, Reason::ContainerExited),
+        Charge::Success => (Level::Normal, Reason::ContainerExited),
     };
     container_line(level, word, id, &report.node, Words::Ended(report.reason))
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::app::{self, App};
 use crate::cluster::{Cluster, Ctx};
@@ -47,7 +47,7 @@ impl Cluster {
         let of_queue = self.longest_life(app).is_some_and(|longest| app.until == Some(end_of(app, longest)));
         let whose = if of_queue { format!("queue {} allows no more", app.queue.short()) } else { "it was given no more".into() };
         let why = format!("its time was over after {} s: {whose}", lived.as_secs());
-        ctx.log_app(Level::Warning, "LifetimeOver", id, why.clone());
+        ctx.log_app(Level::Warning, Reason::LifetimeOver, id, why.clone());
         let containers = app.containers.clone();
         for container in containers.iter() {
             self.container_event(container, container::Event::Stop(StopCause::Timeout), ctx);

@@ -1,6 +1,6 @@
 //! What masters say: register, sync, ask, withdraw, finish.
 
-use headroom_types::{AppId, AttemptId, RequestId, Resource, StopCause};
+use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
 use crate::ask::{Ask, Request, Told};
@@ -151,7 +151,7 @@ impl Cluster {
         let leaf = self.queue.leaf_of(id);
         let never = self.never_fits(&ask);
         if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, Part::Work, &ask.resource)) {
-            ctx.log_app(Level::Warning, "RequestRefused", id, format!("{}: {sentence}", ask.request));
+            ctx.log_app(Level::Warning, Reason::RequestRefused, id, format!("{}: {sentence}", ask.request));
             return Ok(Some(Verdict::Never { sentence, largest }));
         }
         let arrival = self.arrivals;
@@ -185,6 +185,8 @@ impl Cluster {
             }
             None => {
                 self.arrivals += 1;
+                let message = format!("{request}: {} × {}", ask.count, ask.resource);
+                ctx.log_app(Level::Normal, Reason::RequestCreated, id, message);
                 app.requests.insert(request.clone(), Request::new(ask, arrival, ctx.now));
                 self.begin_want(id, &request, ctx.now);
             }

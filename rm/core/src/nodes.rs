@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Resource, StopCause};
+use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, Resource, StopCause};
 
 use crate::attempt;
 use crate::cluster::{Cluster, Ctx};
@@ -81,7 +81,7 @@ impl Cluster {
         if fresh {
             ctx.save(Save::Node(id.clone()));
             let message = format!("offers {}, enforcer {}", facts.offers, facts.enforcer);
-            ctx.log_node(Level::Normal, "NodeJoined", id, message);
+            ctx.log_node(Level::Normal, Reason::NodeJoined, id, message);
         }
     }
 
@@ -105,11 +105,13 @@ impl Cluster {
             match act {
                 Act::Back => {
                     self.room_changed = true;
-                    ctx.log_node(Level::Normal, "NodeReady", id, "takes work".into());
+                    ctx.log_node(Level::Normal, Reason::NodeReady, id, "takes work".into());
                 }
-                Act::Sick(reason) => ctx.log_node(Level::Warning, "NodeUnhealthy", id, reason),
-                Act::Suspected => ctx.log_node(Level::Warning, "NodeSuspect", id, "silent; gets no more work for now".into()),
-                Act::OutOfReach => ctx.log_node(Level::Warning, "NodeUnreachable", id, "still silent".into()),
+                Act::Sick(reason) => ctx.log_node(Level::Warning, Reason::NodeUnhealthy, id, reason),
+                Act::Suspected => {
+                    ctx.log_node(Level::Warning, Reason::NodeSilent, id, "silent; gets no more work for now".into())
+                }
+                Act::OutOfReach => ctx.log_node(Level::Warning, Reason::NodeUnreachable, id, "still silent".into()),
                 Act::GivenUp => self.give_up(id, ctx),
                 Act::Dismissed => self.dismissed(id, ctx),
             }
@@ -134,7 +136,7 @@ impl Cluster {
 
     fn give_up(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let seconds = self.settings.lost.as_secs();
-        ctx.log_node(Level::Warning, "NodeLost", id, format!("silent for {seconds} s; its containers are given up"));
+        ctx.log_node(Level::Warning, Reason::NodeLost, id, format!("silent for {seconds} s; its containers are given up"));
         self.close_node(id, ctx);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         for container in containers.iter() {
@@ -261,7 +263,7 @@ impl Cluster {
         let Some(recovery) = self.recovery.take() else { return };
         self.timers.cancel(&Key::Recovery);
         for node in recovery.waiting {
-            ctx.log_node(Level::Warning, "NodeMissing", &node, "did not come back after a restart".into());
+            ctx.log_node(Level::Warning, Reason::NodeMissing, &node, "did not come back after a restart".into());
             ctx.save(Save::NodeGone(node.clone()));
             self.missing_is_empty(&node, ctx);
         }

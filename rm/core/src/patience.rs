@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, RequestId, Tick};
+use headroom_types::{AppId, Reason, RequestId, Tick};
 
 use crate::cluster::{Cluster, Ctx};
 use crate::event::{Level, UpdateKind};
@@ -80,7 +80,7 @@ impl Cluster {
             asked.expired = Some(ctx.now);
         }
         self.requeue(app_id, request);
-        ctx.log_app(Level::Warning, "RequestExpired", app_id, message);
+        ctx.log_app(Level::Warning, Reason::RequestExpired, app_id, message);
         self.update(app_id, UpdateKind::Expired { request: request.clone(), why }, ctx);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{AppId, QueuePath, Resource};
+use headroom_types::{AppId, QueuePath, Reason, Resource};
 
 use crate::cluster::{Cluster, Ctx};
 use crate::event::{Answer, How, Level, Lifetime, LogLine, Object, Refusal, Words};
@@ -165,7 +165,13 @@ impl Cluster {
         if how == How::Really {
             let count = tree.paths().count();
             self.plant(tree, generation, ctx);
-            log_queue(Level::Normal, "QueuesSet", &QueuePath::root(), format!("generation {generation}, {count} queues"), ctx);
+            log_queue(
+                Level::Normal,
+                Reason::QueuesSet,
+                &QueuePath::root(),
+                format!("generation {generation}, {count} queues"),
+                ctx,
+            );
         }
         Ok(Answer::Queues { generation })
     }
@@ -203,7 +209,7 @@ impl Cluster {
         };
         let generation = self.queue.generation() + 1;
         self.plant(tree, generation, ctx);
-        log_queue(Level::Normal, "QueueGate", queue, format!("is {}", gate.as_str()), ctx);
+        log_queue(Level::Normal, Reason::QueueGate, queue, format!("is {}", gate.as_str()), ctx);
         Ok(Answer::Queues { generation })
     }
 
@@ -238,11 +244,11 @@ impl Cluster {
         self.set_lifetime(id, lifetime);
         self.save_app(id, ctx);
         let message = format!("from queue {before}, priority {old_priority} to queue {path}, priority {priority}");
-        ctx.log_app(Level::Normal, "AppChanged", id, message);
+        ctx.log_app(Level::Normal, Reason::AppChanged, id, message);
         Ok(Answer::Done)
     }
 }
 
-fn log_queue(level: Level, reason: &'static str, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
+fn log_queue(level: Level, reason: Reason, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
     ctx.log(LogLine { level, reason, object: Object::Queue(queue.clone()), node: None, words: Words::Text(message) });
 }

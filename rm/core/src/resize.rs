@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{ContainerId, Resource};
+use headroom_types::{ContainerId, Reason, Resource};
 
 use crate::app::MasterSize;
 use crate::cluster::{Cluster, Ctx};
@@ -114,7 +114,7 @@ impl Cluster {
     pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
         if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
             let message = format!("{} did not say what became of it for {} s", c.node, CONFIRM.as_secs());
-            ctx.log(container_line(Level::Warning, "ResizeOverdue", id, &c.node, message));
+            ctx.log(container_line(Level::Warning, Reason::ResizeOverdue, id, &c.node, message));
             self.size_event(id, Event::Overdue, ctx);
         }
     }
@@ -162,7 +162,7 @@ impl Cluster {
         self.timers.set(Key::Resize(id.clone()), ctx.now.plus(CONFIRM));
         if c.state == State::Running {
             let message = format!("from {} to {}, version {}", c.resource, order.resource, order.version);
-            ctx.log(container_line(Level::Normal, "ContainerResizing", id, &c.node, message));
+            ctx.log(container_line(Level::Normal, Reason::ContainerResizing, id, &c.node, message));
             ctx.tell(&c.node, id, Want::Run(Box::new(order)));
         }
     }
@@ -171,7 +171,13 @@ impl Cluster {
         self.timers.cancel(&Key::Resize(id.clone()));
         let Some(c) = self.containers.get(id) else { return };
         let (resource, version) = (c.resource.clone(), c.version);
-        ctx.log(container_line(Level::Normal, "ContainerResized", id, &c.node, format!("has {resource}, version {version}")));
+        ctx.log(container_line(
+            Level::Normal,
+            Reason::ContainerResized,
+            id,
+            &c.node,
+            format!("has {resource}, version {version}"),
+        ));
         self.update(&id.app, UpdateKind::Resized { container: id.clone(), resource, version }, ctx);
     }
 
@@ -179,7 +185,7 @@ impl Cluster {
         self.timers.cancel(&Key::Resize(id.clone()));
         let Some(c) = self.containers.get(id) else { return };
         let (resource, version) = (c.resource.clone(), c.version);
-        ctx.log(container_line(Level::Warning, "ResizeFailed", id, &c.node, format!("still has {resource}: {why}")));
+        ctx.log(container_line(Level::Warning, Reason::ResizeFailed, id, &c.node, format!("still has {resource}: {why}")));
         self.update(&id.app, UpdateKind::ResizeFailed { container: id.clone(), resource, version, why }, ctx);
     }
 }

@@ -420,7 +420,7 @@ impl Scenario {
     }
     /// How often a line with this reason was logged.
     pub fn logged(&self, reason: &str) -> usize {
-        self.log.iter().filter(|l| l.reason == reason).count()
+        self.log.iter().filter(|l| l.reason.as_str() == reason).count()
     }
     /// This life of the resource manager.
     pub fn epoch(&self) -> Epoch {

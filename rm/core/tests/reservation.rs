@@ -84,7 +84,12 @@ fn an_ask_that_doubles_is_served_amid_a_stream_of_small_ones() {
         s.exit(&mine, ExitReason::OverheadOom);
         ack(&mut s, &job);
     }
-    assert_eq!(s.logged("NodeReserved"), 4, "{:?}", s.log.iter().filter(|l| l.reason.contains("eserv")).collect::<Vec<_>>());
+    assert_eq!(
+        s.logged("NodeReserved"),
+        4,
+        "{:?}",
+        s.log.iter().filter(|l| l.reason.as_str().contains("eserv")).collect::<Vec<_>>()
+    );
     assert_eq!(s.cluster.reservations().count(), 0);
     s.check();
 }

@@ -154,7 +154,7 @@ fn a_node_that_cannot_leaves_everything_as_it_was() {
         assert_eq!(s.cluster.ledger().node(&id("n1")).cloned(), before, "rolled back exactly");
         assert_eq!(told(&s, &app), [("failed", 2, 1)]);
         assert!(
-            s.log.iter().any(|l| l.reason == "ResizeFailed" && l.message().contains("1.4 GiB are in use")),
+            s.log.iter().any(|l| l.reason.as_str() == "ResizeFailed" && l.message().contains("1.4 GiB are in use")),
             "the node's words"
         );
         // the node can again: the next order has a version of its own

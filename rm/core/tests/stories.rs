@@ -155,7 +155,7 @@ fn a_lost_node_ends_its_containers_and_gets_no_work_until_it_registers() {
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
     assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty(), "stopped and forgotten");
-    assert_eq!(s.logged("NodeSuspect") + s.logged("NodeUnreachable") + s.logged("NodeLost"), 3);
+    assert_eq!(s.logged("NodeSilent") + s.logged("NodeUnreachable") + s.logged("NodeLost"), 3);
     s.check();
 }
 

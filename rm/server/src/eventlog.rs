@@ -3,10 +3,10 @@
 //! Written by the loop only; readers copy what they need out of it. The number of an event holds the epoch in its upper half, so
 //! that numbers go up over restarts and never repeat.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use headroom_types::{AppId, Epoch, UnixMillis};
+use headroom_types::{AppId, Epoch, Reason, UnixMillis};
 use headroom_wire::v1::events::Event;
 use tokio::sync::watch;
 
@@ -31,6 +31,8 @@ struct Ring {
     events: VecDeque<Arc<Event>>,
     next: u64,
     ooms: VecDeque<UnixMillis>,
+    /// How many there have been in this life, by reason.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// A reader's place.
@@ -53,7 +55,7 @@ impl EventLog {
     /// An empty log of this life.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
-        let ring = Ring { events: VecDeque::new(), next: first, ooms: VecDeque::new() };
+        let ring = Ring { events: VecDeque::new(), next: first, ooms: VecDeque::new(), counts: BTreeMap::new() };
         EventLog { ring: Mutex::new(ring), last: watch::Sender::new(first - 1), first_of_life: first }
     }
 
@@ -64,6 +66,9 @@ impl EventLog {
         for mut event in events {
             event.index = ring.next;
             ring.next += 1;
+            // A master of a later version may have words of its own.
+            let known = event.reason.parse::<Reason>().map_or("other", Reason::as_str);
+            *ring.counts.entry(known).or_default() += 1;
             if event.reason == OOM {
                 ring.ooms.push_back(event.time);
             }
@@ -105,6 +110,11 @@ impl EventLog {
             }
         }
         Ok(piece)
+    }
+
+    /// How many there have been in this life, by reason.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.ring().counts.clone()
     }
 
     /// Tells when there is more.

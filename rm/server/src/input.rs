@@ -185,6 +185,10 @@ impl Published {
     pub(crate) fn recovered(&self, recovered: bool) {
         self.recovered.send_if_modified(|known| std::mem::replace(known, recovered) != recovered);
     }
+    /// Nobody is waited for any more after the restart.
+    pub(crate) fn is_recovered(&self) -> bool {
+        *self.recovered.borrow()
+    }
     /// How many batches there have been.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Ordering::Acquire)

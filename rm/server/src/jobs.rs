@@ -6,11 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use headroom_types::{AppId, TaskId};
+use headroom_config::Cardinality;
+use headroom_telemetry::Page;
+use headroom_telemetry::names::AM_TASKS;
+use headroom_types::{AppId, Reason, TaskId, UnixMillis};
 use headroom_wire::v1::events::Event;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
 
 use crate::incoming::cut;
+use crate::metrics::job_label;
+use crate::tally::Tallies;
 
 /// Most rows of one application.
 const MAX_ROWS: usize = 50_000;
@@ -22,9 +27,11 @@ const MAX_TEXT: usize = 2048;
 const MAX_TAIL: usize = 4096;
 
 /// The rows of all applications that live.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Jobs {
     apps: Mutex<BTreeMap<AppId, Rows>>,
+    /// Taken before `apps` where both are.
+    tallies: Mutex<Tallies>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,9 +57,17 @@ pub(crate) enum Start {
 }
 
 impl Jobs {
+    /// Nothing yet, in a life that begins now; its figures are that fine.
+    pub(crate) fn new(now: UnixMillis, fine: Cardinality) -> Self {
+        Jobs { apps: Mutex::default(), tallies: Mutex::new(Tallies::new(now, fine)) }
+    }
+
     /// Takes in changed rows; the events in it come back. False with them when the rows were not taken.
     pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: Start) -> (Vec<Event>, bool) {
         let JobPatch { full, totals, tasks, events } = patch;
+        let mut tallies = self.tallies();
+        let given_up = |e: &&JobEvent| e.reason == Reason::EscalationExhausted.as_str();
+        events.iter().filter(given_up).for_each(|e| tallies.exhausted(app, &e.object));
         let events = events.into_iter().map(|e| event(app, e)).collect();
         let mut apps = self.apps();
         if !full && start == Start::WithAllRows && !apps.contains_key(app) {
@@ -60,12 +75,12 @@ impl Jobs {
         }
         let rows = apps.entry(app.clone()).or_default();
         rows.totals = totals;
-        if full {
-            rows.tasks.clear();
-        }
+        let before = if full { std::mem::take(&mut rows.tasks) } else { BTreeMap::new() };
         for row in tasks {
             if rows.tasks.len() < MAX_ROWS || rows.tasks.contains_key(&row.task) {
-                rows.tasks.insert(row.task.clone(), Arc::new(bounded(row)));
+                let row = Arc::new(bounded(row));
+                let old = rows.tasks.insert(row.task.clone(), row.clone());
+                tallies.row(app, old.as_ref().or(before.get(&row.task)).map(|old| &**old), &row);
             }
         }
         (events, true)
@@ -91,6 +106,28 @@ impl Jobs {
     /// The application is over and its rows are in the store.
     pub(crate) fn forget(&self, app: &AppId) {
         self.apps().remove(app);
+        self.tallies().forget(app);
+    }
+
+    /// Puts the figures of tasks and attempts on the page.
+    pub(crate) fn put(&self, page: &mut Page, fine: Cardinality) {
+        for state in ["pending", "running", "done", "failed"] {
+            page.count(&AM_TASKS, &["", state], 0);
+        }
+        for (app, rows) in &*self.apps() {
+            let (app, totals) = (app.to_string(), &rows.totals);
+            let JobTotals { tasks, done, failed, running, .. } = totals;
+            let pending = tasks.saturating_sub(*done).saturating_sub(*failed).saturating_sub(*running);
+            for (state, n) in [("pending", pending), ("running", *running), ("done", *done), ("failed", *failed)] {
+                page.count(&AM_TASKS, &[job_label(fine, &app), state], u64::from(n));
+            }
+        }
+        self.tallies().put(page);
+    }
+
+    fn tallies(&self) -> MutexGuard<'_, Tallies> {
+        // As below.
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apps(&self) -> MutexGuard<'_, BTreeMap<AppId, Rows>> {
@@ -173,7 +210,7 @@ fn event(app: &AppId, event: JobEvent) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::{Bytes, Cpus, Profile, UnixMillis};
+    use headroom_types::{Bytes, Cpus, Profile};
     use headroom_wire::v1::job::TaskState;
 
     fn app() -> AppId {
@@ -222,7 +259,7 @@ mod tests {
 
     #[test]
     fn rows_are_merged_and_a_full_patch_replaces_all() {
-        let jobs = Jobs::default();
+        let jobs = Jobs::new(UnixMillis(0), Cardinality::Profile);
         jobs.merge(&app(), patch(true, vec![row("map/10", 1, 0), row("map/2", 1, 0)]), Start::Allowed);
         jobs.merge(&app(), patch(false, vec![row("reduce/0", 1, 0), row("map/2", 2, 0)]), Start::Allowed);
         assert_eq!(tasks(&jobs), ["map/2", "map/10", "reduce/0"]);
@@ -233,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_part_does_not_replace_what_the_store_has() {
-        let jobs = Jobs::default();
+        let jobs = Jobs::new(UnixMillis(0), Cardinality::Profile);
         assert!(!jobs.merge(&app(), patch(false, vec![row("map/3", 1, 0)]), Start::WithAllRows).1);
         assert!(jobs.snapshot(&app()).is_none());
         assert!(jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), Start::WithAllRows).1);
@@ -249,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_document_is_cut_down_to_its_bound() {
-        let jobs = Jobs::default();
+        let jobs = Jobs::new(UnixMillis(0), Cardinality::Profile);
         let rows = (0..200).map(|n| row(&format!("map/{n}"), if n == 7 { 2 } else { 1 }, 1000)).collect();
         jobs.merge(&app(), patch(true, rows), Start::Allowed);
         let snapshot = jobs.snapshot(&app()).expect("rows");

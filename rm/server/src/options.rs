@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use headroom_config::{Limits, ResourceManagerConfig, Scheduling};
+use headroom_config::{HistoryBounds, Kept, Limits, ResourceManagerConfig, Scheduling, Telemetry};
 use headroom_rm_core::queue::spec::Tree;
 use headroom_types::StoreBackend;
 use headroom_wire::v1::queues::QueueProblem;
@@ -58,6 +58,14 @@ pub struct Options {
     pub scheduling: Scheduling,
     /// How much one caller may have.
     pub limits: Limits,
+    /// What it tells of itself.
+    pub telemetry: Telemetry,
+    /// How much of the event log is kept on the disk.
+    pub events: Kept,
+    /// How much is kept of who changed what.
+    pub audit: Kept,
+    /// How much is kept of what is over.
+    pub history: HistoryBounds,
     /// The headers of a request have to be there by then.
     pub header_time: Duration,
     /// Its body has to be there by then.
@@ -89,7 +97,7 @@ impl Options {
 
     fn of(config: ResourceManagerConfig, queues: Tree) -> Self {
         let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence, .. } = config;
-        let ResourceManagerConfig { scheduling, limits, .. } = config;
+        let ResourceManagerConfig { scheduling, limits, telemetry, events, audit, history, .. } = config;
         Options {
             listen,
             state,
@@ -101,6 +109,10 @@ impl Options {
             recovery_wait: headroom_rm_core::Settings::default().recovery_wait,
             scheduling,
             limits,
+            telemetry,
+            events,
+            audit,
+            history,
             header_time: HEADERS,
             body_time: BODY_TIME,
             queues,
@@ -121,6 +133,8 @@ impl Options {
             preempt_warning,
             preempt_every,
             preempt_part,
+            keep_apps: usize::try_from(self.history.apps).unwrap_or(usize::MAX),
+            keep_containers: usize::try_from(self.history.containers).unwrap_or(usize::MAX),
             ..headroom_rm_core::Settings::default()
         }
     }

@@ -9,11 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Object, Save, SavedStage, Settings, Words};
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, Opened, StoreError};
-use headroom_types::{AppId, Tick};
+use headroom_types::{AppId, Reason, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::oneshot;
@@ -26,6 +26,7 @@ use crate::families::{Families, Lesson, saved};
 use crate::inbox::{Batch, Inbox};
 use crate::input::{Input, Published, Query};
 use crate::jobs::{Jobs, Snapshot, Start};
+use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
 use crate::outgoing;
 use crate::query;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<EventLog>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) families: Arc<Families>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// The owner of everything.
@@ -127,8 +129,10 @@ impl Owner {
         self.settle()?;
         loop {
             let batch = self.next_batch().await;
+            let begun = Instant::now();
             let turn = self.take_in(batch)?;
             self.settle()?;
+            self.shared.counters.turns.time(begun.elapsed());
             self.chores();
             if turn == Turn::End {
                 // Nothing is owed to anybody any more: all that was accepted is saved. Lines end when this does.
@@ -140,7 +144,7 @@ impl Owner {
 
     fn begin(&mut self) {
         let message = format!("life {} of the resource manager begins", self.cluster.epoch());
-        let (reason, object, words) = ("ResourceManagerStarted", Object::Manager, Words::Text(message));
+        let (reason, object, words) = (Reason::ResourceManagerStarted, Object::Manager, Words::Text(message));
         let line = LogLine { level: Level::Normal, reason, object, node: None, words };
         self.effects.push(Effect::Log(line));
         self.cluster.step(self.clock.now(), Event::Time, &mut self.effects);
@@ -214,9 +218,7 @@ impl Owner {
             self.dispatch.send();
             self.shared.events.push(events);
         }
-        if !self.journal.is_empty() {
-            self.journal.commit()?;
-        }
+        self.commit()?;
         for reply in std::mem::take(&mut self.kept) {
             // The answer is kept, whether or not somebody still waits for it.
             let _ = reply.send(());
@@ -275,12 +277,21 @@ impl Owner {
                 self.learn(app, snapshot)?;
             }
         }
-        if !self.journal.is_empty() {
-            self.journal.commit()?;
-        }
+        self.commit()?;
         for (app, _) in documents.iter().filter(|(app, _)| self.cluster.app(app).is_none_or(|a| a.state.is_over())) {
             self.shared.jobs.forget(app);
         }
+        Ok(())
+    }
+
+    /// Puts on the disk what was appended.
+    fn commit(&mut self) -> Result<(), Ended> {
+        if self.journal.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.journal.commit()?;
+        self.shared.counters.writes.time(begun.elapsed());
         Ok(())
     }
 
@@ -324,6 +335,7 @@ impl Owner {
     }
 
     fn log(&self, line: LogLine) {
+        self.count(&line);
         let (app, message) = (line.app().cloned(), line.message());
         let LogLine { level, reason, object, node, .. } = line;
         let object = object.to_string();
@@ -331,8 +343,23 @@ impl Owner {
             Level::Normal => info!(object, "{reason}: {message}"),
             Level::Warning => warn!(object, "{reason}: {message}"),
         }
-        let (level, reason, time) = (outgoing::level(level), reason.to_owned(), self.clock.unix_now());
+        let (level, reason, time) = (outgoing::level(level), reason.as_str().to_owned(), self.clock.unix_now());
         self.shared.events.push([events::Event { index: 0, time, level, reason, object, app, node, message }]);
+    }
+
+    /// What was decided about requests, for scrapers.
+    fn count(&self, line: &LogLine) {
+        let (decision, waited) = match (line.reason, &line.words) {
+            (Reason::RequestGranted, Words::Granted(_, _, waited)) => (Decision::Granted, Some(*waited)),
+            (Reason::NodeReserved, _) => (Decision::Reserved, None),
+            (Reason::PreemptSoon, _) => (Decision::Preempted, None),
+            (Reason::RequestRefused, _) => (Decision::Refused, None),
+            (Reason::RequestExpired, _) => (Decision::Expired, None),
+            _ => return, // about something else
+        };
+        if let Some(app) = line.app().and_then(|app| self.cluster.app(app)) {
+            self.shared.counters.decided(&app.queue, decision, waited);
+        }
     }
 
     /// Lines are opened and questions answered from what is durable.

@@ -17,10 +17,11 @@ use crate::eventlog::EventLog;
 use crate::families::Families;
 use crate::http::limits::Doors;
 use crate::http::once::Once;
-use crate::http::{Bounds, Web, listen, router};
+use crate::http::{Bounds, Web, addresses, listen, router};
 use crate::inbox;
 use crate::input::{Handle, Published};
 use crate::jobs::Jobs;
+use crate::metrics::Counters;
 use crate::notify;
 use crate::options::Options;
 use crate::run::{Ended, Owner, Shared};
@@ -61,8 +62,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let shared = Shared {
         published: Arc::new(Published::new(view::empty(epoch))),
         events: Arc::new(EventLog::new(epoch)),
-        jobs: Arc::new(Jobs::default()),
+        jobs: Arc::new(Jobs::new(clock.unix_now(), options.telemetry.cardinality)),
         families: Arc::new(Families::restored(opened.families.clone())),
+        counters: Arc::new(Counters::new(addresses())),
     };
     let (lines, inbox) = inbox::lines();
     let handle = Handle::new(lines, shared.published.clone(), clock);
@@ -85,6 +87,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
         changes: Arc::default(),
         boards: Arc::default(),
+        cardinality: options.telemetry.cardinality,
+        state: options.state.clone().into(),
     };
     let (routes, doors) =
         (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));

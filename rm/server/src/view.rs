@@ -13,6 +13,7 @@ use headroom_wire::v1::apps::{AppView, ClusterView};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
+use crate::figures::Figures;
 use crate::outgoing;
 
 /// A part of the view that a reader may wait for.
@@ -57,6 +58,8 @@ pub(crate) struct View {
     pub(crate) nodes: BTreeMap<NodeId, (NodeView, Tick)>,
     /// All in figures.
     status: ClusterView,
+    /// More figures, for scrapers.
+    pub(crate) figures: Figures,
 }
 
 impl View {
@@ -66,7 +69,8 @@ impl View {
         let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
         let status = status(cluster, now, &nodes, &apps);
         let (epoch, containers, queues) = (cluster.epoch(), digest(cluster), crate::queues::view(cluster));
-        let mut view = View { batch, epoch, since: Since::default(), containers, queues, apps, nodes, status };
+        let (since, figures) = (Since::default(), Figures::of(cluster, now));
+        let mut view = View { batch, epoch, since, containers, queues, apps, nodes, status, figures };
         view.since = view.since(before);
         view
     }

@@ -1,6 +1,10 @@
 //! The event log: what an operator would want to have seen.
 
+use std::fmt::Write as _;
+
 use headroom_types::{AppId, NodeId, UnixMillis};
+
+pub use headroom_types::reason::{Reason, Topic, Weight};
 use serde::{Deserialize, Serialize};
 
 /// How much attention an event wants.
@@ -24,7 +28,7 @@ pub struct Event {
     pub time: UnixMillis,
     /// How much attention it wants.
     pub level: EventLevel,
-    /// Closed word: `JobSubmitted`, `OomKilled`, `Escalated` …
+    /// A word of the closed list [`Reason`]: `JobSubmitted`, `OomKilled`, `Escalated` … A master of a later version may say more.
     pub reason: String,
     /// What it is about: an id.
     pub object: String,
@@ -37,3 +41,30 @@ pub struct Event {
     /// For people.
     pub message: String,
 }
+
+/// `docs/events.md`: every reason, with what it is about, how much attention it wants, and when it is written.
+pub fn page() -> String {
+    let mut text = String::from(ABOUT);
+    for topic in Topic::ALL {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "\n## {}\n\n| reason | level | when |\n| --- | --- | --- |\n", topic.as_str());
+        for reason in Reason::ALL.iter().filter(|r| r.topic() == topic) {
+            let _ = writeln!(text, "| `{reason}` | {} | {} |", reason.weight().as_str(), reason.when());
+        }
+    }
+    text
+}
+
+const ABOUT: &str = "# Events
+
+Generated from `client/types/src/reason.rs`; a test keeps it current.
+
+The event log has one entry for each thing an operator would want to have seen: number, time, level, reason, object, application,
+node, and a sentence. Numbers go up over restarts and never repeat. `GET /v1/events` gives what is kept, `?follow=true` what comes as
+well, as lines of JSON or as server-sent events; `?cursor=N` (or `Last-Event-ID`) goes on after what was read last. A cursor older
+than what is kept is refused (HR0411), so that nothing is missed unnoticed.
+
+Filters, all of which must hold: `app`, `topic` (a heading below), `type=warning`, `reason`, `object` (an id, or the beginning of ids), `node`,
+`since` (an age such as `1h`). The latest 100000 are kept in memory; the files `events-*.jsonl` in the state directory keep more, are
+bounded by `events.segment` and `events.segments`, and are read again at the start.
+";

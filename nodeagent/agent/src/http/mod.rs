@@ -6,12 +6,14 @@ mod yarn;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use headroom_telemetry::{Format, Page, process};
 use headroom_types::exit::Sample;
 use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::apps::ContainerTimeline;
@@ -22,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::disk::Layout;
 use crate::doctor::Finding;
+use crate::metrics;
 use crate::rm_link::Standing;
 use crate::run::Input;
 
@@ -36,6 +39,8 @@ pub(crate) enum Question {
     Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
     /// The enforcer and how it was chosen.
     Doctor(oneshot::Sender<Diagnosis>),
+    /// What the loop tells scrapers.
+    Metrics(oneshot::Sender<Page>),
 }
 
 /// `GET /v1/containers/{id}`.
@@ -93,6 +98,7 @@ struct Shared {
 pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>, about: About) -> Router {
     Router::new()
         .route("/livez", get(alive))
+        .route("/metrics", get(scrape))
         .route("/v1/doctor", get(doctor))
         .route("/v1/containers", get(containers))
         .route("/v1/containers/{id}", get(container))
@@ -131,6 +137,20 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
             "ok\nthis node is decommissioned: the resource manager takes it back with `rmctl node undrain`\n"
         }
     })
+}
+
+/// Figures for scrapers, in the format they ask for.
+async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, Refused> {
+    let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
+    let mut page = ask(&shared, Question::Metrics).await?;
+    let started = Duration::from_millis(shared.about.started.0).as_secs_f64();
+    let whole = move || {
+        metrics::put_host(&mut page);
+        process::put(&mut page, started);
+        page.write(format)
+    };
+    let text = tokio::task::spawn_blocking(whole).await.map_err(|_| refuse(Code::HR0500, "the page could not be written"))?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn doctor(State(shared): State<Shared>) -> Result<Json<Diagnosis>, Refused> {

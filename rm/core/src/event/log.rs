@@ -3,8 +3,9 @@
 //! Plain data.
 
 use std::fmt;
+use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, ExitReason, NodeId, QueuePath, RequestId};
+use headroom_types::{AppId, ContainerId, ExitReason, NodeId, QueuePath, Reason, RequestId};
 
 /// How much attention a line of the event log wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct LogLine {
     /// How much attention it wants.
     pub level: Level,
     /// Closed word.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What it is about.
     pub object: Object,
     /// The node it happened on.
@@ -54,6 +55,8 @@ pub enum Words {
     Runs(Option<RequestId>),
     /// A container ended.
     Ended(ExitReason),
+    /// A container was given to a request, which had waited for it so long.
+    Granted(RequestId, ContainerId, Duration),
 }
 
 impl LogLine {
@@ -74,6 +77,10 @@ impl LogLine {
                 format!("{what} runs on {}", self.node.as_ref().map_or("a node", NodeId::as_str))
             }
             Words::Ended(reason) => reason.sentence(),
+            Words::Granted(request, container, waited) => {
+                let node = self.node.as_ref().map_or("a node", NodeId::as_str);
+                format!("{request} has {container} on {node} after {} ms", waited.as_millis())
+            }
         }
     }
 }
@@ -104,7 +111,13 @@ mod tests {
     #[test]
     fn what_happens_to_every_container_reads_like_any_other_line() {
         let object = Object::Container(id("job.1.e1.c2"));
-        let line = |words| LogLine { level: Level::Normal, reason: "It", object: object.clone(), node: Some(id("n1")), words };
+        let line = |words| LogLine {
+            level: Level::Normal,
+            reason: Reason::ContainerStarted,
+            object: object.clone(),
+            node: Some(id("n1")),
+            words,
+        };
         assert_eq!(line(Words::Runs(Some(id("main")))).message(), "main runs on n1");
         assert_eq!(line(Words::Runs(None)).message(), "master runs on n1");
         assert_eq!(line(Words::Ended(ExitReason::Exit { code: 3 })).message(), "the program ended with exit code 3");

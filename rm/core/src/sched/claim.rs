@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, Bytes, ContainerId, NodeId, Reason, RequestId, Resource, StopCause, Tick, UnixMillis};
 
 use super::fit::Need;
 use super::index::NodeIx;
@@ -153,11 +153,11 @@ impl Cluster {
         let size = claim.size.clone();
         let who = claim.waiter.request.as_ref().map_or("its master".to_owned(), ToString::to_string);
         let message = format!("{who} needs {size}: {} containers on {node} have to go", claim.victims.len());
-        ctx.log_app(Level::Normal, "PreemptPlanned", &claim.waiter.app, message);
+        ctx.log_app(Level::Normal, Reason::PreemptPlanned, &claim.waiter.app, message);
         for victim in &claim.victims {
             let what = UpdateKind::PreemptSoon { container: victim.clone(), at, why: why.to_owned() };
             self.update(&victim.app, what, ctx);
-            ctx.log(container_line(Level::Normal, "PreemptSoon", victim, &node, why.to_owned()));
+            ctx.log(container_line(Level::Normal, Reason::PreemptSoon, victim, &node, why.to_owned()));
         }
         self.claim_instead(&claim.waiter, &node, ctx);
         let number = self.claims.add(claim);
@@ -258,7 +258,7 @@ impl Cluster {
     fn call_off(&mut self, number: u64, why: &str, ctx: &mut Ctx<'_>) {
         let Some(claim) = self.drop_claim(number) else { return };
         let message = format!("room for {} on {} is not made: {why}", claim.size, claim.node);
-        ctx.log_app(Level::Normal, "PreemptCalledOff", &claim.waiter.app, message);
+        ctx.log_app(Level::Normal, Reason::PreemptCalledOff, &claim.waiter.app, message);
     }
 
     fn drop_claim(&mut self, number: u64) -> Option<Claim> {

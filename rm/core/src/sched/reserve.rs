@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{AppId, Bytes, Cpus, Extra, Name, NodeId, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{AppId, Bytes, Cpus, Extra, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
 
 use super::constraint::{candidates, has_rules, misfit};
 use super::fit::Need;
@@ -343,7 +343,7 @@ impl Cluster {
     fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut Ctx<'_>) {
         let node = reservation.node.clone();
         let message = format!("{node} is kept for {}, {}", reservation.request, reservation.size);
-        ctx.log_app(Level::Normal, "NodeReserved", &reservation.app, message);
+        ctx.log_app(Level::Normal, Reason::NodeReserved, &reservation.app, message);
         self.reservations.put(ix, reservation);
         self.reservations.doubt_all();
         self.reindex(&node);
@@ -355,7 +355,7 @@ impl Cluster {
         self.room_changed = true;
         self.reindex(&reservation.node);
         let message = format!("{} is not kept for {} any more: {why}", reservation.node, reservation.request);
-        ctx.log_app(Level::Normal, "ReservationEnded", &reservation.app, message);
+        ctx.log_app(Level::Normal, Reason::ReservationEnded, &reservation.app, message);
     }
 
     /// Two applications can each hold what the other waits for: one by a container that ends only with it, the other by a node kept

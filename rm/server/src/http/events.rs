@@ -1,6 +1,7 @@
 //! `/v1/events`: the event log, as it is or as it grows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -66,7 +67,10 @@ pub(crate) async fn events(
     let mut place = Place { cursor, app: wanted.app };
     let log = web.shared.events.clone();
     let news = log.watch();
-    let first = log.read(&mut place).map_err(|old| too_old(cursor, &old))?;
+    let first = log.read(&mut place).map_err(|old| {
+        web.shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        too_old(cursor, &old)
+    })?;
     let follow = wanted.follow || format == Format::Sse;
     let seat = if follow { Some(limits::place(&web.streams)?) } else { None };
     let reader = Reader { log, place, news, follow, format, first: Some(first), closing: web.closing, _seat: seat };

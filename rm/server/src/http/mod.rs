@@ -13,6 +13,7 @@ pub(crate) mod families;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod live;
+pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod once;
 pub(crate) mod origin;
@@ -26,13 +27,14 @@ pub(crate) mod wait;
 pub(crate) mod yarn;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use headroom_config::Limits;
+use headroom_config::{Cardinality, Limits};
 use headroom_rm_store::Documents;
 use headroom_types::Epoch;
 use headroom_wire::v1::error::{Code, Problem};
@@ -76,6 +78,10 @@ pub(crate) struct Web {
     pub(crate) changes: Arc<Mutex<()>>,
     /// What all pages show, made once for all of them.
     pub(crate) boards: Arc<Boards>,
+    /// How fine the series of metrics are.
+    pub(crate) cardinality: Cardinality,
+    /// The state directory; only its size is looked at.
+    pub(crate) state: Arc<Path>,
 }
 
 /// How much callers may have, and how long they may take.
@@ -129,6 +135,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::version))
         .routes(routes!(cluster::description))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(cluster::live))
         .routes(routes!(cluster::ready))
         .routes(routes!(ui::root))
@@ -145,11 +152,16 @@ pub fn description() -> String {
     describe::text(&describe::whole(api)).unwrap_or_default()
 }
 
+/// Every address, for counting calls.
+pub(crate) fn addresses() -> Vec<String> {
+    people().merge(daemons()).into_openapi().paths.paths.into_keys().collect()
+}
+
 /// Every address, answered at `listen`.
 pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
-    let ids = Arc::new(trace::Ids::new(web.epoch));
+    let ids = Arc::new(trace::Ids::new(web.epoch, web.shared.counters.clone()));
     let people = Router::from(people()).layer(from_fn_with_state(keys, once::once)).merge(yarn::router());
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people

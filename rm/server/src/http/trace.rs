@@ -1,5 +1,6 @@
 //! Every request has an id: the caller's own or one of ours. The answer, its problem document and the log carry it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use headroom_wire::v1::error::Problem;
 use tracing::{debug, info, warn};
 
 use super::limits::Peer;
+use crate::metrics::Counters;
 
 /// Header with the id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,11 +34,12 @@ pub(crate) const DAEMONS: [&str; 5] = [
 pub(crate) struct Ids {
     epoch: Epoch,
     next: AtomicU64,
+    counters: Arc<Counters>,
 }
 
 impl Ids {
-    pub(crate) fn new(epoch: Epoch) -> Self {
-        Ids { epoch, next: AtomicU64::new(1) }
+    pub(crate) fn new(epoch: Epoch, counters: Arc<Counters>) -> Self {
+        Ids { epoch, next: AtomicU64::new(1), counters }
     }
 
     /// The caller's id when it is one line of plain characters, else a new one.
@@ -55,12 +58,15 @@ fn is_plain(value: &HeaderValue) -> bool {
 }
 
 /// Names the request, and says in the log how it ended.
-pub(crate) async fn trace(State(ids): State<std::sync::Arc<Ids>>, request: Request, next: Next) -> Response {
+pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: Next) -> Response {
     let (id, began) = (ids.of(&request), Instant::now());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let peer = request.extensions().get::<Peer>().map(|p| p.0.to_string()).unwrap_or_default();
-    let daemon = request.extensions().get::<MatchedPath>().is_some_and(|p| DAEMONS.contains(&p.as_str()));
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let daemon = route.as_ref().is_some_and(|p| DAEMONS.contains(&p.as_str()));
+    let call = ids.counters.calls.begin();
     let mut response = named(next.run(request).await, &id);
+    ids.counters.calls.end(&call, route.as_ref().map(MatchedPath::as_str), &method, response.status());
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis());
     let (request, path) = (id.to_str().unwrap_or_default(), uri.path());
     if response.status().is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
@@ -97,7 +103,7 @@ mod tests {
         if let Some(given) = given {
             request.headers_mut().insert(REQUEST_ID, HeaderValue::from_static(given));
         }
-        Ids::new(Epoch(4)).of(&request).to_str().expect("text").to_owned()
+        Ids::new(Epoch(4), Arc::new(Counters::new(Vec::new()))).of(&request).to_str().expect("text").to_owned()
     }
 
     #[test]

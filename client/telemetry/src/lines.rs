@@ -1,0 +1,161 @@
+//! Files of lines that stay bounded: written in order, cut into segments, the oldest segment removed when there are too many.
+//!
+//! Owned by one writer. What was written before a crash is read again at the next start; a last line that was torn is dropped.
+//! A segment is called `NAME-NUMBER.jsonl`, and the numbers go up.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+const ENDING: &str = ".jsonl";
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A segment is closed when it is that large. Bytes.
+    pub segment: u64,
+    /// Segments that are kept, the one that is written included.
+    pub segments: usize,
+}
+
+/// One row of segments.
+#[derive(Debug)]
+pub struct Lines {
+    folder: PathBuf,
+    name: &'static str,
+    bounds: Bounds,
+    open: File,
+    number: u64,
+    written: u64,
+}
+
+impl Lines {
+    /// Opens the row for writing, behind all that is there.
+    ///
+    /// # Errors
+    /// The folder or the file cannot be made or written.
+    pub fn open(folder: &Path, name: &'static str, bounds: Bounds) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let number = segments(folder, name)?.last().map_or(1, |(number, _)| *number);
+        let (open, written) = append_to(&path(folder, name, number))?;
+        Ok(Lines { folder: folder.to_owned(), name, bounds, open, number, written })
+    }
+
+    /// Adds lines. They are with the kernel when this returns: they survive the end of the process, not that of the machine.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn append<L: AsRef<[u8]>>(&mut self, lines: impl IntoIterator<Item = L>) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in lines {
+            text.extend_from_slice(line.as_ref());
+            text.push(b'\n');
+        }
+        self.open.write_all(&text)?;
+        self.written += u64::try_from(text.len()).unwrap_or(u64::MAX);
+        if self.written >= self.bounds.segment { self.next() } else { Ok(()) }
+    }
+
+    fn next(&mut self) -> io::Result<()> {
+        self.number += 1;
+        (self.open, self.written) = append_to(&path(&self.folder, self.name, self.number))?;
+        let all = segments(&self.folder, self.name)?;
+        let many = all.len().saturating_sub(self.bounds.segments.max(1));
+        all.iter().take(many).try_for_each(|(_, old)| fs::remove_file(old))
+    }
+}
+
+/// A file that ends with a whole line, and its size. A torn last line is closed, so that the next one does not grow from it.
+fn append_to(path: &Path) -> io::Result<(File, u64)> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    let mut size = file.metadata()?.len();
+    if size > 0 && fs::read(path)?.last() != Some(&b'\n') {
+        file.write_all(b"\n")?;
+        size += 1;
+    }
+    Ok((file, size))
+}
+
+fn path(folder: &Path, name: &str, number: u64) -> PathBuf {
+    folder.join(format!("{name}-{number:08}{ENDING}"))
+}
+
+/// Segments by number, the oldest first.
+fn segments(folder: &Path, name: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let file = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let number = file.strip_prefix(name).and_then(|n| n.strip_prefix('-')).and_then(|n| n.strip_suffix(ENDING));
+        if let Some(number) = number.and_then(|n| n.parse().ok()) {
+            found.push((number, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// All lines that are kept, the oldest first. What is not text is left out. A row that was never written is empty.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn read(folder: &Path, name: &str, mut each: impl FnMut(&str)) -> io::Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for (_, path) in segments(folder, name)? {
+        for line in BufReader::new(File::open(path)?).split(b'\n') {
+            if let Ok(text) = std::str::from_utf8(&line?) {
+                each(text);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(folder: &Path) -> Vec<String> {
+        let mut all = Vec::new();
+        read(folder, "x", |line| all.push(line.to_owned())).expect("reads");
+        all
+    }
+    fn open(folder: &Path) -> Lines {
+        Lines::open(folder, "x", Bounds { segment: 100, segments: 3 }).expect("opens")
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_a_restart_and_no_more_than_the_bound() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for life in 0..4 {
+            let mut lines = open(dir.path());
+            for n in 0..10 {
+                lines.append([format!("life {life} line {n}")]).expect("writes");
+            }
+        }
+        let all = kept(dir.path());
+        assert_eq!(all.last().map(String::as_str), Some("life 3 line 9"));
+        let size: usize = all.iter().map(|l| l.len() + 1).sum();
+        assert!((200..400).contains(&size), "{size}");
+        assert_eq!(segments(dir.path(), "x").expect("reads").len(), 3);
+    }
+
+    #[test]
+    fn a_torn_last_line_harms_no_other() {
+        let dir = tempfile::tempdir().expect("a directory");
+        open(dir.path()).append(["whole"]).expect("writes");
+        let (number, path) = segments(dir.path(), "x").expect("reads").pop().expect("one");
+        let mut file = OpenOptions::new().append(true).open(path).expect("opens");
+        file.write_all(b"to\xffrn").expect("writes");
+        open(dir.path()).append(["next"]).expect("writes");
+        assert_eq!((number, kept(dir.path())), (1, vec!["whole".to_owned(), "next".to_owned()]));
+    }
+
+    #[test]
+    fn a_row_that_was_never_written_is_empty() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(kept(&dir.path().join("none")).is_empty());
+    }
+}

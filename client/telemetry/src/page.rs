@@ -1,0 +1,198 @@
+//! The page a scraper reads: figures with their names and labels, in both formats that are asked for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::histogram::Spread;
+use crate::names::{Kind, Metric};
+
+/// Most values of one label that others than the operator choose; all further ones are [`OTHER`].
+pub const MOST_VALUES: usize = 200;
+/// Stands for the values beyond [`MOST_VALUES`].
+pub const OTHER: &str = "other";
+
+/// How the page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The text format, version 0.0.4.
+    Text,
+    /// OpenMetrics, version 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// What the header `Accept` asks for.
+    pub fn wanted(accept: Option<&str>) -> Self {
+        if accept.is_some_and(|a| a.contains("application/openmetrics-text")) { Format::OpenMetrics } else { Format::Text }
+    }
+
+    /// The header `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Figure {
+    Number(f64),
+    Spread(Spread),
+}
+
+/// Figures at one moment. What is put under the same name and labels twice is added up.
+#[derive(Debug, Default)]
+pub struct Page {
+    figures: BTreeMap<&'static str, (Metric, BTreeMap<Vec<String>, Figure>)>,
+}
+
+impl Page {
+    /// An empty one.
+    pub fn new() -> Self {
+        Page::default()
+    }
+
+    /// Adds a number; `labels` are values in the order of the metric's labels, and an empty one is left out.
+    pub fn number(&mut self, metric: &Metric, labels: &[&str], value: f64) {
+        match self.place(metric, labels, Figure::Number(0.0)) {
+            Figure::Number(n) => *n += value,
+            Figure::Spread(_) => debug_assert!(false, "{} is a histogram", metric.name),
+        }
+    }
+
+    /// Adds a whole number.
+    #[expect(clippy::cast_precision_loss, reason = "scrapers read floating point numbers")]
+    pub fn count(&mut self, metric: &Metric, labels: &[&str], value: u64) {
+        self.number(metric, labels, value as f64);
+    }
+
+    /// Adds a histogram.
+    pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &Spread) {
+        match self.place(metric, labels, Figure::Spread(Spread::default())) {
+            Figure::Spread(sum) => *sum = std::mem::take(sum).plus(value),
+            Figure::Number(_) => debug_assert!(false, "{} is no histogram", metric.name),
+        }
+    }
+
+    fn place(&mut self, metric: &Metric, labels: &[&str], empty: Figure) -> &mut Figure {
+        debug_assert_eq!(labels.len(), metric.labels.len(), "labels of {}", metric.name);
+        let values: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
+        let (_, figures) = self.figures.entry(metric.name).or_insert_with(|| (*metric, BTreeMap::new()));
+        figures.entry(values).or_insert(empty)
+    }
+
+    /// The names that are on it.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.figures.keys().copied()
+    }
+
+    /// As text.
+    pub fn write(self, format: Format) -> String {
+        let mut open = String::new();
+        let counters: Vec<&'static str> =
+            self.figures.values().filter(|(m, _)| m.kind == Kind::Counter).map(|(m, _)| m.family()).collect();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        // Writing to a text cannot fail.
+        let _ = text::encode(&mut open, &registry);
+        match format {
+            Format::OpenMetrics => open,
+            Format::Text => plain(&open, &counters),
+        }
+    }
+}
+
+/// From OpenMetrics to the older format: there, the family of a counter has the counter's own name, and no line ends the page.
+fn plain(open: &str, counters: &[&str]) -> String {
+    let mut out = String::with_capacity(open.len());
+    for line in open.lines().filter(|l| *l != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(&name) => {
+                out.push_str(&format!("# {what} {name}_total {rest}"));
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (metric, figures) in self.figures.values() {
+            let kind = match metric.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            let mut family = encoder.encode_descriptor(metric.family(), metric.help, None, kind)?;
+            for (values, figure) in figures {
+                let named = metric.labels.iter().zip(values).filter(|(_, value)| !value.is_empty());
+                let labels: Vec<(&str, &str)> = named.map(|(name, value)| (*name, value.as_str())).collect();
+                if labels.is_empty() {
+                    put(&mut family, metric.kind, figure)?;
+                } else {
+                    put(&mut family.encode_family(&labels)?, metric.kind, figure)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put(encoder: &mut MetricEncoder<'_>, kind: Kind, figure: &Figure) -> Result<(), fmt::Error> {
+    match (figure, kind) {
+        (Figure::Number(n), Kind::Counter) => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
+        (Figure::Number(n), Kind::Gauge | Kind::Histogram) => encoder.encode_gauge(n),
+        (Figure::Spread(s), _) => encoder.encode_histogram::<NoLabelSet>(s.sum, s.count(), &s.buckets, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Histogram;
+    use crate::names::Kind;
+
+    const KILLS: Metric = Metric { name: "x_kills_total", kind: Kind::Counter, labels: &["job", "why"], help: "Kills." };
+    const SIZE: Metric = Metric { name: "x_size_bytes", kind: Kind::Gauge, labels: &[], help: "Size." };
+    const WAIT: Metric = Metric { name: "x_wait_seconds", kind: Kind::Histogram, labels: &["queue"], help: "Waits." };
+
+    fn page() -> Page {
+        let mut page = Page::new();
+        page.count(&KILLS, &["", "a \"quoted\"\nword"], 2);
+        page.count(&KILLS, &["", "a \"quoted\"\nword"], 1);
+        page.number(&SIZE, &[], 1.5);
+        let waits = Histogram::new(&[1.0]);
+        waits.observe(0.5);
+        waits.observe(3.0);
+        page.spread(&WAIT, &["root.etl"], &waits.spread());
+        page
+    }
+
+    #[test]
+    fn both_formats_say_the_same() {
+        let samples = "x_kills_total{why=\"a \\\"quoted\\\"\\nword\"} 3.0\n# HELP x_size_bytes Size.\n# TYPE x_size_bytes gauge\n\
+            x_size_bytes 1.5\n# HELP x_wait_seconds Waits.\n# TYPE x_wait_seconds histogram\n\
+            x_wait_seconds_sum{queue=\"root.etl\"} 3.5\nx_wait_seconds_count{queue=\"root.etl\"} 2\n\
+            x_wait_seconds_bucket{le=\"1.0\",queue=\"root.etl\"} 1\nx_wait_seconds_bucket{le=\"+Inf\",queue=\"root.etl\"} 2\n";
+        let open = page().write(Format::OpenMetrics);
+        assert_eq!(open, format!("# HELP x_kills Kills.\n# TYPE x_kills counter\n{samples}# EOF\n"));
+        let text = page().write(Format::Text);
+        assert_eq!(text, format!("# HELP x_kills_total Kills.\n# TYPE x_kills_total counter\n{samples}"));
+    }
+
+    #[test]
+    fn a_scraper_gets_what_it_asks_for() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
+        assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
+        assert_eq!((Format::wanted(Some("*/*")), Format::wanted(None)), (Format::Text, Format::Text));
+    }
+}

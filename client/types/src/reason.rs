@@ -1,0 +1,193 @@
+//! Why there is an event: the closed list of words in the event log, with what each is about and when it is written.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What events are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// The resource manager itself.
+    Cluster,
+    /// A node.
+    Node,
+    /// A queue.
+    Queue,
+    /// An application and its master.
+    Job,
+    /// A container request.
+    Request,
+    /// A container.
+    Container,
+    /// A task of a job.
+    Task,
+}
+
+impl Topic {
+    /// All of them.
+    pub const ALL: [Topic; 7] =
+        [Topic::Cluster, Topic::Node, Topic::Queue, Topic::Job, Topic::Request, Topic::Container, Topic::Task];
+
+    /// The word in addresses and on screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Topic::Cluster => "cluster",
+            Topic::Node => "node",
+            Topic::Queue => "queue",
+            Topic::Job => "job",
+            Topic::Request => "request",
+            Topic::Container => "container",
+            Topic::Task => "task",
+        }
+    }
+}
+
+impl FromStr for Topic {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Topic::ALL.into_iter().find(|t| t.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is not a topic: cluster, node, queue, job, request, container or task"))
+    }
+}
+
+/// How much attention a reason wants by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// As planned.
+    Normal,
+    /// Worth a look.
+    Warning,
+    /// One or the other, by how it went.
+    Either,
+}
+
+impl Weight {
+    /// The word in the documentation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Weight::Normal => "normal",
+            Weight::Warning => "warning",
+            Weight::Either => "normal or warning",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($name:ident $topic:ident $weight:ident $when:literal)*) => {
+        /// Why there is an event. A word is never given a second meaning.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $(#[doc = $when] $name,)*
+        }
+        impl Reason {
+            /// All of them.
+            pub const ALL: &[Reason] = &[$(Reason::$name),*];
+            /// The word in the log.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Reason::$name => stringify!($name),)* }
+            }
+            /// What it is about.
+            pub fn topic(self) -> Topic {
+                match self { $(Reason::$name => Topic::$topic,)* }
+            }
+            /// How much attention it wants.
+            pub fn weight(self) -> Weight {
+                match self { $(Reason::$name => Weight::$weight,)* }
+            }
+            /// When it is written.
+            pub fn when(self) -> &'static str {
+                match self { $(Reason::$name => $when,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    ResourceManagerStarted Cluster Normal "A life of the resource manager begins."
+    NodeJoined Node Normal "A node agent registered."
+    NodeReady Node Normal "A node takes work."
+    NodeUnhealthy Node Warning "A node says that it cannot take work."
+    NodeSilent Node Warning "No sign of life for as long as the key suspect says: no new work for now."
+    NodeUnreachable Node Warning "Still silent, for as long as unreachable says; its containers are counted on."
+    NodeLost Node Warning "Silent for as long as lost says: its containers are given up."
+    NodeMissing Node Warning "A node of the life before did not come back after a restart."
+    NodeDraining Node Normal "An operator lets a node run empty."
+    NodeUndrained Node Normal "An operator lets it take work again."
+    DrainDeadline Node Normal "The time to run empty is over; what is left is stopped."
+    NodeDrained Node Normal "A node that is drained has no containers any more."
+    NodeDecommissioned Node Normal "A drained node is no member any more."
+    NodeOom Node Warning "A container was killed because its whole host ran out of memory."
+    NodeReserved Request Normal "A node is kept free for a request that has waited."
+    ReservationEnded Request Normal "A node is no longer kept for it."
+    QueuesSet Queue Normal "Another tree of queues is in force."
+    QueueGate Queue Normal "A queue was opened, paused, drained or closed."
+    JobSubmitted Job Normal "An application was accepted; it survives any restart from here on."
+    AppRunning Job Normal "Its master has registered."
+    AppFinished Job Normal "It ended, and it succeeded."
+    AppFailed Job Warning "It ended, and it failed."
+    AppKilled Job Normal "It was ended on request."
+    AppChanged Job Normal "Its queue, priority or lifetime was changed."
+    KillAsked Job Normal "Somebody asked to end it."
+    LifetimeOver Job Warning "Its time is over, and it is ended."
+    MasterLaunched Job Normal "A run of its master was given a container."
+    MasterFailed Job Warning "A run of its master ended before it was done."
+    JobStarted Job Normal "Its master begins with the tasks."
+    JobFinished Job Either "All of its tasks are over; a warning when not all are done."
+    RequestCreated Request Normal "A master asks for containers of one size."
+    RequestGranted Request Normal "One of them was given; with how long it was waited for."
+    RequestStarving Request Warning "A request has waited for five minutes."
+    RequestRefused Request Warning "No node could ever give it, so it was not taken in."
+    RequestExpired Request Warning "Its deadline passed with something missing."
+    PreemptPlanned Request Normal "Containers of others are to be taken back for it."
+    PreemptCalledOff Request Normal "That is no longer needed."
+    PreemptSoon Container Either "A container is about to be taken back for another queue."
+    ContainerStarted Container Normal "Its program runs."
+    ContainerExited Container Either "It ended, but not for memory; a warning when its end was not asked for and no success."
+    ContainerResizing Container Normal "Another size is on its way to its node."
+    ContainerResized Container Normal "It has another size."
+    ResizeFailed Container Warning "It keeps its size: its node could not give it the other one."
+    ResizeOverdue Container Warning "Its node has not said whether it has its new size."
+    NearLimit Container Warning "It uses 90 % of its limit or more; told once for each container."
+    OomKilled Container Warning "A container, or a task in one, ended for memory of its own."
+    TaskFinished Task Normal "An attempt ended well."
+    AttemptLost Task Warning "An attempt ended, and memory was not the reason."
+    TaskRetried Task Normal "A task runs again, with the same size."
+    TaskMoved Task Normal "A task runs again elsewhere."
+    TaskFailed Task Warning "A task was given up."
+    Escalated Task Warning "A task runs again with more, because memory ended its last attempt."
+    EscalationExhausted Task Warning "Memory ended it again, and there is no larger size."
+    Grown Task Normal "A running attempt was given more memory where it runs."
+    GrowthRefused Task Warning "A running attempt that needed more could not be given it."
+    InputGap Task Warning "An attempt read far more or less than was planned."
+    BadlySized Task Warning "So many tasks of a stage needed more that it is given no more."
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Reason {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Reason::ALL.iter().copied().find(|r| r.as_str() == text);
+        found.ok_or_else(|| {
+            let near = crate::near::did_you_mean(text, Reason::ALL.iter().map(|r| r.as_str()));
+            format!("{text:?} is not a reason of events{}", near.map(|n| format!("; {n}")).unwrap_or_default())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_read_as_it_is_written() {
+        for reason in Reason::ALL {
+            assert_eq!(reason.as_str().parse(), Ok(*reason));
+            assert!(reason.when().ends_with('.') && Topic::ALL.contains(&reason.topic()));
+        }
+        assert!("OomKiled".parse::<Reason>().expect_err("no such reason").contains("OomKilled"));
+    }
+}

@@ -1,0 +1,144 @@
+//! What daemons tell of themselves and how long it is kept: checked types, and their keys.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use headroom_types::Bytes;
+use toml::de::DeValue;
+
+use crate::problem::Report;
+use crate::raw::{self, Section, hint};
+
+/// What daemons tell of themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Telemetry {
+    /// How fine the series of metrics are.
+    pub cardinality: Cardinality,
+}
+
+/// How fine the series of metrics are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cardinality {
+    /// Summed over all jobs, by kind of task.
+    #[default]
+    Profile,
+    /// Of each job, while it lives.
+    Job,
+    /// Of each container, while it runs.
+    Task,
+}
+
+impl Cardinality {
+    /// The word in configuration files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cardinality::Profile => "profile",
+            Cardinality::Job => "job",
+            Cardinality::Task => "task",
+        }
+    }
+}
+
+impl FromStr for Cardinality {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Cardinality::Profile, Cardinality::Job, Cardinality::Task];
+        all.into_iter().find(|c| c.as_str() == text).ok_or_else(|| format!("{text:?} is none of profile, job and task"))
+    }
+}
+
+/// How much of a log of the resource manager is kept on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Size of one segment. Bytes.
+    pub segment: Bytes,
+    /// Segments that are kept; the oldest goes first.
+    pub segments: u32,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept { segment: Bytes::from_mib(8), segments: 16 }
+    }
+}
+
+/// How much is kept of what is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryBounds {
+    /// Ended applications, with their tasks, attempts and reports.
+    pub apps: u32,
+    /// Ended containers.
+    pub containers: u32,
+    /// Ended applications are forgotten after this time, however few there are.
+    pub age: Duration,
+}
+
+impl Default for HistoryBounds {
+    fn default() -> Self {
+        HistoryBounds { apps: 500, containers: 5000, age: Duration::from_secs(30 * 86_400) }
+    }
+}
+
+/// The table `[telemetry]`.
+pub(crate) fn telemetry(r: &mut Report<'_>, root: &mut Section<'_>) -> Telemetry {
+    let usual = Telemetry::default();
+    let whole = hint("it says how fine the metrics are", "write a table: [telemetry]");
+    let Some(mut table) = root.table(r, "telemetry", whole) else { return usual };
+    let fine = hint("each value of a label is a series that somebody keeps", "write \"profile\", \"job\" or \"task\"");
+    let telemetry = Telemetry { cardinality: table.read_or(r, "cardinality", fine, usual.cardinality, raw::parsed) };
+    table.finish(r);
+    telemetry
+}
+
+/// The table `[events]` or `[audit]`.
+pub(crate) fn kept(r: &mut Report<'_>, root: &mut Section<'_>, name: &'static str) -> Kept {
+    let usual = Kept::default();
+    let whole = hint("it says how much is kept on the disk", "write a table with segment and segments");
+    let Some(mut table) = root.table(r, name, whole) else { return usual };
+    let size = hint("a file is closed at that size and the next one begun", "write a size from 64KiB, such as \"8MiB\"");
+    let count = hint("the oldest file goes when there are more", "write a whole number from 2");
+    let kept = Kept {
+        segment: table.read_or(r, "segment", size, usual.segment, segment),
+        segments: table.read_or(r, "segments", count, usual.segments, raw::count(2, 10_000)),
+    };
+    table.finish(r);
+    kept
+}
+
+fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
+    let size = raw::size(value)?;
+    if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
+}
+
+/// The table `[history]`.
+pub(crate) fn history(r: &mut Report<'_>, root: &mut Section<'_>) -> HistoryBounds {
+    let usual = HistoryBounds::default();
+    let whole = hint("it says how much is kept of what is over", "write a table: [history]");
+    let Some(mut table) = root.table(r, "history", whole) else { return usual };
+    let number = hint("the oldest go first", "write a whole number from 1");
+    let age = hint("what is older is forgotten", "write a time with its unit, such as \"720h\"");
+    let history = HistoryBounds {
+        apps: table.read_or(r, "apps", number, usual.apps, raw::count(1, 100_000)),
+        containers: table.read_or(r, "containers", number, usual.containers, raw::count(1, 1_000_000)),
+        age: table.read_or(r, "age", age, usual.age, raw::duration),
+    };
+    table.finish(r);
+    history
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compile::{nodeagent, resourcemanager};
+    use crate::telemetry::Cardinality;
+
+    #[test]
+    fn what_is_told_and_kept_can_be_set() {
+        let text = "[telemetry]\ncardinality='job'\n[events]\nsegment='64KiB'\nsegments=2\n[history]\nage='1h'\napps=7\n";
+        let config = resourcemanager(text, "f").expect("right");
+        assert_eq!((config.telemetry.cardinality, config.events.segments, config.history.apps), (Cardinality::Job, 2, 7));
+        assert_eq!(nodeagent("[telemetry]\ncardinality='task'\n", "f").expect("right").telemetry.cardinality, Cardinality::Task);
+        let text = "[telemetry]\ncardinality='all'\n[audit]\nsegment=1\nsegments=1\n[history]\nage=5\n";
+        let keys: Vec<String> = resourcemanager(text, "f").expect_err("four").into_iter().map(|p| p.key).collect();
+        assert_eq!(keys, ["telemetry.cardinality", "audit.segment", "audit.segments", "history.age"]);
+    }
+}

@@ -1,0 +1,267 @@
+//! What the agent tells scrapers: counted by the loop, put on a page by it when somebody asks.
+//!
+//! Names and labels are those of `headroom_telemetry::names`. There is one writer, so nothing here is locked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headroom_config::Cardinality;
+use headroom_node_core::container::State;
+use headroom_telemetry::histogram::{LONG, PARTS, SHORT};
+use headroom_telemetry::names::*;
+use headroom_telemetry::page::{MOST_VALUES, OTHER};
+use headroom_telemetry::{Histogram, Page};
+use headroom_types::{Bytes, ContainerId, ExitReason, ExitReport, RequestId, UnixMillis};
+
+use crate::rm_link::Standing;
+use crate::run::Loop;
+use crate::{host, sample};
+
+/// In use, of the limit, from which on a container counts as near it. Per cent.
+const NEAR: u64 = 90;
+
+/// A step of a launch that is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Files and cgroup.
+    Prepare,
+    /// The program.
+    Start,
+}
+
+/// A step that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Failed {
+    /// Files and cgroup.
+    Prepare,
+    /// The program.
+    Start,
+    /// Another size.
+    Resize,
+}
+
+/// All that the loop counts.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    profiles: BTreeSet<String>,
+    started: BTreeMap<String, u64>,
+    /// By profile and reason.
+    exited: BTreeMap<(String, &'static str), (u64, Histogram)>,
+    peaks: BTreeMap<String, Histogram>,
+    kills: BTreeMap<&'static str, u64>,
+    detect: Histogram,
+    prepare: Histogram,
+    start: Histogram,
+    failed: BTreeMap<Failed, u64>,
+}
+
+impl Counts {
+    pub(crate) fn new() -> Self {
+        let (detect, prepare, start) = (Histogram::new(SHORT), Histogram::new(SHORT), Histogram::new(SHORT));
+        let (started, exited, peaks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Counts {
+            profiles: BTreeSet::new(),
+            started,
+            exited,
+            peaks,
+            kills: BTreeMap::new(),
+            detect,
+            prepare,
+            start,
+            failed: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn launched(&self, stage: Stage, took: Duration) {
+        match stage {
+            Stage::Prepare => self.prepare.time(took),
+            Stage::Start => self.start.time(took),
+        }
+    }
+
+    pub(crate) fn failed(&mut self, what: Failed) {
+        *self.failed.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn started(&mut self, request: Option<&RequestId>) {
+        let profile = self.profile(request);
+        *self.started.entry(profile).or_default() += 1;
+    }
+
+    /// A container ended; `granted` is when it was granted, and `now` when its verdict was there.
+    pub(crate) fn ended(
+        &mut self,
+        request: Option<&RequestId>,
+        granted: Option<UnixMillis>,
+        now: UnixMillis,
+        report: &ExitReport,
+    ) {
+        let (profile, reason) = (self.profile(request), report.reason.name());
+        let (count, lives) = self.exited.entry((profile.clone(), reason)).or_insert_with(|| (0, Histogram::new(LONG)));
+        *count += 1;
+        lives.time(report.ended.since(granted.or(report.started).unwrap_or(report.ended)));
+        if let (Some(peak), Some(limit)) = (report.evidence.own.peak, report.evidence.own.limit.filter(|l| !l.is_zero())) {
+            self.peaks.entry(profile).or_insert_with(|| Histogram::new(PARTS)).observe(part(peak, limit));
+        }
+        if let Some(scope) = scope(report.reason) {
+            *self.kills.entry(scope).or_default() += 1;
+            self.detect.time(now.since(report.ended));
+        }
+    }
+
+    /// What a container is for, or the word for all others when there are too many.
+    fn profile(&mut self, request: Option<&RequestId>) -> String {
+        let profile = profile(request);
+        if self.profiles.len() >= MOST_VALUES && !self.profiles.contains(profile) {
+            return OTHER.to_owned();
+        }
+        self.profiles.insert(profile.to_owned());
+        profile.to_owned()
+    }
+
+    fn put(&self, page: &mut Page) {
+        for (profile, count) in &self.started {
+            page.count(&NODE_STARTED, &[profile], *count);
+        }
+        for ((profile, reason), (count, lives)) in &self.exited {
+            page.count(&NODE_EXITED, &[reason, profile], *count);
+            page.spread(&NODE_LIFETIME, &[profile, reason], &lives.spread());
+        }
+        for (profile, peaks) in &self.peaks {
+            page.spread(&NODE_PEAK_RATIO, &[profile], &peaks.spread());
+        }
+        for scope in ["container", "ancestor", "node", "external"] {
+            page.count(&NODE_OOM_KILLS, &[scope], self.kills.get(scope).copied().unwrap_or_default());
+        }
+        page.spread(&NODE_OOM_DETECT, &[], &self.detect.spread());
+        page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare.spread());
+        page.spread(&NODE_LAUNCH, &["start"], &self.start.spread());
+        for (what, op) in [(Failed::Prepare, "prepare"), (Failed::Start, "start"), (Failed::Resize, "resize")] {
+            page.count(&NODE_CGROUP_ERRORS, &[op], self.failed.get(&what).copied().unwrap_or_default());
+        }
+    }
+}
+
+/// What a container is for: `set-main` are executors of the set main, `own-map-7-r2` is task 7 of stage map alone.
+fn profile(request: Option<&RequestId>) -> &str {
+    let Some(request) = request.map(RequestId::as_str) else { return "master" };
+    let own = request.strip_prefix("own-").and_then(|rest| rest.rsplit_once("-r")).and_then(|(rest, _)| rest.rsplit_once('-'));
+    own.map(|(stage, _)| stage).or_else(|| request.strip_prefix("set-")).unwrap_or(request)
+}
+
+/// Whose memory ended it; `None` when memory did not.
+fn scope(reason: ExitReason) -> Option<&'static str> {
+    match reason {
+        ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => Some("container"),
+        ExitReason::AncestorOom => Some("ancestor"),
+        ExitReason::NodeOom => Some("node"),
+        ExitReason::KilledExternally => Some("external"),
+        ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost => None,
+        ExitReason::LaunchFailed | ExitReason::Exit { .. } | ExitReason::Signal { .. } => None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio of two sizes")]
+fn part(peak: Bytes, limit: Bytes) -> f64 {
+    peak.get() as f64 / limit.get() as f64
+}
+
+impl Loop {
+    /// All that the loop knows.
+    pub(crate) fn page(&self) -> Page {
+        let mut page = Page::new();
+        page.count(&NODE_BUILD_INFO, &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()], 1);
+        page.count(&NODE_REGISTERED, &[], u64::from(self.link.standing() == Standing::Registered));
+        page.count(&NODE_MEMORY_ALLOCATABLE, &[], self.facts.offers.memory.get());
+        for state in ["preparing", "starting", "running", "stopping", "exited"] {
+            page.count(&NODE_CONTAINERS, &[state], 0);
+        }
+        let mut near = 0;
+        for (id, c) in self.agent.containers() {
+            if let Some(state) = state(&c.state) {
+                page.count(&NODE_CONTAINERS, &[state], 1);
+            }
+            near += u64::from(self.put_memory(&mut page, id, c.order.request.as_ref(), c.order.resource.memory));
+        }
+        page.count(&NODE_NEAR_LIMIT, &[], near);
+        self.counts.put(&mut page);
+        page
+    }
+
+    /// The memory of one that runs. True when it is near its limit.
+    fn put_memory(&self, page: &mut Page, id: &ContainerId, request: Option<&RequestId>, size: Bytes) -> bool {
+        let meter = self.live.get(id).and_then(|live| live.meter.as_ref());
+        let Some(last) = meter.and_then(|meter| sample::locked(meter).last()) else { return false };
+        let app = id.app.to_string();
+        let (job, task) = match self.facts.cardinality {
+            Cardinality::Profile => ("", ""),
+            Cardinality::Job => (app.as_str(), ""),
+            Cardinality::Task => (app.as_str(), request.map_or("master", RequestId::as_str)),
+        };
+        let (anon, file) = (last.anon.unwrap_or_default(), last.file.unwrap_or_default());
+        let other = last.current.saturating_sub(anon).saturating_sub(file);
+        for (kind, bytes) in [("anon", anon), ("file", file), ("other", other)] {
+            page.count(&NODE_MEMORY, &[job, task, kind], bytes.get());
+        }
+        let limit = last.limit.unwrap_or(size);
+        page.count(&NODE_MEMORY_LIMIT, &[job, task], limit.get());
+        last.current.saturating_sub(file) >= limit.mul_ratio(NEAR, 100)
+    }
+}
+
+fn state(state: &State) -> Option<&'static str> {
+    Some(match state {
+        State::New | State::Preparing { .. } => "preparing",
+        State::Starting { .. } => "starting",
+        State::Running => "running",
+        State::Stopping { .. } => "stopping",
+        State::Exited { .. } => "exited",
+        State::Acked => return None,
+    })
+}
+
+/// What the host tells, beside what the loop knows. Blocking, for as long as the kernel takes to write three small files.
+pub(crate) fn put_host(page: &mut Page) {
+    page.count(&NODE_HOST_MEMORY_USED, &[], host::memory().used.get());
+    let pressure = std::fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
+    for (kind, seconds) in stalled(&pressure) {
+        page.number(&NODE_STALLED, &[kind], seconds);
+    }
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`, in microseconds. Nothing where the kernel does not tell.
+fn stalled(pressure: &str) -> Vec<(&'static str, f64)> {
+    let total = |kind: &'static str| {
+        let line = pressure.lines().find_map(|l| l.strip_prefix(kind))?;
+        let micros: u64 = line.split_once("total=")?.1.trim().parse().ok()?;
+        Some((kind, Duration::from_micros(micros).as_secs_f64()))
+    };
+    ["some", "full"].into_iter().filter_map(total).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_telemetry::Format;
+
+    #[test]
+    fn a_request_tells_what_its_containers_are_for() {
+        let of = |text: &str| profile(Some(&text.parse().expect("id"))).to_owned();
+        assert_eq!([of("set-main"), of("own-map-side-7-r2"), of("mine")], ["main", "map-side", "mine"]);
+        assert_eq!(profile(None), "master");
+    }
+
+    #[test]
+    fn profiles_are_bounded_and_pressure_is_read() {
+        let mut counts = Counts::new();
+        for n in 0..500 {
+            counts.started(Some(&format!("r{n}").parse().expect("id")));
+        }
+        let mut page = Page::new();
+        counts.put(&mut page);
+        let text = page.write(Format::Text);
+        assert!(text.contains("headroom_node_containers_started_total{profile=\"other\"} 300.0"), "{text}");
+        let read = stalled("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=0\n");
+        assert_eq!(format!("{read:?}"), r#"[("some", 1.5), ("full", 0.0)]"#);
+    }
+}

@@ -1,0 +1,65 @@
+//! Figures over the whole cluster that no list shows: made together with the view, for scrapers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_rm_core::{Cluster, attempt};
+use headroom_types::{Bytes, NodeId, QueuePath, Resource, Tick};
+
+/// The figures at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Containers by state.
+    pub(crate) containers: BTreeMap<&'static str, u64>,
+    /// What waits, by queue.
+    pub(crate) waiting: BTreeMap<QueuePath, Waiting>,
+    /// Memory of nodes that are kept for somebody.
+    pub(crate) reserved: BTreeMap<NodeId, Bytes>,
+    /// Memory of the largest container that could be granted now. Bytes.
+    pub(crate) largest_free: Bytes,
+}
+
+/// What waits in one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Containers that some node could give.
+    pub(crate) waits: u64,
+    /// Containers that are larger than every node there is.
+    pub(crate) never: u64,
+    /// The longest wait.
+    pub(crate) longest: Duration,
+}
+
+impl Figures {
+    pub(crate) fn of(cluster: &Cluster, now: Tick) -> Self {
+        let mut figures = Figures::default();
+        for c in cluster.containers() {
+            *figures.containers.entry(c.state.as_str()).or_default() += 1;
+        }
+        for kept in cluster.reservations() {
+            figures.reserved.insert(kept.node.clone(), kept.size.memory);
+        }
+        let ready = cluster.nodes().filter(|node| cluster.standing(node) == "ready");
+        let free = ready.filter_map(|node| cluster.ledger().node(&node.id)).map(|account| account.free().memory);
+        figures.largest_free = free.max().unwrap_or_default();
+        figures.count_waiting(cluster, now);
+        figures
+    }
+
+    fn count_waiting(&mut self, cluster: &Cluster, now: Tick) {
+        let largest = cluster.largest().map(|(_, size)| size);
+        let too_large = |size: &Resource| largest.is_none_or(|l| size.memory > l.memory || size.cpus > l.cpus);
+        for (app, id) in cluster.waiting() {
+            let Some(request) = app.requests.get(id) else { continue };
+            let waiting = self.waiting.entry(app.queue.clone()).or_default();
+            let missing = u64::from(app.missing(id));
+            *(if too_large(&request.ask.resource) { &mut waiting.never } else { &mut waiting.waits }) += missing;
+            waiting.longest = waiting.longest.max(now.since(request.waiting));
+        }
+        for app in cluster.apps().filter(|app| app.run == attempt::State::Scheduled) {
+            let Some(size) = &app.master else { continue };
+            let waiting = self.waiting.entry(app.queue.clone()).or_default();
+            *(if too_large(&size.resource) { &mut waiting.never } else { &mut waiting.waits }) += 1;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! `/metrics`: figures for scrapers.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use headroom_telemetry::Format;
+
+use super::Web;
+use super::describe::Bad;
+use super::error::Failure;
+use super::parse::{Nothing, Params};
+
+/// All metrics, in the text format, or as OpenMetrics to whoever asks for `application/openmetrics-text`.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses(
+    (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
+    (status = 503, body = headroom_wire::v1::error::Problem, content_type = "application/problem+json", description = "Not now."),
+    Bad,
+))]
+pub(crate) async fn metrics(
+    State(web): State<Web>,
+    Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
+    let page = crate::metrics::page(&web).await?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], page.write(format)).into_response())
+}

@@ -1,0 +1,141 @@
+//! Calls by address, method and answer. The addresses are known when the process starts, so a call finds its counters without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::http::{Method, StatusCode};
+use headroom_telemetry::histogram::SHORT;
+use headroom_telemetry::names::{RM_HTTP_DURATION, RM_HTTP_INFLIGHT, RM_HTTP_REQUESTS};
+use headroom_telemetry::{Histogram, Page};
+
+/// For addresses that are none.
+const ELSEWHERE: &str = "other";
+/// For all that is called as YARN's clients do.
+const YARN: &str = "/ws/v1";
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
+const CODES: [u16; 18] = [101, 200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 409, 410, 413, 416, 422, 429, 503];
+/// For any other answer.
+const OTHER_CODE: u16 = 500;
+
+/// The counters of all addresses.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    /// In order.
+    routes: Vec<(String, Route)>,
+    elsewhere: Route,
+    underway: Arc<AtomicI64>,
+}
+
+#[derive(Debug)]
+struct Route {
+    /// By method and code.
+    answers: Vec<AtomicU64>,
+    times: Histogram,
+}
+
+impl Route {
+    fn new() -> Self {
+        let answers = (0..METHODS.len() * (CODES.len() + 1)).map(|_| AtomicU64::new(0)).collect();
+        Route { answers, times: Histogram::new(SHORT) }
+    }
+}
+
+/// A call that is being answered; counted as such until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Underway {
+    began: Instant,
+    underway: Arc<AtomicI64>,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.underway.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Calls {
+    pub(crate) fn new(mut routes: Vec<String>) -> Self {
+        routes.push(YARN.to_owned());
+        routes.sort_unstable();
+        routes.dedup();
+        let routes = routes.into_iter().map(|route| (route, Route::new())).collect();
+        Calls { routes, elsewhere: Route::new(), underway: Arc::default() }
+    }
+
+    /// A call has come.
+    pub(crate) fn begin(&self) -> Underway {
+        self.underway.fetch_add(1, Ordering::Relaxed);
+        Underway { began: Instant::now(), underway: self.underway.clone() }
+    }
+
+    /// It is answered. `route` is the address as the router knows it.
+    pub(crate) fn end(&self, call: &Underway, route: Option<&str>, method: &Method, status: StatusCode) {
+        let route = self.route(route);
+        route.times.time(call.began.elapsed());
+        let method = METHODS.iter().position(|m| *m == method.as_str()).unwrap_or(METHODS.len() - 1);
+        let code = CODES.iter().position(|c| *c == status.as_u16()).unwrap_or(CODES.len());
+        if let Some(count) = route.answers.get(method * (CODES.len() + 1) + code) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn route(&self, route: Option<&str>) -> &Route {
+        let Some(route) = route else { return &self.elsewhere };
+        let known = if route.starts_with(YARN) { YARN } else { route };
+        let found = self.routes.binary_search_by(|(name, _)| name.as_str().cmp(known));
+        found.ok().and_then(|place| self.routes.get(place)).map_or(&self.elsewhere, |(_, route)| route)
+    }
+
+    /// Puts what was called on the page.
+    pub(crate) fn put(&self, page: &mut Page) {
+        page.number(&RM_HTTP_INFLIGHT, &[], {
+            let underway = self.underway.load(Ordering::Relaxed).max(0);
+            f64::from(u32::try_from(underway).unwrap_or(u32::MAX))
+        });
+        let all = self.routes.iter().map(|(name, route)| (name.as_str(), route));
+        for (name, route) in all.chain([(ELSEWHERE, &self.elsewhere)]) {
+            let times = route.times.spread();
+            if times.count() == 0 {
+                continue;
+            }
+            page.spread(&RM_HTTP_DURATION, &[name], &times);
+            for (place, count) in route.answers.iter().enumerate() {
+                let (method, code) = (place / (CODES.len() + 1), place % (CODES.len() + 1));
+                let count = count.load(Ordering::Relaxed);
+                if let (1.., Some(method)) = (count, METHODS.get(method)) {
+                    let code = CODES.get(code).copied().unwrap_or(OTHER_CODE);
+                    page.count(&RM_HTTP_REQUESTS, &[name, method, &code.to_string()], count);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_telemetry::Format;
+
+    #[test]
+    fn a_call_is_counted_at_its_address() {
+        let calls = Calls::new(vec!["/v1/nodes/{node}".to_owned(), "/v1/apps".to_owned()]);
+        let one = calls.begin();
+        calls.end(&one, Some("/v1/apps"), &Method::POST, StatusCode::CONFLICT);
+        calls.end(&one, Some("/ws/v1/cluster/info"), &Method::GET, StatusCode::OK);
+        calls.end(&one, Some("/nowhere"), &Method::HEAD, StatusCode::BAD_GATEWAY);
+        let mut page = Page::new();
+        calls.put(&mut page);
+        drop(one);
+        let text = page.write(Format::Text);
+        for line in [
+            "headroom_rm_http_requests_total{route=\"/v1/apps\",method=\"POST\",code=\"409\"} 1",
+            "headroom_rm_http_requests_total{route=\"/ws/v1\",method=\"GET\",code=\"200\"} 1",
+            "headroom_rm_http_requests_total{route=\"other\",method=\"other\",code=\"500\"} 1",
+            "headroom_rm_http_inflight 1",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert_eq!(calls.underway.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! The page: the published view, what was counted, and what masters told, under the names of the house.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use headroom_config::Cardinality;
+use headroom_telemetry::names::*;
+use headroom_telemetry::{Page, process};
+use headroom_types::{Reason, Tick};
+use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::error::Problem;
+
+use super::{Counters, Decision};
+use crate::http::Web;
+use crate::view::View;
+
+/// Every state an application can be in, so that a state without any shows zero.
+const APP_STATES: [AppState; 6] =
+    [AppState::Accepted, AppState::Running, AppState::Finishing, AppState::Finished, AppState::Failed, AppState::Killed];
+
+/// All there is to tell now.
+pub(crate) async fn page(web: &Web) -> Result<Page, Problem> {
+    let view = web.handle.view().await?;
+    let state = web.state.clone();
+    let size = tokio::task::spawn_blocking(move || size_of(&state)).await.unwrap_or_default();
+    let mut page = Page::new();
+    cluster(&mut page, web, &view);
+    nodes(&mut page, web, &view);
+    queues(&mut page, &view);
+    counted(&mut page, &web.shared.counters, web);
+    web.shared.jobs.put(&mut page, web.cardinality);
+    page.count(&RM_STATE_SIZE, &[], size);
+    process::put(&mut page, seconds(web.clock.unix_at_zero().0));
+    Ok(page)
+}
+
+fn cluster(page: &mut Page, web: &Web, view: &View) {
+    let status = view.status(web.clock.now(), web.shared.events.ooms_in_last_hour(web.clock.unix_now()));
+    page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
+    page.count(&RM_LEADER, &[], u64::from(web.shared.published.is_recovered()));
+    page.count(&RM_EPOCH, &[], u64::from(web.epoch.0));
+    page.count(&RM_OOM_LAST_HOUR, &[], u64::from(status.oom_1h));
+    page.count(&RM_LARGEST_FREE, &[], view.figures.largest_free.get());
+    page.count(&RM_INPUTS_WAITING, &[], u64::try_from(web.handle.waiting()).unwrap_or(u64::MAX));
+    for state in APP_STATES {
+        page.count(&RM_JOBS, &[state.as_str()], 0);
+    }
+    for app in view.apps.values() {
+        page.count(&RM_JOBS, &[app.state.as_str()], 1);
+    }
+    for state in ["allocated", "launching", "running", "stopping"] {
+        page.count(&RM_CONTAINERS, &[state], view.figures.containers.get(state).copied().unwrap_or_default());
+    }
+}
+
+fn nodes(page: &mut Page, web: &Web, view: &View) {
+    for state in ["ready", "unhealthy", "suspect", "unreachable", "lost", "draining", "drained", "decommissioned"] {
+        page.count(&RM_NODES, &[state], 0);
+    }
+    for (node, heard) in view.nodes.values() {
+        let name = node.id.as_str();
+        page.count(&RM_NODES, &[&node.state], 1);
+        page.count(&RM_MEMORY_ALLOCATABLE, &[name], node.offers.memory.get());
+        page.count(&RM_MEMORY_ALLOCATED, &[name, "heap"], node.allocated_heap.get());
+        let rest = node.allocated.memory.saturating_sub(node.allocated_heap);
+        page.count(&RM_MEMORY_ALLOCATED, &[name, "rest"], rest.get());
+        page.count(&RM_MEMORY_USED, &[name], node.used.get());
+        page.count(&RM_HOST_MEMORY_USED, &[name], node.host_used.get());
+        page.count(&RM_MEMORY_RESERVED, &[name], view.figures.reserved.get(&node.id).copied().unwrap_or_default().get());
+        page.number(&RM_CPUS_ALLOCATABLE, &[name], f64::from(node.offers.cpus.milli()) / 1000.0);
+        page.number(&RM_CPUS_ALLOCATED, &[name], f64::from(node.allocated.cpus.milli()) / 1000.0);
+        if !matches!(node.state.as_str(), "lost" | "decommissioned") {
+            page.number(&RM_NODE_HEARTBEAT, &[name], heard_at(web, *heard));
+        }
+    }
+}
+
+fn heard_at(web: &Web, heard: Tick) -> f64 {
+    seconds(web.clock.unix_at_zero().0.saturating_add(heard.0))
+}
+
+fn queues(page: &mut Page, view: &View) {
+    for queue in view.queues.root.walk().into_iter().filter(|q| q.queues.is_empty()) {
+        let (name, waiting) = (queue.path.as_str(), view.figures.waiting.get(&queue.path).copied().unwrap_or_default());
+        page.count(&RM_REQUESTS_PENDING, &[name, "waits"], waiting.waits);
+        page.count(&RM_REQUESTS_PENDING, &[name, "never_fits"], waiting.never);
+        page.number(&RM_OLDEST_REQUEST, &[name], waiting.longest.as_secs_f64());
+        page.count(&RM_QUEUE_USED, &[name], queue.used.memory.get());
+        if !queue.guaranteed.memory.is_zero() {
+            page.count(&RM_QUEUE_GUARANTEED, &[name], queue.guaranteed.memory.get());
+        }
+    }
+}
+
+fn counted(page: &mut Page, counters: &Arc<Counters>, web: &Web) {
+    counters.calls.put(page);
+    page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.spread());
+    page.spread(&RM_STATE_WRITE, &[], &counters.writes.spread());
+    page.count(&RM_EVENTS_DROPPED, &["events"], counters.dropped.load(Ordering::Relaxed));
+    let events = web.shared.events.counts();
+    page.count(&RM_HEARTBEATS_MISSED, &[], events.get(Reason::NodeSilent.as_str()).copied().unwrap_or_default());
+    for (reason, count) in events {
+        page.count(&RM_EVENTS, &[reason], count);
+    }
+    for decision in Decision::ALL {
+        page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], 0);
+    }
+    for (queue, of) in counters.by_queue() {
+        page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits.spread());
+        for decision in Decision::ALL {
+            page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], of.count(decision));
+        }
+        for decision in [Decision::Granted, Decision::Refused, Decision::Expired] {
+            page.count(&RM_REQUESTS, &[queue.as_str(), decision.as_str()], of.count(decision));
+        }
+    }
+}
+
+/// Milliseconds of the wall clock as seconds.
+#[expect(clippy::cast_precision_loss, reason = "exact for three hundred thousand years")]
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
+
+/// Of all files below a directory. What cannot be read counts nothing: somebody may be writing it anew.
+fn size_of(folder: &Path) -> u64 {
+    let mut sum = 0;
+    let mut todo: Vec<PathBuf> = vec![folder.to_owned()];
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => todo.push(entry.path()),
+                Ok(meta) => sum += meta.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    sum
+}
+
+/// How fine the series of jobs are.
+pub(crate) fn job_label(fine: Cardinality, app: &str) -> &str {
+    match fine {
+        Cardinality::Profile => "",
+        Cardinality::Job | Cardinality::Task => app,
+    }
+}

@@ -1,0 +1,243 @@
+//! What the attempts of tasks come to, for scrapers: counted when a row that a master sent shows something new.
+//!
+//! Owned by the jobs. Only what happened in this life of the resource manager is counted: a master that tells everything anew
+//! after a restart makes nothing happen twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_config::Cardinality;
+use headroom_telemetry::histogram::PARTS;
+use headroom_telemetry::names::*;
+use headroom_telemetry::page::{MOST_VALUES, OTHER};
+use headroom_telemetry::{Histogram, Page};
+use headroom_types::{AppId, Bytes, Charge, TaskId, UnixMillis};
+use headroom_wire::v1::job::{AttemptRow, TaskRow};
+
+use crate::metrics::job_label;
+
+/// Counts by profile, and by application where that is wanted.
+#[derive(Debug)]
+pub(crate) struct Tallies {
+    since: UnixMillis,
+    fine: Cardinality,
+    profiles: BTreeSet<String>,
+    /// By application (empty: of all) and profile.
+    of: BTreeMap<(String, String), Tally>,
+    peaks: BTreeMap<String, Histogram>,
+}
+
+/// What the attempts of one profile came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Tally {
+    outcomes: BTreeMap<&'static str, u64>,
+    escalations: BTreeMap<(u32, u32), u64>,
+    exhausted: u64,
+    recovered: u64,
+    grown: u64,
+    /// Byte-milliseconds.
+    wasted: u128,
+    /// Byte-milliseconds.
+    over: u128,
+}
+
+impl Tallies {
+    /// Nothing yet; what ended before `since` belongs to an earlier life.
+    pub(crate) fn new(since: UnixMillis, fine: Cardinality) -> Self {
+        Tallies { since, fine, profiles: BTreeSet::new(), of: BTreeMap::new(), peaks: BTreeMap::new() }
+    }
+
+    /// A row took the place of another one.
+    pub(crate) fn row(&mut self, app: &AppId, before: Option<&TaskRow>, row: &TaskRow) {
+        let profile = self.profile(row.task.stage.as_str());
+        let (since, fine) = (self.since, self.fine);
+        let tally = self.of.entry((job_label(fine, &app.to_string()).to_owned(), profile.clone())).or_default();
+        let known = |a: &AttemptRow| before.and_then(|b| b.attempts.iter().find(|old| old.attempt == a.attempt));
+        let mut earlier: Option<&AttemptRow> = None;
+        let mut killed = false;
+        for attempt in &row.attempts {
+            let old = known(attempt);
+            if let Some(from) = earlier.filter(|e| old.is_none() && attempt.started >= since && attempt.rung > e.rung) {
+                *tally.escalations.entry((from.rung, attempt.rung)).or_default() += 1;
+            }
+            tally.grown += count(attempt.grown.len()).saturating_sub(old.map_or(0, |o| count(o.grown.len())));
+            if attempt.ended.is_some_and(|at| at >= since) && old.is_none_or(|o| o.ended.is_none()) {
+                tally.ended(attempt, killed);
+                if let Some(ratio) = peak_ratio(attempt) {
+                    self.peaks.entry(profile.clone()).or_insert_with(|| Histogram::new(PARTS)).observe(ratio);
+                }
+            }
+            killed |= attempt.reason.is_some_and(|r| r.charge() == Charge::Memory);
+            earlier = Some(attempt);
+        }
+    }
+
+    /// A task was given up for memory.
+    pub(crate) fn exhausted(&mut self, app: &AppId, task: &str) {
+        let stage = task.parse::<TaskId>().map_or_else(|_| OTHER.to_owned(), |t| t.stage.to_string());
+        let profile = self.profile(&stage);
+        let key = (job_label(self.fine, &app.to_string()).to_owned(), profile);
+        self.of.entry(key).or_default().exhausted += 1;
+    }
+
+    /// An application is over: series of it alone end.
+    pub(crate) fn forget(&mut self, app: &AppId) {
+        let app = app.to_string();
+        self.of.retain(|(job, _), _| *job != app);
+    }
+
+    /// The name, or the word for all others when there are too many.
+    fn profile(&mut self, stage: &str) -> String {
+        if self.profiles.len() >= MOST_VALUES && !self.profiles.contains(stage) {
+            return OTHER.to_owned();
+        }
+        self.profiles.insert(stage.to_owned());
+        stage.to_owned()
+    }
+
+    /// Puts all of it on the page.
+    pub(crate) fn put(&self, page: &mut Page) {
+        for ((job, profile), tally) in &self.of {
+            let labels = [job.as_str(), profile.as_str()];
+            for (outcome, n) in &tally.outcomes {
+                page.count(&AM_ATTEMPTS, &[job, profile, outcome], *n);
+            }
+            for ((from, to), n) in &tally.escalations {
+                page.count(&AM_ESCALATIONS, &[job, profile, &from.to_string(), &to.to_string()], *n);
+            }
+            page.count(&AM_EXHAUSTED, &labels, tally.exhausted);
+            page.count(&AM_RECOVERED, &labels, tally.recovered);
+            page.count(&AM_GROWN, &labels, tally.grown);
+            page.number(&AM_WASTED, &labels, byte_seconds(tally.wasted));
+            page.number(&AM_OVERALLOCATED, &labels, byte_seconds(tally.over));
+        }
+        for (profile, peaks) in &self.peaks {
+            page.spread(&AM_PEAK_RATIO, &[profile], &peaks.spread());
+        }
+    }
+}
+
+impl Tally {
+    /// An attempt ended; `killed` when one before it was killed for memory.
+    fn ended(&mut self, attempt: &AttemptRow, killed: bool) {
+        let (Some(reason), Some(ended)) = (attempt.reason, attempt.ended) else { return };
+        *self.outcomes.entry(reason.name()).or_default() += 1;
+        let (size, ms) = (u128::from(attempt.profile.memory().get()), ended.since(attempt.started).as_millis());
+        match reason.charge() {
+            Charge::Success => {
+                self.recovered += u64::from(killed);
+                let unused = attempt.peak.map_or(0, |peak| size.saturating_sub(u128::from(peak.get())));
+                self.over = self.over.saturating_add(unused.saturating_mul(ms));
+            }
+            Charge::Memory | Charge::Plain | Charge::Free => self.wasted = self.wasted.saturating_add(size.saturating_mul(ms)),
+        }
+    }
+}
+
+/// Of attempts that ended well: the peak of one that was killed says nothing but that it was too much.
+fn peak_ratio(attempt: &AttemptRow) -> Option<f64> {
+    let size = attempt.profile.memory();
+    let well = attempt.reason.is_some_and(|r| r.charge() == Charge::Success);
+    attempt.peak.filter(|_| well && !size.is_zero()).map(|peak| part(peak, size))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio of two sizes")]
+fn part(peak: Bytes, size: Bytes) -> f64 {
+    peak.get() as f64 / size.get() as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "scrapers read floating point numbers")]
+fn byte_seconds(byte_ms: u128) -> f64 {
+    byte_ms as f64 / 1000.0
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_telemetry::Format;
+    use headroom_types::{Cpus, ExitReason, Profile};
+    use headroom_wire::v1::job::TaskState;
+
+    fn attempt(n: u32, rung: u32, end: Option<(u64, ExitReason)>) -> AttemptRow {
+        AttemptRow {
+            attempt: format!("map/7@{n}").parse().expect("id"),
+            profile: profile(1000 * u64::from(rung)),
+            slots: 1,
+            rung,
+            container: "wordcount.7.e1.c1".parse().expect("id"),
+            node: "n1".parse().expect("id"),
+            started: UnixMillis(10_000),
+            ended: end.map(|(at, _)| UnixMillis(at)),
+            peak: Some(Bytes::new(500)),
+            used: None,
+            reason: end.map(|(_, reason)| reason),
+            dimension: None,
+            evidence: None,
+            diagnosis: Vec::new(),
+            decision: String::new(),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            grown: Vec::new(),
+            why: String::new(),
+            shadow: None,
+            input: None,
+        }
+    }
+    fn profile(memory: u64) -> Profile {
+        Profile { heap: Bytes::ZERO, overhead: Bytes::new(memory), cpus: Cpus::from_cores(1) }
+    }
+    fn row(attempts: Vec<AttemptRow>) -> TaskRow {
+        let task = "map/7".parse().expect("id");
+        TaskRow { task, state: TaskState::Running, profile: profile(1000), rung: 1, note: String::new(), attempts }
+    }
+    fn text(tallies: &Tallies) -> String {
+        let mut page = Page::new();
+        tallies.put(&mut page);
+        page.write(Format::Text)
+    }
+
+    #[test]
+    fn what_a_row_shows_is_counted_once() {
+        let app: AppId = "wordcount.7".parse().expect("id");
+        let mut tallies = Tallies::new(UnixMillis(5_000), Cardinality::Job);
+        let oom = Some((12_000, ExitReason::OverheadOom));
+        let first = row(vec![attempt(1, 1, None)]);
+        let killed = row(vec![attempt(1, 1, oom)]);
+        let again = row(vec![attempt(1, 1, oom), attempt(2, 2, None)]);
+        let done = row(vec![attempt(1, 1, oom), attempt(2, 2, Some((13_000, ExitReason::Exit { code: 0 })))]);
+        let mut before = None;
+        for now in [&first, &killed, &killed, &again, &done, &done] {
+            tallies.row(&app, before, now);
+            before = Some(now);
+        }
+        let text = text(&tallies);
+        for line in [
+            "headroom_am_task_attempts_total{job=\"wordcount.7\",profile=\"map\",outcome=\"overhead_oom\"} 1.0",
+            "headroom_am_task_attempts_total{job=\"wordcount.7\",profile=\"map\",outcome=\"exit\"} 1.0",
+            "headroom_am_escalations_total{job=\"wordcount.7\",profile=\"map\",from_rung=\"1\",to_rung=\"2\"} 1.0",
+            "headroom_am_recovered_tasks_total{job=\"wordcount.7\",profile=\"map\"} 1.0",
+            "headroom_am_wasted_memory_byte_seconds_total{job=\"wordcount.7\",profile=\"map\"} 2000.0",
+            "headroom_am_overallocated_memory_byte_seconds_total{job=\"wordcount.7\",profile=\"map\"} 4500.0",
+            "headroom_am_attempt_peak_ratio_count{profile=\"map\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_life_saw_is_not_counted_and_profiles_are_bounded() {
+        let app: AppId = "wordcount.7".parse().expect("id");
+        let mut tallies = Tallies::new(UnixMillis(50_000), Cardinality::Profile);
+        let old = row(vec![attempt(1, 1, Some((12_000, ExitReason::OverheadOom))), attempt(2, 2, None)]);
+        tallies.row(&app, None, &old);
+        assert!(!text(&tallies).contains("headroom_am_escalations_total{") && !text(&tallies).contains("outcome="));
+        for n in 0..500 {
+            tallies.exhausted(&app, &format!("stage{n}/0"));
+        }
+        let text = text(&tallies);
+        assert!(text.contains("headroom_am_escalations_exhausted_total{profile=\"other\"} 301.0"), "{text}");
+    }
+}
