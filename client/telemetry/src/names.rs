@@ -89,7 +89,7 @@ metrics! {
     RM_STATE_WRITE Histogram "headroom_rm_state_write_seconds" [] "One durable commit of the journal."
     RM_STATE_SIZE Gauge "headroom_rm_state_size_bytes" [] "Size of the state directory."
     RM_EVENTS Counter "headroom_rm_events_total" ["reason"] "Events by reason."
-    RM_EVENTS_DROPPED Counter "headroom_rm_events_dropped_total" ["stream"] "Times that a reader was too slow, or came too late, for what is kept: stream is events."
+    RM_EVENTS_DROPPED Counter "headroom_rm_events_dropped_total" ["stream"] "Stream events: times that a reader came too late for what is kept; stream disk: events that the disk could not take in time."
     RM_OOM_LAST_HOUR Gauge "headroom_rm_oom_kills_last_hour" [] "Memory kills that were told in the last hour."
     RM_HTTP_REQUESTS Counter "headroom_rm_http_requests_total" ["route", "method", "code"] "Calls that were answered."
     RM_HTTP_DURATION Histogram "headroom_rm_http_request_duration_seconds" ["route"] "From a call to the head of its answer; streams and waiting queries included."

@@ -207,10 +207,21 @@ impl Cluster {
         self.queue.close(id, &self.ledger);
         self.ledger.close_app(id);
         self.ended.push_back(id.clone());
-        if self.ended.len() > self.settings.keep_apps
-            && let Some(oldest) = self.ended.pop_front()
-        {
-            self.evict(&oldest, ctx);
+        self.forget_old(ctx);
+    }
+
+    /// Ended applications go when there are too many or when their end is long ago, the oldest first.
+    pub(crate) fn forget_old(&mut self, ctx: &mut Ctx<'_>) {
+        let (most, age) = (self.settings.keep_apps, self.settings.keep_age);
+        while let Some(oldest) = self.ended.front() {
+            let ended = self.apps.get(oldest).and_then(|app| app.ended);
+            let is_old = ended.is_some_and(|at| ctx.wall.since(at) > age);
+            if self.ended.len() <= most && !is_old {
+                return;
+            }
+            if let Some(oldest) = self.ended.pop_front() {
+                self.evict(&oldest, ctx);
+            }
         }
     }
 

@@ -54,6 +54,8 @@ pub struct Settings {
     pub unix_at_zero: UnixMillis,
     /// Ended applications that are kept.
     pub keep_apps: usize,
+    /// How long they are kept.
+    pub keep_age: Duration,
     /// Ended containers that are kept.
     pub keep_containers: usize,
     /// The configured tree of queues; one that was set at run time goes before it.
@@ -79,6 +81,7 @@ impl Default for Settings {
             master_linger: Duration::from_secs(5),
             unix_at_zero: UnixMillis(0),
             keep_apps: 500,
+            keep_age: Duration::from_secs(30 * 86_400),
             keep_containers: 5000,
             queues: Tree::default(),
             preempt_warning: Duration::from_secs(15),
@@ -271,7 +274,10 @@ impl Cluster {
         let wall = self.wall(now);
         let mut ctx = Ctx { now, wall, out };
         match event {
-            Event::Time => self.fire(&mut ctx),
+            Event::Time => {
+                self.fire(&mut ctx);
+                self.forget_old(&mut ctx);
+            }
             Event::Stalled(by) => self.stalled(by),
             Event::Call { call, what } => {
                 let reply = self.call(what, &mut ctx);

@@ -541,3 +541,22 @@ fn history_is_bounded() {
     assert!(none.is_none());
     s.check();
 }
+
+#[test]
+fn what_ended_long_ago_is_forgotten() {
+    let settings = headroom_rm_core::Settings { keep_age: secs(3600), ..headroom_rm_core::Settings::default() };
+    let mut s = Scenario::with(settings);
+    s.node("n1", size(4, 4));
+    let old = s.app("old");
+    s.finish(&old, Outcome::Succeeded).expect("finishes");
+    s.settle();
+    s.after(secs(3000));
+    let young = s.app("young");
+    s.finish(&young, Outcome::Succeeded).expect("finishes");
+    s.settle();
+    assert_eq!(s.cluster.apps().count(), 2);
+    s.after(secs(700));
+    let left: Vec<String> = s.cluster.apps().map(|app| app.id.to_string()).collect();
+    assert_eq!(left, [young.to_string()]);
+    s.check();
+}

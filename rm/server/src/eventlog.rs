@@ -1,47 +1,107 @@
-//! The event log of this life: the latest events in memory, numbered, for whoever asks and whoever follows.
+//! The event log: the latest events in memory, numbered, for whoever asks and whoever follows; and on the disk, so that they are there
+//! after a restart.
 //!
-//! Written by the loop only; readers copy what they need out of it. The number of an event holds the epoch in its upper half, so
-//! that numbers go up over restarts and never repeat.
+//! Written by the loop, and by the interface for what only it sees; readers copy what they need out of it. The number of an event
+//! holds the epoch in its upper half, so that numbers go up over restarts and never repeat. The disk is written by a thread of its
+//! own: nobody waits for it, and what it cannot take in time is counted and left out there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
-use headroom_types::{AppId, Epoch, Reason, UnixMillis};
-use headroom_wire::v1::events::Event;
+use headroom_config::Kept;
+use headroom_telemetry::{Bounds, Lines, lines};
+use headroom_types::{AppId, Epoch, NodeId, Reason, Topic, UnixMillis};
+use headroom_wire::v1::events::{Event, EventLevel};
 use tokio::sync::watch;
+use tracing::warn;
 
-/// Events kept.
+/// Events kept in memory.
 const MOST: usize = 100_000;
 /// Events handed out at once.
 const PIECE: usize = 256;
+/// Events that may wait for the disk.
+const WAITING: usize = 20_000;
+/// Events written at once.
+const WRITTEN_AT_ONCE: usize = 1000;
 /// The word for a memory kill.
-const OOM: &str = "OomKilled";
+const OOM: &str = Reason::OomKilled.as_str();
 const HOUR_MS: u64 = 3_600_000;
+/// The number of the first event of the first life.
+const FIRST_OF_ALL: u64 = (1 << 32) + 1;
+/// The files are called so.
+const FILES: &str = "events";
 
 /// The log.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     ring: Mutex<Ring>,
     last: watch::Sender<u64>,
-    first_of_life: u64,
+    writer: Mutex<Option<Writer>>,
+    /// Events that the disk did not get.
+    unwritten: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Ring {
     events: VecDeque<Arc<Event>>,
     next: u64,
+    /// The number of the latest event that is no longer kept; 0 when all are.
+    gone: u64,
     ooms: VecDeque<UnixMillis>,
     /// How many there have been in this life, by reason.
     counts: BTreeMap<&'static str, u64>,
 }
 
+/// The thread that has the files.
+#[derive(Debug)]
+struct Writer {
+    send: SyncSender<Arc<Event>>,
+    thread: JoinHandle<()>,
+}
+
+/// Which events a reader wants; all of what is given must hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    /// Of this application.
+    pub(crate) app: Option<AppId>,
+    /// About this.
+    pub(crate) topic: Option<Topic>,
+    /// Of this level.
+    pub(crate) level: Option<EventLevel>,
+    /// With this word.
+    pub(crate) reason: Option<Reason>,
+    /// About something whose id begins so.
+    pub(crate) object: Option<String>,
+    /// On this node.
+    pub(crate) node: Option<NodeId>,
+    /// Not before this.
+    pub(crate) since: Option<UnixMillis>,
+}
+
+impl Filter {
+    fn takes(&self, event: &Event) -> bool {
+        let word = || event.reason.parse::<Reason>().ok();
+        self.app.as_ref().is_none_or(|app| event.app.as_ref() == Some(app))
+            && self.level.is_none_or(|level| event.level == level)
+            && self.since.is_none_or(|since| event.time >= since)
+            && self.node.as_ref().is_none_or(|node| event.node.as_ref() == Some(node))
+            && self.object.as_ref().is_none_or(|object| event.object.starts_with(object))
+            && self.reason.is_none_or(|reason| word() == Some(reason))
+            && self.topic.is_none_or(|topic| word().is_some_and(|reason| reason.topic() == topic))
+    }
+}
+
 /// A reader's place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     /// Everything up to here was read.
     pub(crate) cursor: u64,
-    /// Only events of this application.
-    pub(crate) app: Option<AppId>,
+    /// Only these.
+    pub(crate) filter: Filter,
 }
 
 /// What was asked for is no longer kept.
@@ -52,11 +112,42 @@ pub(crate) struct TooOld {
 }
 
 impl EventLog {
-    /// An empty log of this life.
+    /// A log of this life, in memory only.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
-        let ring = Ring { events: VecDeque::new(), next: first, ooms: VecDeque::new(), counts: BTreeMap::new() };
-        EventLog { ring: Mutex::new(ring), last: watch::Sender::new(first - 1), first_of_life: first }
+        let ring = Ring { events: VecDeque::new(), next: first, gone: 0, ooms: VecDeque::new(), counts: BTreeMap::new() };
+        let (last, unwritten) = (watch::Sender::new(first - 1), AtomicU64::new(0));
+        EventLog { ring: Mutex::new(ring), last, writer: Mutex::new(None), unwritten }
+    }
+
+    /// A log that goes on from what earlier lives left on the disk. A disk that cannot be read or written is told, and the log is in
+    /// memory only.
+    pub(crate) fn open(epoch: Epoch, folder: &Path, kept: Kept) -> Self {
+        let log = EventLog::new(epoch);
+        if let Err(error) = lines::read(folder, FILES, |line| log.restore(line)) {
+            warn!(%error, "events of earlier lives cannot be read, going on without");
+        }
+        let segments = usize::try_from(kept.segments).unwrap_or(usize::MAX);
+        match Lines::open(folder, FILES, Bounds { segment: kept.segment.get(), segments }).and_then(Writer::start) {
+            Ok(writer) => *log.writer() = Some(writer),
+            Err(error) => warn!(%error, "events cannot be written to the disk, going on without"),
+        }
+        log
+    }
+
+    /// One line of an earlier life. What cannot be read is left out: a torn line, or a field of a later version.
+    fn restore(&self, line: &str) {
+        let Ok(event) = serde_json::from_str::<Event>(line) else { return };
+        let mut ring = self.ring();
+        let after = ring.events.back().map_or(0, |last| last.index);
+        if event.index <= after || event.index >= ring.next {
+            return;
+        }
+        // The files begin somewhere: what was before that is gone, unless it is the first of all.
+        if ring.events.is_empty() {
+            ring.gone = if event.index == FIRST_OF_ALL { 0 } else { event.index - 1 };
+        }
+        ring.keep(Arc::new(event));
     }
 
     /// Adds events; their numbers are given here.
@@ -69,16 +160,9 @@ impl EventLog {
             // A master of a later version may have words of its own.
             let known = event.reason.parse::<Reason>().map_or("other", Reason::as_str);
             *ring.counts.entry(known).or_default() += 1;
-            if event.reason == OOM {
-                ring.ooms.push_back(event.time);
-            }
-            ring.events.push_back(Arc::new(event));
-        }
-        while ring.events.len() > MOST {
-            ring.events.pop_front();
-        }
-        while ring.ooms.len() > MOST {
-            ring.ooms.pop_front();
+            let event = Arc::new(event);
+            self.write(&event);
+            ring.keep(event);
         }
         let last = ring.next - 1;
         if ring.next > before {
@@ -87,22 +171,26 @@ impl EventLog {
         }
     }
 
-    /// The next piece after a place, which moves on. Empty when there is nothing more for now. A cursor from an earlier life
-    /// stands before everything that happened in this one.
+    fn write(&self, event: &Arc<Event>) {
+        let sent = self.writer().as_ref().is_none_or(|writer| writer.send.try_send(event.clone()).is_ok());
+        if !sent {
+            self.unwritten.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The next piece after a place, which moves on. Empty when there is nothing more for now.
     pub(crate) fn read(&self, place: &mut Place) -> Result<Vec<Arc<Event>>, TooOld> {
         let ring = self.ring();
-        let oldest = ring.next - u64::try_from(ring.events.len()).unwrap_or(0);
-        let from_start = place.cursor < self.first_of_life;
-        let after = place.cursor.clamp(self.first_of_life - 1, ring.next - 1);
-        if place.cursor != 0 && after + 1 < oldest && !(from_start && oldest == self.first_of_life) {
-            return Err(TooOld { oldest });
+        if place.cursor != 0 && place.cursor < ring.gone {
+            return Err(TooOld { oldest: ring.events.front().map_or(ring.next, |event| event.index) });
         }
-        let skip = usize::try_from((after + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let after = place.cursor.min(ring.next - 1);
+        let skip = ring.events.partition_point(|event| event.index <= after);
         let mut piece = Vec::new();
         place.cursor = after;
         for event in ring.events.iter().skip(skip) {
             place.cursor = event.index;
-            if place.app.is_none() || event.app == place.app {
+            if place.filter.takes(event) {
                 piece.push(event.clone());
                 if piece.len() == PIECE {
                     break;
@@ -115,6 +203,11 @@ impl EventLog {
     /// How many there have been in this life, by reason.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.ring().counts.clone()
+    }
+
+    /// Events that the disk could not take in time.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.unwritten.load(Ordering::Relaxed)
     }
 
     /// Tells when there is more.
@@ -131,80 +224,64 @@ impl EventLog {
         u32::try_from(ring.ooms.len()).unwrap_or(u32::MAX)
     }
 
+    /// Writes what still waits for the disk, and ends with the files. Blocking.
+    pub(crate) fn close(&self) {
+        let writer = self.writer().take();
+        if let Some(Writer { send, thread }) = writer {
+            drop(send);
+            // A writer that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+
     fn ring(&self) -> MutexGuard<'_, Ring> {
         // A reader that panicked has changed nothing.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
+        // As above.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn keep(&mut self, event: Arc<Event>) {
+        if event.reason == OOM {
+            self.ooms.push_back(event.time);
+        }
+        self.events.push_back(event);
+        while self.events.len() > MOST {
+            self.gone = self.events.pop_front().map_or(self.gone, |event| event.index);
+        }
+        while self.ooms.len() > MOST {
+            self.ooms.pop_front();
+        }
+    }
+}
+
+impl Writer {
+    fn start(files: Lines) -> std::io::Result<Self> {
+        let (send, receive) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new().name("events".into()).spawn(move || write_all(files, &receive))?;
+        Ok(Writer { send, thread })
+    }
+}
+
+/// Until nobody is left who could send any.
+fn write_all(mut files: Lines, events: &Receiver<Arc<Event>>) {
+    let mut healthy = true;
+    while let Ok(first) = events.recv() {
+        let more = events.try_iter().take(WRITTEN_AT_ONCE);
+        let texts = std::iter::once(first).chain(more).filter_map(|event| serde_json::to_vec(&*event).ok());
+        let written = files.append(texts);
+        if let (Err(error), true) = (&written, healthy) {
+            warn!(%error, "events cannot be written to the disk, going on; this is told once");
+        }
+        healthy = written.is_ok();
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use headroom_wire::v1::events::EventLevel;
-
-    fn event(app: Option<&str>, reason: &str) -> Event {
-        Event {
-            index: 0,
-            time: UnixMillis(1000),
-            level: EventLevel::Normal,
-            reason: reason.into(),
-            object: "o".into(),
-            app: app.map(|a| a.parse().expect("id")),
-            node: None,
-            message: String::new(),
-        }
-    }
-    fn place(cursor: u64) -> Place {
-        Place { cursor, app: None }
-    }
-    fn indexes(log: &EventLog, place: &mut Place) -> Vec<u64> {
-        log.read(place).expect("kept").iter().map(|e| e.index).collect()
-    }
-    const BASE: u64 = 3 << 32;
-
-    #[test]
-    fn goes_on_from_a_cursor() {
-        let log = EventLog::new(Epoch(3));
-        log.push((0..3).map(|_| event(None, "x")));
-        let mut at = place(0);
-        assert_eq!(indexes(&log, &mut at), [BASE + 1, BASE + 2, BASE + 3]);
-        assert!(indexes(&log, &mut at).is_empty());
-        log.push([event(None, "x")]);
-        assert_eq!(indexes(&log, &mut at), [BASE + 4]);
-        assert_eq!(indexes(&log, &mut place(BASE + 3)), [BASE + 4]);
-        assert!(indexes(&log, &mut place(u64::MAX)).is_empty(), "a cursor from the future waits for what comes");
-    }
-
-    #[test]
-    fn a_cursor_of_an_earlier_life_gets_all_of_this_one() {
-        let log = EventLog::new(Epoch(3));
-        log.push([event(None, "x")]);
-        assert_eq!(indexes(&log, &mut place((2 << 32) + 77)), [BASE + 1]);
-    }
-
-    #[test]
-    fn what_is_no_longer_kept_is_refused_and_not_skipped() {
-        let log = EventLog::new(Epoch(3));
-        log.push((0..MOST + 10).map(|_| event(None, "x")));
-        assert_eq!(log.read(&mut place(BASE + 5)), Err(TooOld { oldest: BASE + 11 }));
-        assert_eq!(log.read(&mut place((2 << 32) + 7)), Err(TooOld { oldest: BASE + 11 }));
-        assert_eq!(indexes(&log, &mut place(BASE + 10))[0], BASE + 11);
-        assert_eq!(indexes(&log, &mut place(0))[0], BASE + 11, "no cursor asks for what there is");
-    }
-
-    #[test]
-    fn one_application_only() {
-        let log = EventLog::new(Epoch(3));
-        log.push([event(Some("a.1"), "x"), event(Some("b.2"), "x"), event(None, "x"), event(Some("a.1"), "x")]);
-        let mut at = Place { cursor: 0, app: Some("a.1".parse().expect("id")) };
-        assert_eq!(indexes(&log, &mut at), [BASE + 1, BASE + 4]);
-    }
-
-    #[test]
-    fn memory_kills_are_counted_for_an_hour() {
-        let log = EventLog::new(Epoch(3));
-        log.push([event(None, OOM), event(None, "x"), event(None, OOM)]);
-        assert_eq!(log.ooms_in_last_hour(UnixMillis(1000 + HOUR_MS)), 2);
-        assert_eq!(log.ooms_in_last_hour(UnixMillis(1001 + HOUR_MS)), 0);
-    }
-}
+#[path = "eventlog_tests.rs"]
+mod tests;

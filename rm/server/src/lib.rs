@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod clock;
 mod dispatch;
 mod eventlog;
@@ -21,6 +22,7 @@ mod input;
 mod jobs;
 mod live;
 mod metrics;
+mod near;
 mod notify;
 mod options;
 mod outgoing;

@@ -134,6 +134,7 @@ impl Options {
             preempt_every,
             preempt_part,
             keep_apps: usize::try_from(self.history.apps).unwrap_or(usize::MAX),
+            keep_age: self.history.age,
             keep_containers: usize::try_from(self.history.containers).unwrap_or(usize::MAX),
             ..headroom_rm_core::Settings::default()
         }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
 use crate::families::Families;
@@ -29,6 +30,8 @@ use crate::view;
 
 /// Connections that may wait to be taken in; the kernel has its own limit below.
 const BACKLOG: u32 = 16_384;
+/// Directory of the event log and the record of changes, in the state directory.
+const LOGS: &str = "log";
 /// The loop has to be done with its last batch by then.
 const LAST_BATCH: Duration = Duration::from_secs(20);
 
@@ -43,6 +46,7 @@ pub struct Running {
     owner: oneshot::Receiver<Result<(), Ended>>,
     server: JoinHandle<()>,
     closing: CancellationToken,
+    events: Arc<EventLog>,
 }
 
 /// Starts a resource manager: takes the address, opens the state, answers.
@@ -59,9 +63,10 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
     let once = Once::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
+    let logs = options.state.join(LOGS);
     let shared = Shared {
         published: Arc::new(Published::new(view::empty(epoch))),
-        events: Arc::new(EventLog::new(epoch)),
+        events: Arc::new(EventLog::open(epoch, &logs, options.events)),
         jobs: Arc::new(Jobs::new(clock.unix_now(), options.telemetry.cardinality)),
         families: Arc::new(Families::restored(opened.families.clone())),
         counters: Arc::new(Counters::new(addresses())),
@@ -75,6 +80,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let patient_http = to_nodes().tcp_keepalive(keepalive).build().context("a client for logs that are followed")?;
     let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
+    let events = shared.events.clone();
     let web = Web {
         handle: handle.clone(),
         shared,
@@ -87,13 +93,15 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
         changes: Arc::default(),
         boards: Arc::default(),
+        near: Arc::default(),
+        audit: Arc::new(Audit::open(&logs, options.audit)),
         cardinality: options.telemetry.cardinality,
         state: options.state.clone().into(),
     };
     let (routes, doors) =
         (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));
     let server = tokio::spawn(listen::serve(listener, routes, doors, options.header_time, closing.clone()));
-    let running = Running { url, epoch, handle, owner, server, closing };
+    let running = Running { url, epoch, handle, owner, server, closing, events };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), store = %options.store, "the resource manager answers");
@@ -141,6 +149,8 @@ impl Running {
         let last = last.with_context(|| format!("the last batch was not saved within {} s", LAST_BATCH.as_secs()))?;
         last.context("the loop ended by a fault")??;
         self.server.await.context("the server ended by a fault")?;
+        let events = self.events;
+        tokio::task::spawn_blocking(move || events.close()).await.context("the last events")?;
         info!("ended");
         Ok(())
     }

@@ -65,6 +65,6 @@ well, as lines of JSON or as server-sent events; `?cursor=N` (or `Last-Event-ID`
 than what is kept is refused (HR0411), so that nothing is missed unnoticed.
 
 Filters, all of which must hold: `app`, `topic` (a heading below), `type=warning`, `reason`, `object` (an id, or the beginning of ids), `node`,
-`since` (an age such as `1h`). The latest 100000 are kept in memory; the files `events-*.jsonl` in the state directory keep more, are
+`since` (an age such as `1h`). The latest 100000 are kept in memory; the files `events-*.jsonl` in `log` of the state directory keep more, are
 bounded by `events.segment` and `events.segments`, and are read again at the start.
 ";

@@ -2,6 +2,7 @@
 
 pub mod am;
 pub mod apps;
+pub mod audit;
 pub mod convert;
 pub mod error;
 pub mod events;

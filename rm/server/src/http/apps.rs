@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use axum::{Extension, Json};
 use headroom_rm_core::{Answer, Call, Lifetime, Refusal};
 use headroom_types::{AppId, AttemptId, QueuePath, UnixMillis};
 use headroom_wire::v1::am::Ask;
@@ -20,6 +20,7 @@ use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
 use super::wait::{self, Patience, Wait};
 use super::{Web, once, pages, unexpected};
+use crate::audit::Changed;
 use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
 use crate::view::Part;
@@ -127,7 +128,7 @@ pub(crate) async fn change(
     Params(Nothing {}): Params<Nothing>,
     headers: HeaderMap,
     Body(body): Body<ChangeApp>,
-) -> Result<Json<AppView>, Failure> {
+) -> Result<(Extension<Changed>, Json<AppView>), Failure> {
     let matched = IfMatch::of(&headers)?;
     let lifetime = body.lifetime_ms.map(|ms| match ms {
         0 => Lifetime::Unbounded,
@@ -138,7 +139,15 @@ pub(crate) async fn change(
     let before = without_job(&web, &app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
     web.handle.call(Call::ChangeApp { app: app.clone(), queue: body.queue, priority: body.priority, lifetime }).await?;
-    Ok(Json(without_job(&web, &app).await?))
+    let now = without_job(&web, &app).await?;
+    let changed = Changed { before: settings(&before), after: settings(&now) };
+    Ok((Extension(changed), Json(now)))
+}
+
+/// What can be changed about an application, for the record.
+fn settings(app: &AppView) -> String {
+    let until = app.until.map_or_else(|| "none".to_owned(), |until| until.0.to_string());
+    format!("queue {}, priority {}, until {until}", app.queue, app.priority)
 }
 
 /// An application without its tasks.

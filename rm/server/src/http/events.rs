@@ -1,5 +1,6 @@
 //! `/v1/events`: the event log, as it is or as it grows.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,19 +9,19 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
-use headroom_types::AppId;
+use headroom_types::{AppId, NodeId, Reason, Topic};
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::events::{Event, EventLevel};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany, TooOld as Old};
 use super::error::Failure;
-use super::parse::Params;
+use super::parse::{Age, Params};
 use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
 use super::{Web, limits, stream};
-use crate::eventlog::{EventLog, Place, TooOld};
+use crate::eventlog::{EventLog, Filter, Place, TooOld};
 
 /// Parameters of the call.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -34,6 +35,28 @@ pub(crate) struct Wanted {
     follow: bool,
     /// Only of this application.
     app: Option<AppId>,
+    /// Only about this: `cluster`, `node`, `queue`, `job`, `request`, `container` or `task`.
+    #[serde(default, deserialize_with = "parsed")]
+    #[param(value_type = Option<String>)]
+    topic: Option<Topic>,
+    /// Only of this level.
+    #[serde(rename = "type")]
+    level: Option<EventLevel>,
+    /// Only with this word: `OomKilled`, `NodeLost` …
+    #[serde(default, deserialize_with = "parsed")]
+    #[param(value_type = Option<String>)]
+    reason: Option<Reason>,
+    /// Only about things whose id begins so.
+    object: Option<String>,
+    /// Only on this node.
+    node: Option<NodeId>,
+    /// Only of so long: an age such as `1h`.
+    #[param(value_type = Option<String>)]
+    since: Option<Age>,
+}
+
+fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
+    String::deserialize(d)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
 /// A reader.
@@ -64,7 +87,9 @@ pub(crate) async fn events(
 ) -> Result<Response, Failure> {
     let format = stream::Format::wanted(&headers);
     let cursor = stream::last_seen(&headers).or(wanted.cursor).unwrap_or(0);
-    let mut place = Place { cursor, app: wanted.app };
+    let Wanted { app, topic, level, reason, object, node, since, .. } = wanted;
+    let since = since.map(|age| age.before(web.clock.unix_now()));
+    let mut place = Place { cursor, filter: Filter { app, topic, level, reason, object, node, since } };
     let log = web.shared.events.clone();
     let news = log.watch();
     let first = log.read(&mut place).map_err(|old| {
@@ -122,7 +147,6 @@ fn render(format: Format, events: &[Arc<Event>]) -> Bytes {
 mod tests {
     use super::*;
     use headroom_types::UnixMillis;
-    use headroom_wire::v1::events::EventLevel;
 
     #[test]
     fn a_server_sent_event_has_its_number_and_its_word() {

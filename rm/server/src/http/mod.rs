@@ -3,6 +3,7 @@
 pub(crate) mod am;
 pub(crate) mod answer;
 pub(crate) mod apps;
+pub(crate) mod audit;
 pub(crate) mod cluster;
 pub(crate) mod containers;
 pub(crate) mod describe;
@@ -48,9 +49,11 @@ use utoipa_axum::routes;
 use self::error::Failure;
 use self::limits::Rates;
 use self::once::{Keys, Once};
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::input::Handle;
 use crate::live::Boards;
+use crate::near::Near;
 use crate::run::Shared;
 
 /// Largest body of most calls. Bytes.
@@ -78,6 +81,10 @@ pub(crate) struct Web {
     pub(crate) changes: Arc<Mutex<()>>,
     /// What all pages show, made once for all of them.
     pub(crate) boards: Arc<Boards>,
+    /// Containers of which it was told that they are near their limit.
+    pub(crate) near: Arc<Near>,
+    /// Who changed what.
+    pub(crate) audit: Arc<Audit>,
     /// How fine the series of metrics are.
     pub(crate) cardinality: Cardinality,
     /// The state directory; only its size is looked at.
@@ -129,6 +136,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(families::list))
         .routes(routes!(families::one))
         .routes(routes!(events::events))
+        .routes(routes!(audit::list))
         .routes(routes!(errors::list))
         .routes(routes!(errors::one))
         .routes(routes!(live::stream))
@@ -161,7 +169,7 @@ pub(crate) fn addresses() -> Vec<String> {
 pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
-    let ids = Arc::new(trace::Ids::new(web.epoch, web.shared.counters.clone()));
+    let ids = Arc::new(trace::Ids::new(web.epoch, web.shared.counters.clone(), (web.audit.clone(), web.clock)));
     let people = Router::from(people()).layer(from_fn_with_state(keys, once::once)).merge(yarn::router());
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people

@@ -21,7 +21,7 @@ use super::{Web, pages, stream, unexpected};
 use crate::incoming::cut;
 use crate::input::Input;
 use crate::view::{self, Part};
-use crate::{incoming, outgoing};
+use crate::{incoming, near, outgoing};
 
 /// Which nodes.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -106,9 +106,11 @@ pub(crate) async fn report(
     Id(node): Id<NodeId>,
     Body(body): Body<NodeReport>,
 ) -> Result<Json<NodeReportReply>, Failure> {
+    let near = near::those_in(&body.containers);
     let Answer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
         return Err(unexpected());
     };
+    web.shared.events.push(web.near.events(&node, web.clock.unix_now(), near));
     Ok(Json(NodeReportReply { received }))
 }
 

@@ -1,11 +1,13 @@
 //! What arrives, parsed: bodies, addresses and parameters. What cannot be parsed is a problem that says where.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
+use headroom_types::UnixMillis;
 use headroom_wire::v1::error::{Code, Problem};
 use serde::de::DeserializeOwned;
 
@@ -43,6 +45,25 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
         parsed.map(|Query(t)| Params(t)).map_err(|e| mistaken(&e.body_text()).into())
+    }
+}
+
+/// How long ago: `1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Age(Duration);
+
+impl Age {
+    /// The moment so long before `now`.
+    pub(crate) fn before(self, now: UnixMillis) -> UnixMillis {
+        UnixMillis(now.0.saturating_sub(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Age {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = <String as serde::Deserialize>::deserialize(d)?;
+        let time = headroom_config::raw::parse_duration(&text).map_err(|e| format!("{e}; write an age such as 1h"));
+        time.map(Age).map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,9 +1,9 @@
 //! `/v1/queues`: the tree as it is, another one in its place, one queue changed, a gate opened or closed.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use headroom_rm_core::queue::spec::Tree;
 use headroom_rm_core::{Answer, Call, How, Refusal};
 use headroom_types::QueuePath;
@@ -20,6 +20,7 @@ use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
 use super::wait::{self, Patience};
 use super::{Web, errors, unexpected};
+use crate::audit::Changed;
 use crate::view::{Part, View};
 use crate::{outgoing, queues};
 
@@ -167,9 +168,11 @@ pub(crate) async fn gate(
     Id(path): Id<QueuePath>,
     Params(Nothing {}): Params<Nothing>,
     Body(body): Body<SetGate>,
-) -> Result<Json<QueueView>, Failure> {
+) -> Result<(Extension<Changed>, Json<QueueView>), Failure> {
+    let before = web.handle.view().await?.queues.root.find(&path).map(|queue| queue.gate.as_str().to_owned());
     web.handle.call(Call::SetGate { queue: path.clone(), gate: queues::gate(body.gate) }).await?;
     let view = web.handle.view().await?;
     let queue = view.queues.root.find(&path).cloned().ok_or_else(|| no_such_queue(&view, &path))?;
-    Ok(Json(queue))
+    let changed = Changed { before: before.unwrap_or_default(), after: queue.gate.as_str().to_owned() };
+    Ok((Extension(changed), Json(queue)))
 }

@@ -10,16 +10,22 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_types::Epoch;
+use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::error::Problem;
 use tracing::{debug, info, warn};
 
 use super::limits::Peer;
+use crate::audit::{Audit, Changed, named as verb_and_object};
+use crate::clock::Clock;
+use crate::incoming::cut;
 use crate::metrics::Counters;
 
 /// Header with the id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that is taken from a caller.
 const LONGEST: usize = 128;
+/// Longest object of a call in the record of changes. Bytes.
+const LONGEST_OBJECT: usize = 512;
 /// What nodes and masters send all the time: told at debug only.
 pub(crate) const DAEMONS: [&str; 5] = [
     "/v1/apps/{app}/sync",
@@ -35,11 +41,12 @@ pub(crate) struct Ids {
     epoch: Epoch,
     next: AtomicU64,
     counters: Arc<Counters>,
+    audit: Option<(Arc<Audit>, Clock)>,
 }
 
 impl Ids {
-    pub(crate) fn new(epoch: Epoch, counters: Arc<Counters>) -> Self {
-        Ids { epoch, next: AtomicU64::new(1), counters }
+    pub(crate) fn new(epoch: Epoch, counters: Arc<Counters>, audit: (Arc<Audit>, Clock)) -> Self {
+        Ids { epoch, next: AtomicU64::new(1), counters, audit: Some(audit) }
     }
 
     /// The caller's id when it is one line of plain characters, else a new one.
@@ -57,6 +64,33 @@ fn is_plain(value: &HeaderValue) -> bool {
     (1..=LONGEST).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
 }
 
+fn reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+impl Ids {
+    /// A call that was to change something goes into the record.
+    fn record(&self, response: &Response, (method, path): (&Method, &str), (peer, id): (&str, &HeaderValue)) {
+        let Some((audit, clock)) = &self.audit else { return };
+        let (verb, object) = verb_and_object(method.as_str(), path);
+        let changed = response.extensions().get::<Changed>().cloned();
+        let (before, after) = changed.map(|c| (c.before, c.after)).unzip();
+        audit.write(AuditLine {
+            index: 0,
+            time: clock.unix_now(),
+            who: peer.to_owned(),
+            from: peer.to_owned(),
+            verb: cut(verb, LONGEST),
+            object: cut(object, LONGEST_OBJECT),
+            request: id.to_str().unwrap_or_default().to_owned(),
+            outcome: response.status().as_u16(),
+            code: response.extensions().get::<Problem>().map(|problem| problem.code),
+            before,
+            after,
+        });
+    }
+}
+
 /// Names the request, and says in the log how it ended.
 pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: Next) -> Response {
     let (id, began) = (ids.of(&request), Instant::now());
@@ -65,13 +99,17 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
     let route = request.extensions().get::<MatchedPath>().cloned();
     let daemon = route.as_ref().is_some_and(|p| DAEMONS.contains(&p.as_str()));
     let call = ids.counters.calls.begin();
-    let mut response = named(next.run(request).await, &id);
+    let mut response = next.run(request).await;
+    if !daemon && !reads(&method) {
+        ids.record(&response, (&method, uri.path()), (&peer, &id));
+    }
+    response = named(response, &id);
     ids.counters.calls.end(&call, route.as_ref().map(MatchedPath::as_str), &method, response.status());
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis());
     let (request, path) = (id.to_str().unwrap_or_default(), uri.path());
     if response.status().is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
         warn!(request, peer, %method, path, status, ms, "a call was not answered as it should be");
-    } else if daemon || matches!(method, Method::GET | Method::HEAD) {
+    } else if daemon || reads(&method) {
         debug!(request, peer, %method, path, status, ms, "answered");
     } else {
         info!(request, peer, %method, path, status, ms, "answered");
@@ -103,7 +141,8 @@ mod tests {
         if let Some(given) = given {
             request.headers_mut().insert(REQUEST_ID, HeaderValue::from_static(given));
         }
-        Ids::new(Epoch(4), Arc::new(Counters::new(Vec::new()))).of(&request).to_str().expect("text").to_owned()
+        let counters = Arc::new(Counters::new(Vec::new()));
+        Ids { epoch: Epoch(4), next: AtomicU64::new(1), counters, audit: None }.of(&request).to_str().expect("text").to_owned()
     }
 
     #[test]

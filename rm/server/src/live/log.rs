@@ -46,7 +46,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// A reader that has seen everything up to `seen`.
     pub(crate) fn new(filter: Filter, seen: Option<u64>) -> Reading {
-        Reading { filter, place: seen.map(|cursor| Place { cursor, app: None }) }
+        Reading { filter, place: seen.map(|cursor| Place { cursor, ..Place::default() }) }
     }
 
     /// What is to be told now.
@@ -84,14 +84,14 @@ impl Reading {
     fn beginning(&self, log: &EventLog) -> Place {
         let last = *log.watch().borrow();
         let back = u64::try_from(FIRST).unwrap_or(0);
-        Place { cursor: if self.filter.is_open() { last.saturating_sub(back) } else { 0 }, app: None }
+        Place { cursor: if self.filter.is_open() { last.saturating_sub(back) } else { 0 }, ..Place::default() }
     }
 }
 
 /// The latest warnings, oldest first.
 pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<Event>> {
     let last = *log.watch().borrow();
-    let (mut place, mut found) = (Place { cursor: last.saturating_sub(RECENT), app: None }, Vec::new());
+    let (mut place, mut found) = (Place { cursor: last.saturating_sub(RECENT), ..Place::default() }, Vec::new());
     while let Ok(piece) = log.read(&mut place) {
         if piece.is_empty() {
             break;

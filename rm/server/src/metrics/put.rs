@@ -98,6 +98,7 @@ fn counted(page: &mut Page, counters: &Arc<Counters>, web: &Web) {
     page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.spread());
     page.spread(&RM_STATE_WRITE, &[], &counters.writes.spread());
     page.count(&RM_EVENTS_DROPPED, &["events"], counters.dropped.load(Ordering::Relaxed));
+    page.count(&RM_EVENTS_DROPPED, &["disk"], web.shared.events.unwritten());
     let events = web.shared.events.counts();
     page.count(&RM_HEARTBEATS_MISSED, &[], events.get(Reason::NodeSilent.as_str()).copied().unwrap_or_default());
     for (reason, count) in events {

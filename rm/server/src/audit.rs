@@ -1,0 +1,172 @@
+//! Who changed what: one line for each call that changes something, in memory for whoever asks and in files that stay bounded.
+//!
+//! Written by the interface when it answers. What daemons say all the time is none of it: it changes nothing anybody decided.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use headroom_config::Kept;
+use headroom_telemetry::{Bounds, Lines, lines};
+use headroom_types::UnixMillis;
+use headroom_wire::v1::audit::AuditLine;
+use tracing::warn;
+
+/// Lines kept in memory.
+const MOST: usize = 10_000;
+/// The files are called so.
+const FILES: &str = "audit";
+
+/// The record of changes.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    recent: VecDeque<Arc<AuditLine>>,
+    next: u64,
+    files: Option<Lines>,
+}
+
+/// How a thing was, and how it is: what a handler lets the record know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) before: String,
+    pub(crate) after: String,
+}
+
+/// Which lines somebody wants; all of what is given must hold.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    /// Of whom.
+    pub(crate) who: Option<String>,
+    /// What was done: part of the words.
+    pub(crate) verb: Option<String>,
+    /// To what: part of the address.
+    pub(crate) object: Option<String>,
+    /// Only those that were refused, or only the others.
+    pub(crate) refused: Option<bool>,
+    /// Not before this.
+    pub(crate) since: Option<UnixMillis>,
+}
+
+impl Filter {
+    fn takes(&self, line: &AuditLine) -> bool {
+        self.who.as_ref().is_none_or(|who| line.who == *who)
+            && self.verb.as_ref().is_none_or(|verb| line.verb.contains(verb.as_str()))
+            && self.object.as_ref().is_none_or(|object| line.object.contains(object.as_str()))
+            && self.refused.is_none_or(|refused| (line.outcome >= 400) == refused)
+            && self.since.is_none_or(|since| line.time >= since)
+    }
+}
+
+impl Audit {
+    /// Goes on from what earlier lives left. A disk that cannot be read or written is told, and the record is in memory only.
+    pub(crate) fn open(folder: &Path, kept: Kept) -> Self {
+        let mut recent: VecDeque<Arc<AuditLine>> = VecDeque::new();
+        let read = lines::read(folder, FILES, |text| {
+            // A line that was torn is left out.
+            if let Ok(line) = serde_json::from_str(text) {
+                recent.push_back(Arc::new(line));
+                if recent.len() > MOST {
+                    recent.pop_front();
+                }
+            }
+        });
+        if let Err(error) = read {
+            warn!(%error, "the record of changes cannot be read, going on without");
+        }
+        let next = recent.back().map_or(1, |line| line.index + 1);
+        let segments = usize::try_from(kept.segments).unwrap_or(usize::MAX);
+        let files = Lines::open(folder, FILES, Bounds { segment: kept.segment.get(), segments });
+        let files = files.map_err(|error| warn!(%error, "changes cannot be recorded on the disk, going on without")).ok();
+        Audit { inner: Mutex::new(Inner { recent, next, files }) }
+    }
+
+    /// One more; its number is given here.
+    pub(crate) fn write(&self, mut line: AuditLine) {
+        let mut inner = self.inner();
+        line.index = inner.next;
+        inner.next += 1;
+        if let (Some(files), Ok(text)) = (&mut inner.files, serde_json::to_vec(&line))
+            && let Err(error) = files.append([text])
+        {
+            warn!(%error, request = line.request, "a change could not be recorded on the disk, going on");
+        }
+        inner.recent.push_back(Arc::new(line));
+        if inner.recent.len() > MOST {
+            inner.recent.pop_front();
+        }
+    }
+
+    /// Those after `after` that the filter takes, the oldest first.
+    pub(crate) fn read(&self, after: u64, filter: &Filter) -> Vec<Arc<AuditLine>> {
+        let inner = self.inner();
+        let later = inner.recent.iter().filter(|line| line.index > after && filter.takes(line));
+        later.cloned().collect()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A reader that panicked has changed nothing.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The verb and the object of a call: `POST`, `/v1/apps/job.1/kill` is `POST kill` to `apps/job.1`.
+pub(crate) fn named(method: &str, path: &str) -> (String, String) {
+    let path = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).unwrap_or(path);
+    let words: Vec<&str> = path.split('/').collect();
+    match words.as_slice() {
+        [object @ .., action] if method == "POST" && object.len() >= 2 => (format!("{method} {action}"), object.join("/")),
+        _ => (method.to_owned(), path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(verb: &str, object: &str, outcome: u16) -> AuditLine {
+        AuditLine {
+            index: 0,
+            time: UnixMillis(1000),
+            who: "127.0.0.1".into(),
+            from: "127.0.0.1".into(),
+            verb: verb.into(),
+            object: object.into(),
+            request: "e1-1".into(),
+            outcome,
+            code: None,
+            before: None,
+            after: None,
+        }
+    }
+
+    #[test]
+    fn calls_have_a_verb_and_an_object() {
+        let of = |method, path| named(method, path);
+        assert_eq!(of("POST", "/v1/apps/job.1/kill"), ("POST kill".into(), "apps/job.1".into()));
+        assert_eq!(of("PATCH", "/v1/queues/root.etl"), ("PATCH".into(), "queues/root.etl".into()));
+        assert_eq!(of("POST", "/v1/apps"), ("POST".into(), "apps".into()));
+        assert_eq!(of("PUT", "/ws/v1/cluster/apps/a/state"), ("PUT".into(), "ws/v1/cluster/apps/a/state".into()));
+    }
+
+    #[test]
+    fn the_record_goes_on_after_a_restart_and_is_filtered() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let audit = Audit::open(dir.path(), Kept::default());
+        audit.write(line("POST kill", "apps/job.1", 200));
+        audit.write(line("POST kill", "apps/job.2", 404));
+        drop(audit);
+        let audit = Audit::open(dir.path(), Kept::default());
+        audit.write(line("POST drain", "nodes/n1", 200));
+        let seen = |after, filter: Filter| audit.read(after, &filter).iter().map(|l| l.index).collect::<Vec<_>>();
+        assert_eq!(seen(0, Filter::default()), [1, 2, 3]);
+        assert_eq!(seen(1, Filter::default()), [2, 3]);
+        assert_eq!(seen(0, Filter { verb: Some("kill".into()), refused: Some(false), ..Filter::default() }), [1]);
+        assert_eq!(seen(0, Filter { object: Some("n1".into()), ..Filter::default() }), [3]);
+        assert!(seen(0, Filter { since: Some(UnixMillis(1001)), ..Filter::default() }).is_empty());
+    }
+}

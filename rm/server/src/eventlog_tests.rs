@@ -1,0 +1,129 @@
+use super::*;
+
+fn event(app: Option<&str>, reason: &str) -> Event {
+    Event {
+        index: 0,
+        time: UnixMillis(1000),
+        level: EventLevel::Normal,
+        reason: reason.into(),
+        object: "o".into(),
+        app: app.map(|a| a.parse().expect("id")),
+        node: None,
+        message: String::new(),
+    }
+}
+fn place(cursor: u64) -> Place {
+    Place { cursor, ..Place::default() }
+}
+fn indexes(log: &EventLog, place: &mut Place) -> Vec<u64> {
+    log.read(place).expect("kept").iter().map(|e| e.index).collect()
+}
+const BASE: u64 = 3 << 32;
+
+#[test]
+fn goes_on_from_a_cursor() {
+    let log = EventLog::new(Epoch(3));
+    log.push((0..3).map(|_| event(None, "x")));
+    let mut at = place(0);
+    assert_eq!(indexes(&log, &mut at), [BASE + 1, BASE + 2, BASE + 3]);
+    assert!(indexes(&log, &mut at).is_empty());
+    log.push([event(None, "x")]);
+    assert_eq!(indexes(&log, &mut at), [BASE + 4]);
+    assert_eq!(indexes(&log, &mut place(BASE + 3)), [BASE + 4]);
+    assert!(indexes(&log, &mut place(u64::MAX)).is_empty(), "a cursor from the future waits for what comes");
+}
+
+#[test]
+fn a_cursor_of_an_earlier_life_gets_all_of_this_one() {
+    let log = EventLog::new(Epoch(3));
+    log.push([event(None, "x")]);
+    assert_eq!(indexes(&log, &mut place((2 << 32) + 77)), [BASE + 1]);
+}
+
+#[test]
+fn what_is_no_longer_kept_is_refused_and_not_skipped() {
+    let log = EventLog::new(Epoch(3));
+    log.push((0..MOST + 10).map(|_| event(None, "x")));
+    assert_eq!(log.read(&mut place(BASE + 5)), Err(TooOld { oldest: BASE + 11 }));
+    assert_eq!(log.read(&mut place((2 << 32) + 7)), Err(TooOld { oldest: BASE + 11 }));
+    assert_eq!(indexes(&log, &mut place(BASE + 10))[0], BASE + 11);
+    assert_eq!(indexes(&log, &mut place(0))[0], BASE + 11, "no cursor asks for what there is");
+}
+
+#[test]
+fn one_application_only() {
+    let log = EventLog::new(Epoch(3));
+    log.push([event(Some("a.1"), "x"), event(Some("b.2"), "x"), event(None, "x"), event(Some("a.1"), "x")]);
+    let filter = Filter { app: Some("a.1".parse().expect("id")), ..Filter::default() };
+    let mut at = Place { cursor: 0, filter };
+    assert_eq!(indexes(&log, &mut at), [BASE + 1, BASE + 4]);
+}
+
+#[test]
+fn memory_kills_are_counted_for_an_hour() {
+    let log = EventLog::new(Epoch(3));
+    log.push([event(None, OOM), event(None, "x"), event(None, OOM)]);
+    assert_eq!(log.ooms_in_last_hour(UnixMillis(1000 + HOUR_MS)), 2);
+    assert_eq!(log.ooms_in_last_hour(UnixMillis(1001 + HOUR_MS)), 0);
+}
+
+#[test]
+fn each_filter_leaves_out_what_it_should() {
+    let log = EventLog::new(Epoch(3));
+    let mut warning = event(Some("a.1"), "OomKilled");
+    (warning.level, warning.time, warning.object) = (EventLevel::Warning, UnixMillis(9000), "map/7@1".into());
+    let mut node = event(None, "NodeReady");
+    node.node = Some("n1".parse().expect("id"));
+    log.push([event(Some("a.1"), "Grown"), warning, node, event(None, "WordOfLater")]);
+    let seen = |filter: Filter| indexes(&log, &mut Place { cursor: 0, filter }).into_iter().map(|n| n - BASE).collect::<Vec<_>>();
+    let all = Filter::default;
+    assert_eq!(seen(all()), [1, 2, 3, 4]);
+    assert_eq!(seen(Filter { level: Some(EventLevel::Warning), ..all() }), [2]);
+    assert_eq!(seen(Filter { topic: Some(Topic::Task), ..all() }), [1]);
+    assert_eq!(seen(Filter { topic: Some(Topic::Node), ..all() }), [3]);
+    assert_eq!(seen(Filter { reason: Some(Reason::OomKilled), ..all() }), [2]);
+    assert_eq!(seen(Filter { object: Some("map/7".into()), ..all() }), [2]);
+    assert_eq!(seen(Filter { node: Some("n1".parse().expect("id")), ..all() }), [3]);
+    assert_eq!(seen(Filter { since: Some(UnixMillis(9000)), ..all() }), [2]);
+}
+
+fn on_disk(dir: &tempfile::TempDir, epoch: u32) -> EventLog {
+    EventLog::open(Epoch(epoch), dir.path(), Kept::default())
+}
+
+#[test]
+fn what_an_earlier_life_has_seen_is_still_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let first = on_disk(&dir, 1);
+    first.push([event(None, "one"), event(None, OOM)]);
+    first.close();
+    let second = on_disk(&dir, 2);
+    second.push([event(None, "three")]);
+    let base = (1 << 32, 2 << 32);
+    assert_eq!(indexes(&second, &mut place(0)), [base.0 + 1, base.0 + 2, base.1 + 1]);
+    assert_eq!(indexes(&second, &mut place(base.0 + 1)), [base.0 + 2, base.1 + 1], "a cursor of the life before goes on");
+    assert_eq!(second.ooms_in_last_hour(UnixMillis(2000)), 1);
+    assert!(!second.counts().contains_key(OOM), "what an earlier life counted is not counted again");
+    second.close();
+    let third = on_disk(&dir, 3);
+    assert_eq!(indexes(&third, &mut place(base.1)), [base.1 + 1]);
+    third.close();
+}
+
+#[test]
+fn what_the_disk_no_longer_has_is_refused_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let kept = Kept { segment: headroom_types::Bytes::from_kib(64), segments: 2 };
+    let first = EventLog::open(Epoch(1), dir.path(), kept);
+    for _ in 0..20 {
+        first.push((0..200).map(|_| event(None, "x")));
+    }
+    first.close();
+    assert_eq!(first.unwritten(), 0);
+    let second = EventLog::open(Epoch(2), dir.path(), kept);
+    let oldest = indexes(&second, &mut place(0))[0];
+    assert!(oldest > (1 << 32) + 1, "bounded");
+    assert_eq!(second.read(&mut place((1 << 32) + 1)), Err(TooOld { oldest }));
+    assert_eq!(indexes(&second, &mut place(oldest - 1))[0], oldest);
+    second.close();
+}

@@ -1,0 +1,55 @@
+//! `/v1/audit`: who changed what.
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use headroom_wire::v1::audit::AuditLine;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answer;
+use super::describe::Bad;
+use super::error::Failure;
+use super::parse::{Age, Params};
+use super::{Web, pages};
+use crate::audit::Filter;
+
+/// Which calls.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// Only those of this caller.
+    who: Option<String>,
+    /// Only those whose verb has this in it: `kill`, `PATCH` …
+    verb: Option<String>,
+    /// Only those whose object has this in it: `apps/job.1`, `queues` …
+    object: Option<String>,
+    /// Only those that were refused, or with false only those that were done.
+    refused: Option<bool>,
+    /// Only those of so long: an age such as `1h`.
+    #[param(value_type = Option<String>)]
+    since: Option<Age>,
+    /// At most so many, 1 to 1000; all when left out.
+    limit: Option<usize>,
+    /// Only those after this number; the header Link has the address of the next piece.
+    after: Option<u64>,
+}
+
+/// Calls that were to change something, the oldest first; the latest 10000 are kept in memory, more on the disk.
+#[utoipa::path(get, path = "/v1/audit", tag = "cluster", params(Asked), responses(
+    (status = 200, body = Vec<AuditLine>, headers(
+        ("Link", description = "The address of the next piece, when there is more."),
+        ("X-Headroom-Index", description = "The number of the last one that is shown."),
+    )), Bad,
+))]
+pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, uri: Uri) -> Result<Response, Failure> {
+    let since = asked.since.map(|age| age.before(web.clock.unix_now()));
+    let filter = Filter { who: asked.who, verb: asked.verb, object: asked.object, refused: asked.refused, since };
+    let after = asked.after.unwrap_or(0);
+    let all = web.audit.read(after, &filter).into_iter();
+    let (rows, next) = pages::piece(all, |line| &line.index, None, pages::limit(asked.limit)?);
+    let last = rows.last().map_or(after, |line| line.index);
+    let rows: Vec<&AuditLine> = rows.iter().map(|line| &**line).collect();
+    answer::list(&uri, last, &rows, next.map(|n| n.to_string()).as_deref())
+}

@@ -1,0 +1,85 @@
+//! Containers that are near their limit, told once each: what nodes report is looked at, and nothing is decided by it.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use headroom_types::{Bytes, ContainerId, NodeId, Reason, UnixMillis};
+use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::nodes::{Observed, Phase};
+
+/// In use, of the limit, from which on a container is near it; page cache does not count. Per cent.
+const NEAR: u64 = 90;
+/// Containers that are remembered as told.
+const MOST: usize = 10_000;
+
+/// Those that were told.
+#[derive(Debug, Default)]
+pub(crate) struct Near {
+    told: Mutex<BTreeSet<ContainerId>>,
+}
+
+/// A container that is near its limit: which, what it uses, what it may use.
+pub(crate) type Found = (ContainerId, Bytes, Bytes);
+
+/// Those in a report. Without a lock: mostly there is none.
+pub(crate) fn those_in(containers: &[Observed]) -> Vec<Found> {
+    let near = |c: &&Observed| c.phase == Phase::Running && c.anon.is_some_and(|a| a >= c.resource.memory.mul_ratio(NEAR, 100));
+    containers.iter().filter(near).filter_map(|c| Some((c.container.clone(), c.anon?, c.resource.memory))).collect()
+}
+
+impl Near {
+    /// Events for those that were not told before.
+    pub(crate) fn events(&self, node: &NodeId, now: UnixMillis, found: Vec<Found>) -> Vec<Event> {
+        if found.is_empty() {
+            return Vec::new();
+        }
+        // Whoever panicked here left a whole set behind.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= MOST {
+            told.clear();
+        }
+        let fresh = found.into_iter().filter(|(container, _, _)| told.insert(container.clone()));
+        fresh.map(|found| event(node, now, &found)).collect()
+    }
+}
+
+fn event(node: &NodeId, now: UnixMillis, (container, anon, limit): &Found) -> Event {
+    Event {
+        index: 0,
+        time: now,
+        level: EventLevel::Warning,
+        reason: Reason::NearLimit.as_str().to_owned(),
+        object: container.to_string(),
+        app: Some(container.app.clone()),
+        node: Some(node.clone()),
+        message: format!("uses {anon} of {limit}, page cache left out"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Cpus, Resource};
+
+    fn observed(anon: u64) -> Observed {
+        Observed {
+            container: "job.1.e1.c1".parse().expect("id"),
+            request: None,
+            attempt: 1,
+            resource: Resource::new(Bytes::new(100), Cpus::from_cores(1)),
+            version: 1,
+            refused: None,
+            phase: Phase::Running,
+            used: Some(Bytes::new(99)),
+            anon: Some(Bytes::new(anon)),
+            granted: UnixMillis(0),
+        }
+    }
+
+    #[test]
+    fn each_container_is_told_once() {
+        let (near, node) = (Near::default(), "n1".parse().expect("id"));
+        let told = |anon| near.events(&node, UnixMillis(5), those_in(&[observed(anon)])).len();
+        assert_eq!([told(89), told(90), told(95)], [0, 1, 0], "page cache alone is no reason");
+    }
+}
