@@ -4,8 +4,8 @@
 //! And a stage of JVMs, some of which need heap and some memory beside it: learned and raised apart, and by one knob, which sets the heap and a
 //! tenth of it for all else, and doubles both after a kill.
 //!
-//! Each mode runs as where it comes from: `headroom` holds each task to its own limit, the others hold the executor, as Spark does. Native
-//! tasks that take their memory in a third of a second and keep it.
+//! Each mode runs as where it comes from: `headroom` holds each task to its own limit, the others hold the executor, as Spark does; beside
+//! them `headroom` where it holds the executor too. Native tasks that take their memory in a third of a second and keep it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,6 +49,7 @@ struct Run {
     stage: &'static str,
     mode: Mode,
     growth: bool,
+    enforce: Holds,
     /// Attempts that ended for want of memory, of the task's own or of one beside it.
     kills: u32,
     /// Attempts of tasks within their size that died with others.
@@ -61,6 +62,17 @@ struct Run {
     rerun_gib_s: f64,
     makespan_s: f64,
 }
+
+/// What has a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Holds {
+    Task,
+    Executor,
+}
+
+/// Mode, whether tasks grow, and what has a limit.
+type Way = (Mode, bool, Holds);
 
 /// A stage: what each of its tasks needs, in MiB, and whether the sizes of their inputs are told.
 struct Stage {
@@ -75,9 +87,10 @@ pub(crate) fn measure(only: &str) -> Result<Figures> {
     let cluster = Cluster::start(&[shape])?;
     let mut runs = Vec::new();
     for stage in stages().into_iter().filter(|stage| stage.name.contains(only)) {
-        let ways = Mode::ALL.into_iter().map(|mode| (mode, false)).chain([(Mode::Headroom, true)]);
-        for (mode, growth) in ways {
-            let run = run(&cluster, &stage, mode, growth).with_context(|| format!("{} in mode {}", stage.name, mode.as_str()))?;
+        let usual = |mode| (mode, false, if mode == Mode::Headroom { Holds::Task } else { Holds::Executor });
+        let also = [(Mode::Headroom, true, Holds::Task), (Mode::Headroom, false, Holds::Executor)];
+        for way in Mode::ALL.into_iter().map(usual).chain(also) {
+            let run = run(&cluster, &stage, way).with_context(|| format!("{} in mode {}", stage.name, way.0.as_str()))?;
             progress::tell(&format!("{run:?}"));
             runs.push(run);
         }
@@ -85,7 +98,7 @@ pub(crate) fn measure(only: &str) -> Result<Figures> {
     let classes = compiled(cluster.dir())?;
     for (stage, mode, heap, overhead) in SIZINGS.into_iter().filter(|(stage, ..)| stage.contains(only)) {
         let app = cluster.submit(&jvms(stage, mode, (heap, overhead), &classes))?;
-        let run = told(stage, mode, false, &ended(&cluster, &app)?).with_context(|| stage.to_owned())?;
+        let run = told(stage, (mode, false, Holds::Task), &ended(&cluster, &app)?).with_context(|| stage.to_owned())?;
         progress::tell(&format!("{run:?}"));
         runs.push(run);
     }
@@ -141,13 +154,13 @@ fn pareto(n: u32) -> u32 {
     90 * 4 / (4 - n.min(3))
 }
 
-fn run(cluster: &Cluster, stage: &Stage, mode: Mode, growth: bool) -> Result<Run> {
-    let app = cluster.submit(&job(stage, mode, growth, &cluster.dir().join("work.log"))?)?;
-    told(stage.name, mode, growth, &ended(cluster, &app)?)
+fn run(cluster: &Cluster, stage: &Stage, way: Way) -> Result<Run> {
+    let app = cluster.submit(&job(stage, way, &cluster.dir().join("work.log"))?)?;
+    told(stage.name, way, &ended(cluster, &app)?)
 }
 
 /// What came of one job.
-fn told(stage: &'static str, mode: Mode, growth: bool, end: &AppView) -> Result<Run> {
+fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Result<Run> {
     let view = end.job.as_ref().context("no job")?;
     let attempts: Vec<&AttemptRow> = view.tasks.iter().flat_map(|task| &task.attempts).collect();
     let (first, last) = (attempts.iter().map(|a| a.started).min(), attempts.iter().filter_map(|a| a.ended).max());
@@ -156,6 +169,7 @@ fn told(stage: &'static str, mode: Mode, growth: bool, end: &AppView) -> Result<
         stage,
         mode,
         growth,
+        enforce,
         kills: view.totals.memory_kills,
         innocent_kills: view.totals.innocent_reruns,
         lost: view.tasks.iter().filter(|task| task.state != TaskState::Done).count(),
@@ -182,26 +196,27 @@ fn gib_s(byte_ms: u128) -> f64 {
 }
 
 /// Two executors of four slots; a task looks up what it needs by its number.
-fn job(stage: &Stage, mode: Mode, growth: bool, log: &Path) -> Result<String> {
+fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String> {
     let program = programs::path("workload")?;
     let needs: Vec<String> = stage.needs.iter().map(u32::to_string).collect();
     let (needs, program) = (needs.join(" "), program.display());
     let script = format!("n=$1; set -- {needs}; shift $n; exec {program} run --log {} --mib $1 --over-ms 300", log.display());
     let own = mode == Mode::Headroom;
     let mut text = format!(
-        "version = 1\nname = \"{}-{}{}\"\nmode = \"{}\"\n{}\
+        "version = 1\nname = \"{}-{}{}{}\"\nmode = \"{}\"\n{}\
          [profiles.exec]\nmemory = \"{}MiB\"\ncpus = 4\n\
          [executors.main]\nprofile = \"exec\"\ncount = 2\nslots = 4\nreserve = \"32MiB\"\n\
          [[stage]]\nname = \"work\"\narray = \"0-{}\"\ncommand = [\"sh\", \"-c\", \"{script}\", \"sh\", \"{{index}}\"]\n",
         stage.name,
         mode.as_str(),
         if growth { "-grow" } else { "" },
+        if enforce == Holds::Executor { "-shared" } else { "" },
         mode.as_str(),
         if own { "sizes = \"learned\"\n" } else { "" },
         SHARE * 4 + 32,
         stage.needs.len().saturating_sub(1),
     );
-    if !own {
+    if enforce == Holds::Executor {
         text.push_str("enforce = \"executor\"\n");
     }
     if growth {
