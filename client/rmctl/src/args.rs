@@ -106,6 +106,9 @@ pub(crate) enum Verb {
     },
     /// Submit a job file
     Submit(Submit),
+    /// Run one command in a container with so much memory, as if it ran here; exit code: that of the command, 9 when it was killed
+    /// for memory, 125 for a failure of ours, 126 when it could not be started, 127 when there is no such program
+    Run(Run),
     /// List jobs, or the tasks of one
     Ps {
         /// The job; all jobs when left out
@@ -327,6 +330,41 @@ pub(crate) struct Submit {
     pub(crate) dry_run: bool,
 }
 
+/// `rmctl run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Memory of the command, such as 1G
+    #[arg(short = 'm', long, default_value = "256MiB", value_name = "SIZE")]
+    pub(crate) memory: Bytes,
+    /// The most it is given after memory kills; what the largest node has when left out
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cap: Option<Bytes>,
+    /// A memory kill is final
+    #[arg(long)]
+    pub(crate) no_escalate: bool,
+    /// Its processors
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) cpus: headroom_types::Cpus,
+    /// A variable of its environment, NAME=VALUE; as often as needed
+    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<String>,
+    /// Its name; that of the program when left out
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The queue it goes to
+    #[arg(long, value_name = "QUEUE", add = Completer::new(complete::queues))]
+    pub(crate) queue: Option<headroom_types::QueuePath>,
+    /// Longest it may run, such as 10m
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) timeout: Option<Duration>,
+    /// Print its id and leave it alone
+    #[arg(short = 'd', long)]
+    pub(crate) detach: bool,
+    /// The command with its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
 /// `rmctl logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
@@ -345,6 +383,9 @@ pub(crate) struct Logs {
     /// Those of the job's application master
     #[arg(long)]
     pub(crate) master: bool,
+    /// Lines as they were printed, without the task before them
+    #[arg(long)]
+    pub(crate) no_prefix: bool,
 }
 
 /// `rmctl dev`.
@@ -438,6 +479,14 @@ pub(crate) enum Sample {
 fn enforcer(text: &str) -> Result<EnforcerKind, String> {
     let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
     all.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
+}
+
+fn variable(text: &str) -> Result<String, String> {
+    let named = text.split_once('=').is_some_and(|(name, _)| {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(word)
+    });
+    if named { Ok(text.to_owned()) } else { Err("write NAME=VALUE".to_owned()) }
 }
 
 /// Reads `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.

@@ -19,6 +19,8 @@ mod follow;
 mod groupby;
 #[cfg(feature = "dev")]
 mod interrupt;
+#[cfg(test)]
+mod manual;
 mod progress;
 mod render;
 mod select;

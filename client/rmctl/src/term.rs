@@ -21,6 +21,8 @@ pub(crate) struct Term {
     pub(crate) screen: bool,
     /// Data is not printed, because something else is asked for.
     quiet: bool,
+    /// Data goes to standard error: it is what a program wrote there.
+    aside: bool,
 }
 
 impl Term {
@@ -33,12 +35,25 @@ impl Term {
         };
         let (out, err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
         let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()).unwrap_or(100).clamp(60, 200);
-        Term { paint: Paint::new(wanted(out)), talk: Paint::new(wanted(err)), live: err, width, screen: out, quiet: false }
+        Term {
+            paint: Paint::new(wanted(out)),
+            talk: Paint::new(wanted(err)),
+            live: err,
+            width,
+            screen: out,
+            quiet: false,
+            aside: false,
+        }
     }
 
     /// The same without data.
     pub(crate) fn silent(self) -> Self {
         Term { quiet: true, ..self }
+    }
+
+    /// The same with data on standard error.
+    pub(crate) fn aside(self) -> Self {
+        Term { aside: true, ..self }
     }
 
     /// The same with data.
@@ -49,6 +64,11 @@ impl Term {
     /// Prints data. Ends the process quietly when nobody reads any more, as `head` does not.
     pub(crate) fn print(&self, text: &str) {
         if self.quiet {
+            return;
+        }
+        if self.aside {
+            // Nothing can be done when that fails.
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
             return;
         }
         let mut out = std::io::stdout().lock();

@@ -5,14 +5,56 @@ use std::path::PathBuf;
 #[cfg(feature = "dev")]
 use clap::Args;
 use clap::Subcommand;
-#[cfg(feature = "dev")]
+use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::Name;
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::Mode;
 
+use super::Watched;
+use crate::complete;
+
 /// About the tasks of jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobVerb {
+    /// All jobs
+    #[command(visible_alias = "ls")]
+    List {
+        #[command(flatten)]
+        list: Watched,
+    },
+    /// One job with its tasks
+    Show {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        #[command(flatten)]
+        list: Watched,
+    },
+    /// Stay with a job and print what happens, as `attach`
+    Watch {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+    },
+    /// Write a job file to begin with
+    Init {
+        /// Its name
+        #[arg(default_value = "job")]
+        name: Name,
+        /// Into this file instead of standard output; it must not be there yet
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Whether a job file is right; asks nobody
+    Validate {
+        /// The job file
+        file: PathBuf,
+    },
+    /// What would become of a job file; exit code 0: its executors fit now, 10: they would wait, 7: some never fit
+    Plan {
+        /// The job file
+        file: PathBuf,
+    },
     /// Run recorded tasks again on hosts that do not exist, under each way of giving them memory
     #[cfg(feature = "dev")]
     Replay(Replay),

@@ -8,6 +8,7 @@ use headroom_appmaster::replay::{self, Estate, trace};
 #[cfg(feature = "dev")]
 use headroom_types::Name;
 
+use super::{attach, drafts, ps};
 use crate::args::JobVerb;
 #[cfg(feature = "dev")]
 use crate::args::Replay;
@@ -23,6 +24,12 @@ use crate::render::{families as screens, record};
 /// Does what is asked about a job's tasks.
 pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failure> {
     match what {
+        JobVerb::List { list } => ps::run(context, None, list).await,
+        JobVerb::Show { job, list } => ps::run(context, Some(&job), list).await,
+        JobVerb::Watch { job } => attach::run(context, &job).await,
+        JobVerb::Init { name, to } => drafts::init(context, &name, to.as_deref()),
+        JobVerb::Validate { file } => drafts::validate(context, &file),
+        JobVerb::Plan { file } => drafts::plan(context, &file).await,
         #[cfg(feature = "dev")]
         JobVerb::Replay(args) => replay(context, args).await,
         JobVerb::Families { user } => families(context, user.as_deref()).await,

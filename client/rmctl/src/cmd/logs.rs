@@ -108,14 +108,15 @@ pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &
         Part::Whole => {
             let rows: &[TaskRow] = app.job.as_ref().map_or(&[], |j| &j.tasks);
             let last = rows.iter().filter_map(|r| r.attempts.last());
-            Ok(last.map(|a| of_attempt(a, args.stderr, &a.attempt.to_string())).collect())
+            let prefix = |a: &AttemptRow| if args.no_prefix { String::new() } else { a.attempt.to_string() };
+            Ok(last.map(|a| of_attempt(a, args.stderr, &prefix(a))).collect())
         }
     }
 }
 
 /// A task that is followed may change its attempt: then each line says which.
 fn prefix(args: &Logs, attempt: &TaskAttemptId) -> String {
-    if args.follow { attempt.to_string() } else { String::new() }
+    if args.follow && !args.no_prefix { attempt.to_string() } else { String::new() }
 }
 
 fn of_attempt(a: &AttemptRow, stderr: bool, prefix: &str) -> Source {

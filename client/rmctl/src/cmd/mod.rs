@@ -12,6 +12,7 @@ mod diagnose;
 #[cfg(feature = "dev")]
 mod doctor;
 mod documents;
+mod drafts;
 mod events;
 mod explain;
 mod follow;
@@ -24,6 +25,7 @@ mod operator;
 mod ps;
 mod queue;
 mod request;
+mod run;
 pub(crate) mod sample;
 mod status;
 pub(crate) mod submit;
@@ -44,6 +46,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
     match verb {
         Verb::Status { watch } => status::run(context, watch).await,
         Verb::Submit(args) => submit::run(context, args).await,
+        Verb::Run(args) => run::run(context, args).await,
         Verb::Ps { job, list } => ps::run(context, job.as_deref(), list).await,
         Verb::Top(args) => top::run(context, args).await,
         Verb::Why { target } => why::run(context, &target).await,

@@ -8,6 +8,7 @@ mod adopt;
 mod again;
 mod agent_cost;
 mod ask_to_running;
+mod cli_start;
 mod diagnosis;
 mod growth;
 mod kill_to_retry;
@@ -47,7 +48,7 @@ struct Cli {
     /// rm-http, rm-restart: how many nodes are played
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
-    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; ask-to-running, launch, agent-cost: how many containers
+    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; ask-to-running, launch, agent-cost: how many containers; cli-start: how many calls
     /// verdicts: how often each case is played, rare ones less often; diagnosis: how often each program runs; growth: how many tasks
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
@@ -100,6 +101,8 @@ enum Measurement {
     Growth,
     /// Skewed stages under every mode: kills, lost tasks, memory, time
     Modes,
+    /// From the start of `rmctl status` to its last byte, on an idle cluster
+    CliStart,
     /// Tasks that do nothing, a second, beside what others start
     Tasks,
     /// Simulated clusters, and in how many of them something did not hold
@@ -147,6 +150,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
         Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
         Measurement::Modes => figures(&modes::measure(&cli.verdicts.only)?)?,
+        Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
     };

@@ -1,0 +1,133 @@
+//! `rmctl job init, validate, plan`: job files before they are submitted.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use headroom_config::JobSpec;
+use headroom_types::{Name, Resource};
+use headroom_wire::v1::nodes::NodeView;
+
+use super::submit::{load, refuse_what_never_fits};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::{count, figures::short, plan};
+
+/// A job file with everything that most jobs need.
+const DRAFT: &str = r#"# Check it: rmctl job validate FILE      Look ahead: rmctl job plan FILE      Run it: rmctl submit FILE --follow
+version = 1
+name = "NAME"
+
+[profiles.exec]                 # a container that tasks share
+memory = "512MiB"
+cpus = 1
+
+[executors.main]                # so many of them; a task has a slot of one
+profile = "exec"
+count = 1
+slots = 2
+reserve = "32MiB"               # of the executor itself
+
+[[stage]]
+name = "work"
+array = "0-3"                   # a task for each number
+command = ["echo", "task {index}, attempt {attempt}"]
+timeout = "10m"
+
+[retry]
+memory_attempts = 4             # after a memory kill: more slots, then a container of its own, larger each time
+"#;
+
+/// Writes a file to begin with.
+pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<Exit, Failure> {
+    let text = DRAFT.replace("NAME", name.as_str());
+    let Some(path) = to else {
+        context.term.print(&text);
+        return Ok(Exit::Ok);
+    };
+    let failed = |e: std::io::Error| {
+        let exit = if e.kind() == std::io::ErrorKind::AlreadyExists { Exit::Conflict } else { Exit::Failed };
+        Failure::new(exit, format!("{}: {e}", path.display()))
+    };
+    let mut file = std::fs::File::create_new(path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    context.term.line(&format!("{} written\nnext: rmctl job plan {}", path.display(), path.display()));
+    Ok(Exit::Ok)
+}
+
+/// Tells all mistakes of a file, or that there are none.
+pub(super) fn validate(context: &Context, file: &Path) -> Result<Exit, Failure> {
+    let job = load(file, None)?;
+    let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
+    let what = format!("{} in {}", count(job.spec.tasks(), "task"), count(stages, "stage"));
+    context.term.line(&format!("{} is right: {what}\nnext: rmctl job plan {}", file.display(), file.display()));
+    Ok(Exit::Ok)
+}
+
+/// Tells what would become of a file, and whether that could be now.
+pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure> {
+    let job = load(file, None)?;
+    let nodes = context.client()?.nodes().await?;
+    refuse_what_never_fits(&job.spec, &nodes)?;
+    let largest = nodes.iter().filter(|n| n.state != "lost").map(|n| n.offers.memory).max();
+    context.term.print(&plan::plan(&job.spec, job.mode, largest));
+    let (wanted, fit) = fits_now(&job.spec, &nodes);
+    let paint = context.term.paint;
+    if fit == wanted {
+        context.term.line(&format!("now   {}", paint.good(&format!("✓ all {} fit", count(wanted, "executor")))));
+        context.term.line(&paint.dim(&format!("next: rmctl submit {} --follow", file.display())));
+        return Ok(Exit::Ok);
+    }
+    let room =
+        nodes.iter().filter(|n| n.state == "ready").filter_map(|n| n.offers.checked_sub(&n.allocated)).map(|r| r.memory).max();
+    let best = room.map_or_else(|| "no node is ready".to_owned(), |room| format!("the most room on one node is {}", short(room)));
+    context.term.line(&format!("now   {}", paint.warn(&format!("… {fit} of {} fit; {best}", count(wanted, "executor")))));
+    context.term.line(&paint.dim("next: rmctl node list"));
+    Ok(Exit::NotNow)
+}
+
+/// How many executors the job begins with, and how many of them find room beside what is granted, the largest first.
+fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
+    let ready = nodes.iter().filter(|n| n.state == "ready");
+    let mut room: Vec<Resource> = ready.filter_map(|n| n.offers.checked_sub(&n.allocated)).collect();
+    let sets = job.executors.iter().map(|set| (set.profile.resource(), set.count));
+    let mut wanted: Vec<Resource> =
+        sets.flat_map(|(size, count)| std::iter::repeat_n(size, usize::try_from(count).unwrap_or(0))).collect();
+    wanted.sort_by_key(|size| std::cmp::Reverse(size.memory));
+    let mut fit: u32 = 0;
+    for size in &wanted {
+        let place = room.iter_mut().find(|room| size.fits(room));
+        if let Some(left) = place.as_ref().and_then(|room| room.checked_sub(size))
+            && let Some(room) = place
+        {
+            *room = left;
+            fit += 1;
+        }
+    }
+    (u32::try_from(wanted.len()).unwrap_or(u32::MAX), fit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn the_draft_is_right() {
+        let text = DRAFT.replace("NAME", "etl");
+        let job = headroom_config::job::compile(&text, "job.toml").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
+        assert_eq!((job.name.as_str(), job.tasks()), ("etl", 4));
+    }
+
+    #[test]
+    fn room_is_counted_once() {
+        let job = |memory: &str, count: u32| {
+            let text = DRAFT.replace("NAME", "etl").replace("512MiB", memory).replace("count = 1", &format!("count = {count}"));
+            headroom_config::job::compile(&text, "job.toml").expect("compiles")
+        };
+        // Free on ready nodes: 4.2, 9.6 and 15 GiB.
+        assert_eq!(fits_now(&job("4GiB", 3), &fixture::nodes()), (3, 3));
+        assert_eq!(fits_now(&job("9GiB", 3), &fixture::nodes()), (3, 2));
+        assert_eq!(fits_now(&job("20GiB", 1), &fixture::nodes()), (1, 0));
+        assert_eq!(fits_now(&job("1GiB", 1), &[]), (1, 0));
+    }
+}

@@ -1,0 +1,205 @@
+//! `rmctl run`: one command in a container with so much memory, as if it ran here: its output, its exit code.
+//!
+//! It is a job of one task, so that a memory kill is answered with more memory as in every other job, unless that is not wanted.
+//! The program's own exit code is passed on; 125 is a failure of ours, 126 and 127 are as in a shell. A program that the kernel
+//! killed for memory never looks like one that ended by itself: that is 9, with a sentence.
+
+use std::path::Path;
+
+use headroom_client::Client;
+use headroom_types::{AppId, Charge, ExitReason, Name};
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::{AttemptRow, Mode};
+
+use super::follow as logs;
+use super::submit::{Job, refuse_what_never_fits, submit};
+use crate::args::{Logs, Run};
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::follow::{Sight, follow};
+use crate::render::figures::short;
+use crate::target::Part;
+
+/// A failure of ours, as other tools that run containers have it.
+const OURS: i32 = 125;
+/// It is there and could not be started.
+const NOT_STARTED: i32 = 126;
+/// There is no such program.
+const NO_PROGRAM: i32 = 127;
+/// Somebody pressed Ctrl-C.
+const INTERRUPTED: i32 = 130;
+
+/// Runs the command and ends this process as it ended.
+pub(crate) async fn run(context: &Context, args: Run) -> Result<Exit, Failure> {
+    match stay(context, &args).await {
+        Ok(0) => Ok(Exit::Ok),
+        // The only verb whose exit code is not its own.
+        Ok(code) => std::process::exit(code),
+        Err(failure) if failure.is_silent() => Err(failure),
+        Err(failure) => {
+            context.term.complain(&failure);
+            std::process::exit(OURS)
+        }
+    }
+}
+
+async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {
+    let text = job_file(args);
+    let spec = headroom_config::job::compile(&text, "the command line")
+        .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?;
+    let base = std::env::current_dir().map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
+    let mode = if args.no_escalate { Mode::Fixed } else { spec.mode };
+    let job = Job { spec, text, base, mode };
+    let client = context.client()?;
+    refuse_what_never_fits(&job.spec, &client.nodes().await?)?;
+    let id = submit(&client, &job).await?.app;
+    if args.detach {
+        context.term.line(&id.to_string());
+        return Ok(0);
+    }
+    let interrupted = async { tokio::signal::ctrl_c().await };
+    let app = tokio::select! {
+        app = watched(context, &client, &id) => app?,
+        _ = interrupted => {
+            client.kill(&id, Some("interrupted".to_owned())).await?;
+            return Ok(INTERRUPTED);
+        }
+    };
+    Ok(ended(context, &app))
+}
+
+/// Both outputs and what happens, until the job has ended.
+async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppView, Failure> {
+    let aside = Context { term: context.term.aside(), ..context.clone() };
+    let args = |stderr| Logs { target: id.to_string(), follow: true, stderr, tail: None, master: false, no_prefix: true };
+    let (out, err) = (args(false), args(true));
+    let see = |sight: Sight<'_>| match sight {
+        Sight::Event(event) if matches!(event.reason.as_str(), "OomKilled" | "Escalated") => {
+            context.term.say(&format!("rmctl: {}", event.message));
+        }
+        Sight::Waits(why) => context.term.say(&format!("rmctl: {id} waits: {}", why.sentence)),
+        Sight::Event(_) | Sight::View(_) => {}
+    };
+    let (app, out, err) = tokio::join!(
+        follow(client, id, see),
+        logs::run(context, client, id, &Part::Whole, &out),
+        logs::run(&aside, client, id, &Part::Whole, &err),
+    );
+    // The end counts; output that could not be read is a sentence.
+    for lost in [out.err(), err.err()].into_iter().flatten() {
+        context.term.complain(&lost);
+    }
+    Ok(app?)
+}
+
+/// The exit code, with a sentence where the program did not end by itself.
+fn ended(context: &Context, app: &AppView) -> i32 {
+    let last = app.job.iter().flat_map(|j| &j.tasks).filter_map(|t| t.attempts.last()).next();
+    let (code, sentence) = match last {
+        Some(attempt) => code(attempt),
+        None => (OURS, Some(format!("it never ran: {}", app.diagnostics))),
+    };
+    if let Some(sentence) = sentence {
+        context.term.say(&format!("rmctl: {sentence}\nnext: rmctl diagnose {}", app.id));
+    }
+    code
+}
+
+fn code(a: &AttemptRow) -> (i32, Option<String>) {
+    let Some(reason) = a.reason else { return (OURS, Some("it was given up while it ran".to_owned())) };
+    let size = short(a.profile.memory());
+    match (reason, reason.charge()) {
+        (ExitReason::Exit { code }, _) => (code, None),
+        (_, Charge::Memory) => {
+            (i32::from(Exit::OomExhausted as u8), Some(format!("{} at {size}, and no larger size was tried", reason.sentence())))
+        }
+        (ExitReason::Signal { signal }, _) => (128 + signal, Some(reason.sentence())),
+        (ExitReason::LaunchFailed, _) if a.log_tail.contains("No such file") || a.decision.contains("No such file") => {
+            (NO_PROGRAM, Some(reason.sentence()))
+        }
+        (ExitReason::LaunchFailed, _) => (NOT_STARTED, Some(reason.sentence())),
+        (_, Charge::Plain | Charge::Free | Charge::Success) => (OURS, Some(reason.sentence())),
+    }
+}
+
+/// The job of one task that a command line means.
+fn job_file(args: &Run) -> String {
+    use serde_json::Value;
+    let quoted = |text: &str| Value::from(text).to_string();
+    // Braces are places to fill in; here they are what was typed.
+    let word = |text: &String| quoted(&text.replace('{', "{{").replace('}', "}}"));
+    let command: Vec<String> = args.command.iter().map(word).collect();
+    let env: Vec<String> =
+        args.env.iter().filter_map(|e| e.split_once('=')).map(|(k, v)| format!("{k} = {}", word(&v.to_owned()))).collect();
+    let queue = args.queue.as_ref().map(|q| format!("queue = {}\n", quoted(q.as_str()))).unwrap_or_default();
+    let timeout = args.timeout.map(|t| format!("timeout = \"{}s\"\n", t.as_secs().max(1))).unwrap_or_default();
+    let cap = args.cap.map(|cap| format!("cap = \"{}B\"\n", cap.get())).unwrap_or_default();
+    let all = args.memory.saturating_add(RESERVE).get();
+    format!(
+        "version = 1\nname = {}\n{queue}[profiles.run]\nmemory = \"{all}B\"\ncpus = {}\n[executors.main]\nprofile = \"run\"\ncount = 1\n\
+         slots = 1\nreserve = \"{}B\"\n[[stage]]\nname = \"run\"\ncommand = [{}]\n{timeout}env = {{ {} }}\n[retry]\nmax_attempts = 1\n{cap}",
+        quoted(&name(args)),
+        args.cpus,
+        RESERVE.get(),
+        command.join(", "),
+        env.join(", "),
+    )
+}
+
+/// What the executor beside the command may take.
+const RESERVE: headroom_types::Bytes = headroom_types::Bytes::from_mib(32);
+
+/// The name that is asked for, or the program's, as far as a name may look like that.
+fn name(args: &Run) -> String {
+    let program = args.command.first().map(Path::new).and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
+    let plain: String = program.unwrap_or_default().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();
+    let plain = plain.trim_matches('-').to_ascii_lowercase();
+    args.name.clone().unwrap_or_else(|| if plain.parse::<Name>().is_ok() { plain } else { "run".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Verb};
+    use crate::render::fixture;
+    use clap::Parser as _;
+    use headroom_types::Bytes;
+
+    fn args(words: &[&str]) -> Run {
+        let cli = Cli::try_parse_from([&["rmctl", "run"], words].concat()).expect("parses");
+        let Verb::Run(args) = cli.verb else { panic!("another verb") };
+        args
+    }
+
+    #[test]
+    fn a_command_line_is_a_job_of_one_task() {
+        let args = args(&["--memory", "1G", "--env", "A=b c", "--timeout", "2m", "--", "/bin/sh", "-c", "echo \"${HOME}\" 'x'"]);
+        let spec =
+            headroom_config::job::compile(&job_file(&args), "x").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
+        assert_eq!((spec.name.as_str(), spec.tasks()), ("sh", 1));
+        let stage = &spec.stages[0];
+        let words: Vec<String> = stage.command.iter().map(ToString::to_string).collect();
+        assert_eq!(words[2], "echo \"${{HOME}}\" 'x'", "braces are what was typed");
+        assert_eq!(stage.profile.memory(), Bytes::from_gib(1), "all of what was asked is the command's");
+        assert!(stage.env.contains_key("A") && stage.timeout.is_some());
+    }
+
+    #[test]
+    fn a_kill_for_memory_never_looks_like_an_end() {
+        let mut a = fixture::killed();
+        let (killed, sentence) = code(&a);
+        assert_eq!(killed, 9);
+        assert!(sentence.is_some_and(|s| s.contains("out of memory") && s.contains("4.4G")));
+        let mut of = |reason| {
+            a.reason = Some(reason);
+            code(&a).0
+        };
+        assert_eq!((of(ExitReason::Exit { code: 3 }), of(ExitReason::Exit { code: 0 })), (3, 0));
+        assert_eq!(of(ExitReason::Signal { signal: 15 }), 143);
+        assert_eq!((of(ExitReason::LaunchFailed), of(ExitReason::NodeLost)), (126, 125));
+        a.log_tail = "No such file or directory".into();
+        assert_eq!(code(&a).0, 125, "still the node that was lost");
+        a.reason = Some(ExitReason::LaunchFailed);
+        assert_eq!(code(&a).0, 127);
+    }
+}
