@@ -15,6 +15,7 @@ mod kill_to_retry;
 mod launch;
 mod master_restart;
 mod modes;
+mod page;
 mod progress;
 mod quantiles;
 mod rm_core;
@@ -45,7 +46,7 @@ struct Cli {
     /// kill-to-retry: how many tasks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     count: u16,
-    /// rm-http, rm-restart: how many nodes are played
+    /// rm-http, rm-restart, page: how many nodes are played
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
     /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; ask-to-running, launch, agent-cost: how many containers; cli-start: how many calls
@@ -105,6 +106,8 @@ enum Measurement {
     CliStart,
     /// Tasks that do nothing, a second, beside what others start
     Tasks,
+    /// The page beside a large cluster: the first view, its bytes, frames, and what the resource manager takes for it
+    Page,
     /// Simulated clusters, and in how many of them something did not hold
     Sim,
 }
@@ -152,6 +155,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Modes => figures(&modes::measure(&cli.verdicts.only)?)?,
         Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
+        Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
     };
     print(&figures, cli.format);

@@ -1,0 +1,171 @@
+//! The page beside a large cluster: ten thousand nodes with ten containers each are played, and a real browser without a window
+//! opens the overview.
+//!
+//! Measured: from the click to the first nodes on the screen, what came over the wire for it, how evenly frames come while the
+//! cluster goes on, and what the resource manager takes for it beside what it takes anyway.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{Bytes, Cpus, Resource};
+use integration::browser::{Browser, Look};
+use integration::load::agents::{self, Fleet};
+use integration::load::daemon::Daemon;
+use integration::load::limits;
+use integration::load::master::{self, Crowd, Pace};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::progress::{tell, until, wait};
+
+/// Masters that hold the containers.
+const MASTERS: usize = 16;
+/// Containers on a node.
+const ON_A_NODE: usize = 10;
+/// Containers of each master that come and go while the page is open.
+const WINDOW: u32 = 2;
+/// How long one of those runs.
+const LIFE: Duration = Duration::from_secs(2);
+/// Everybody is there by then.
+const ARRIVAL: Duration = Duration::from_secs(300);
+/// How long one thing is watched. Seconds.
+const WATCHED: u64 = 10;
+/// The first view is there by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Notes when the first node was painted. Milliseconds after the navigation.
+const FIRST_VIEW: &str = "
+    const look = new MutationObserver(() => {
+        if (window.firstView || !document.querySelector('[data-node]')) return;
+        look.disconnect();
+        requestAnimationFrame(() => requestAnimationFrame(() => (window.firstView = performance.now())));
+    });
+    look.observe(document, { childList: true, subtree: true });";
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    nodes: usize,
+    containers: usize,
+    first_view_ms: f64,
+    bytes: u64,
+    bytes_per_s: f64,
+    frame_p95_ms: f64,
+    rm_cpu_percent: f64,
+    rm_cpu_percent_without: f64,
+    list_view_ms: f64,
+}
+
+/// Runs all of it.
+pub(crate) fn measure(agents: usize) -> Result<Figures> {
+    let descriptors = limits::raise()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let daemon = Daemon::start()?;
+    let rm = daemon.address();
+    let room = u32::try_from(ON_A_NODE + 2)?;
+    let offers = Resource::new(Bytes::from_mib(1024 * u64::from(room)), Cpus::from_cores(room));
+    let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
+    let report_lines = limits::report_lines(agents, descriptors);
+    let staying = u32::try_from(agents * ON_A_NODE / MASTERS)?;
+    let all = staying as usize * MASTERS;
+    let fleet = runtime.block_on(async { Fleet::start(&agents::Plan { rm, agents, offers, report_lines }) })?;
+    let crowd = runtime.block_on(async {
+        until("agents listening", agents, ARRIVAL, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
+        let crowd = Crowd::start(&master::Plan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
+        until("containers", all, ARRIVAL, || usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)).await?;
+        crowd.pace(Pace::Window(WINDOW));
+        wait("settling", Duration::from_secs(5)).await;
+        anyhow::Ok(crowd)
+    })?;
+    let without = busy(&daemon, || runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await }))?;
+    let mut browser = Browser::start()?;
+    browser.look(Look::LIGHT)?;
+    browser.call("Network.setCacheDisabled", serde_json::json!({"cacheDisabled": true}))?;
+    browser.call("Page.addScriptToEvaluateOnNewDocument", serde_json::json!({"source": FIRST_VIEW}))?;
+    browser.open(&format!("http://{rm}/ui/#/overview"))?;
+    let first_view_ms = number(&browser.until("window.firstView", PATIENCE)?)?;
+    let bytes = browser.received;
+    let mut frames = Value::Null;
+    let with = busy(&daemon, || frames = browser.eval(&frames_for(WATCHED)).unwrap_or_default())?;
+    let later = browser.received - bytes;
+    ensure!(
+        browser.eval("document.querySelector('[data-chip=nodes] b').innerText")? == grouped(agents),
+        "not all nodes are told"
+    );
+    let list_view_ms = list(&mut browser)?;
+    ensure!(browser.complaints.is_empty(), "the page complained: {:?}", browser.complaints);
+    tell(&format!("frames: {frames}"));
+    let figures = Figures {
+        nodes: agents,
+        containers: all,
+        first_view_ms,
+        bytes,
+        bytes_per_s: as_f64(later) / as_f64(WATCHED),
+        frame_p95_ms: number(&frames["p95"])?,
+        rm_cpu_percent: with * 100.0,
+        rm_cpu_percent_without: without * 100.0,
+        list_view_ms,
+    };
+    let faults = daemon.faults()?;
+    ensure!(faults.is_empty(), "the daemon logged errors: {faults:?}");
+    drop((crowd, fleet));
+    runtime.shutdown_background();
+    Ok(figures)
+}
+
+/// From the overview to the last piece of the list of nodes. Milliseconds.
+fn list(browser: &mut Browser) -> Result<f64> {
+    let go = "new Promise(done => {
+        const begun = performance.now();
+        const look = new MutationObserver(() => {
+            if (document.querySelectorAll('[data-card=nodes] tbody tr').length < 50) return;
+            look.disconnect();
+            requestAnimationFrame(() => done(performance.now() - begun));
+        });
+        look.observe(document.body, { childList: true, subtree: true });
+        location.hash = '#/nodes?sort=used&from=50';
+    })";
+    number(&browser.eval(go)?)
+}
+
+/// Times between frames. Milliseconds.
+fn frames_for(seconds: u64) -> String {
+    format!(
+        "new Promise(done => {{
+            const times = []; let last = performance.now(); const end = last + {seconds}000;
+            const frame = (now) => {{
+                times.push(now - last); last = now;
+                if (now < end) return requestAnimationFrame(frame);
+                times.sort((a, b) => a - b);
+                const at = (part) => times[Math.min(times.length - 1, Math.floor(times.length * part))];
+                done({{ p50: at(0.5), p95: at(0.95), max: at(1), frames: times.length }});
+            }};
+            requestAnimationFrame(frame);
+        }})"
+    )
+}
+
+/// Processors that the daemon keeps busy meanwhile.
+fn busy(daemon: &Daemon, meanwhile: impl FnOnce()) -> Result<f64> {
+    let before = daemon.usage()?;
+    meanwhile();
+    Ok(daemon.usage()?.cpus_since(&before))
+}
+
+fn number(value: &Value) -> Result<f64> {
+    value.as_f64().with_context(|| format!("{value} is no number"))
+}
+
+/// As the page writes it.
+fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let places = digits.len();
+    let comma = |at: usize| at > 0 && (places - at).is_multiple_of(3);
+    digits.chars().enumerate().flat_map(|(at, c)| comma(at).then_some(',').into_iter().chain([c])).collect()
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of one run are small
+fn as_f64(n: u64) -> f64 {
+    n as f64
+}
