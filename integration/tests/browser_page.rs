@@ -111,6 +111,34 @@ fn verdict(browser: &mut Browser, url: &str, task: &str) {
     browser.until("document.querySelector('[data-card=verdict] [data-attempt$=\"@1\"]')", SOON).expect("that attempt");
 }
 
+/// A report is read without any server: the job, the ladder, the verdict and the picture of a task are in the file.
+#[test]
+fn a_report_needs_nothing_else_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let cluster = Cluster::of_one().expect("a cluster");
+    let gate = cluster.dir().join("gate");
+    fs::write(&gate, "").expect("an open gate");
+    let app = cluster.submit(&skewed(&cluster, &gate)).expect("submits");
+    cluster.until_ended(&app).expect("ends");
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("report.html");
+    let to = file.to_str().expect("UTF-8").to_owned();
+    let ran = cluster.rmctl(&["job", "export", &app.to_string(), "--html", "--to", &to]).expect("runs");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    drop(cluster);
+    browser.look(Look::LIGHT).expect("looks");
+    browser.open(&format!("file://{to}")).expect("opens");
+    browser
+        .until("document.querySelector('[data-card=ladder] [data-task=\"large/0\"] [data-charge=memory]')", SOON)
+        .expect("the ladder");
+    browser.until("document.querySelector('[data-card=events] [data-event=OomKilled]')", SOON).expect("its events");
+    browser.eval(&format!("location.hash = '#/task/{app}/large/0'")).expect("goes");
+    browser.until("document.querySelector('[data-card=verdict] [data-verdict=task_oom]')", SOON).expect("the verdict");
+    browser.until("+document.querySelector('.chart').dataset.kills", SOON).expect("kills in the chart");
+    browser.picture(&pictures().join("report.png"), 2400).expect("a picture");
+    assert_eq!(browser.complaints, Vec::<String>::new(), "the report complained");
+}
+
 /// The stream goes on when the resource manager was killed and started again, without a reload.
 #[test]
 fn the_page_outlives_the_resource_manager_on_this_host() {

@@ -73,10 +73,13 @@ pub(crate) enum JobVerb {
         #[arg(long, value_name = "USER")]
         user: Option<String>,
     },
-    /// The finished tasks of a job as a trace for `replay`
+    /// A job to keep: its finished tasks as a trace for `replay`, or all of it as a page
     Export {
         /// The job
         job: String,
+        /// One HTML file that needs nothing else: tasks, ladders, timelines, verdicts, events
+        #[arg(long)]
+        html: bool,
         /// Into this file instead of standard output
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,

@@ -35,7 +35,10 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::Families { user } => families(context, user.as_deref()).await,
         #[cfg(feature = "dev")]
         JobVerb::Suggest { name, user } => suggest(context, &name, user).await,
-        JobVerb::Export { job, to } => export(context, &job, to.as_deref()).await,
+        JobVerb::Export { job, html, to } => {
+            let text = if html { report(context, &job).await? } else { recorded(context, &job).await? };
+            export(context, &text, to.as_deref())
+        }
     }
 }
 
@@ -56,15 +59,21 @@ async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result
     Ok(Exit::Ok)
 }
 
-async fn export(context: &Context, job: &str, to: Option<&Path>) -> Result<Exit, Failure> {
-    let text = recorded(context, job).await?;
+fn export(context: &Context, text: &str, to: Option<&Path>) -> Result<Exit, Failure> {
     match to {
-        None => context.term.print(&text),
+        None => context.term.print(text),
         Some(path) => {
             std::fs::write(path, text).map_err(|e| Failure::new(Exit::Failed, format!("{}: {e}", path.display())))?;
         }
     }
     Ok(Exit::Ok)
+}
+
+/// A job as one HTML file, as the resource manager makes it.
+async fn report(context: &Context, job: &str) -> Result<String, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    Ok(client.get_text(&format!("/v1/apps/{}/report", app.id)).await?)
 }
 
 /// The trace of a job that the resource manager knows.

@@ -312,6 +312,6 @@ pub(crate) fn events() -> Vec<Event> {
         event(8812, 67, Warning, "OomKilled", "map/7@2", "map/7@2 killed at 4.4 GiB on worker-01 (overhead)"),
         event(8813, 68, Warning, "Escalated", "map/7", "map/7 rung 2 → 3 (4.4 → 8.8 GiB, own container)"),
         event(8820, 90, Normal, "TaskFinished", "map/2@1", "peak 0.9 GiB"),
-        event(8829, 150, Warning, "NodeSuspect", "worker-04", "no sign of life for 3 s (lost at 30 s)"),
+        event(8829, 150, Warning, "NodeSilent", "worker-04", "no sign of life for 3 s (lost at 30 s)"),
     ]
 }

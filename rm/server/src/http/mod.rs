@@ -21,6 +21,7 @@ pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod parse;
 pub(crate) mod queues;
+pub(crate) mod report;
 pub(crate) mod stream;
 pub(crate) mod trace;
 pub(crate) mod ui;
@@ -115,6 +116,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(apps::submit, apps::list))
         .routes(routes!(apps::one, apps::change))
         .routes(routes!(apps::kill))
+        .routes(routes!(report::report))
         .routes(routes!(apps::why))
         .routes(routes!(am::ask, apps::requests))
         .routes(routes!(am::withdraw))

@@ -21,6 +21,11 @@ use super::error::Failure;
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
+/// The script of the page.
+pub(super) const SCRIPT: &str = include_str!("../../ui/dist/app.js");
+/// Its style.
+pub(super) const STYLE: &str = include_str!("../../ui/dist/app.css");
+
 /// One file of the page.
 struct File {
     name: &'static str,
@@ -37,8 +42,8 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     };
     vec![
         file("index.html", "text/html; charset=utf-8", include_bytes!("../../ui/dist/index.html")),
-        file("app.js", "text/javascript; charset=utf-8", include_bytes!("../../ui/dist/app.js")),
-        file("app.css", "text/css; charset=utf-8", include_bytes!("../../ui/dist/app.css")),
+        file("app.js", "text/javascript; charset=utf-8", SCRIPT.as_bytes()),
+        file("app.css", "text/css; charset=utf-8", STYLE.as_bytes()),
         file("icon.svg", "image/svg+xml", include_bytes!("../../ui/dist/icon.svg")),
         file("licenses.txt", "text/plain; charset=utf-8", include_bytes!("../../ui/dist/licenses.txt")),
     ]

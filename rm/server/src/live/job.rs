@@ -145,6 +145,20 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
 
 /// The tasks that are worth a line: given up, given another size, tried again, running; in this order while there is room.
 fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
+    let (ranked, all) = ranked(rows);
+    let mut board: Board = ranked.into_iter().map(|row| (format!("task:{}", row.task), brief::task(row))).collect();
+    board.insert("lines".into(), json!({"shown": board.len(), "of": all}));
+    board
+}
+
+/// The tasks of [`chosen`] by name; none where nothing is known of any.
+pub(crate) async fn chosen_tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Vec<TaskId> {
+    let Some(tasks) = tasks(web, app, kept).await else { return Vec::new() };
+    ranked(tasks.rows()).0.into_iter().map(|row| row.task.clone()).collect()
+}
+
+/// Those that are shown, the most telling first, and how many there were.
+fn ranked<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> (Vec<&'a TaskRow>, usize) {
     let mut ranked: Vec<(u8, &TaskRow)> = Vec::new();
     for row in rows {
         let rank = match row.state {
@@ -160,9 +174,7 @@ fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
     let all = ranked.len();
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.truncate(TASKS);
-    let mut board: Board = ranked.into_iter().map(|(_, row)| (format!("task:{}", row.task), brief::task(row))).collect();
-    board.insert("lines".into(), json!({"shown": board.len(), "of": all}));
-    board
+    (ranked.into_iter().map(|(_, row)| row).collect(), all)
 }
 
 /// One task; `None` when there is no such job or no such task in it.

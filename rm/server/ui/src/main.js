@@ -5,9 +5,9 @@ import 'uplot/dist/uPlot.min.css';
 import { render } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { html } from 'htm/preact';
-import { follow, line, lostAt, now } from './stream.js';
+import { follow, line, lostAt, now, report } from './stream.js';
 import './history.js';
-import { route } from './route.js';
+import { route, to } from './route.js';
 import { GoTo, Help, help } from './keys.js';
 import { span } from './format.js';
 import * as overview from './pages/overview.js';
@@ -47,11 +47,14 @@ function App() {
     document.title = `${id || TABS.find(([name]) => name === page)?.[1] || page} · Headroom`;
   }, [page, id]);
   const here = HOME[page] ?? page;
+  const body = html`<main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}><${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} /></main>`;
+  if (report)
+    return html`<header class="top"><a class="brand" href=${to('job', report.job)}>Headroom</a><span class="hint">report of ${report.job}, made ${new Date(report.made).toISOString().replace('T', ' ').slice(0, 19)} UTC</span></header>${body}`;
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.querySelector('main')?.focus(); }}>to the content</a>
     <header class="top"><a class="brand" href="#/overview"><img src="icon.svg" alt="" width="22" height="22" />Headroom</a>
       <nav aria-label="pages">${TABS.map(([name, word]) => html`<a href=${`#/${name}`} aria-current=${here === name ? 'page' : undefined}>${word}</a>`)}</nav>
       <${GoTo} /><${Line} /><button type="button" class="key" aria-label="keys" onClick=${() => (help.value = true)}>?</button></header>
-    <main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}><${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} /></main>
+    ${body}
     <${Help} />`;
 }
 

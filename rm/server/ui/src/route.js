@@ -1,6 +1,7 @@
 // Where the page stands: what is behind # is an id as rmctl takes it.
 
 import { signal } from '@preact/signals';
+import { report } from './stream.js';
 
 /** @typedef {{ page: string, id: string, query: URLSearchParams }} Route */
 
@@ -10,6 +11,8 @@ const PAGES = ['overview', 'nodes', 'queues', 'jobs', 'events', 'sizes', 'node',
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
   const [page, ...rest] = path.split('/').map(decodeURIComponent);
+  // A report has one job and its tasks.
+  if (report && page !== 'task') return { page: 'job', id: report.job, query: new URLSearchParams() };
   return { page: PAGES.includes(page) ? page : 'overview', id: rest.join('/'), query: new URLSearchParams(query ?? '') };
 }
 

@@ -15,6 +15,12 @@ export const events = signal([]);
 /** Whether the events were told once. */
 export const eventsKnown = signal(false);
 
+/**
+ * What a report holds: the file carries what the page would have been told when it was made. Null on the page itself.
+ * @type {{ job: string, made: number, boards: Record<string, Board>, events: any[] } | null}
+ */
+export const report = JSON.parse(document.getElementById('report')?.textContent ?? 'null');
+
 const KEPT = 1000;
 /** @type {Map<string, import('@preact/signals').Signal<Board | null>>} */
 const boards = new Map();
@@ -97,8 +103,23 @@ function open() {
   };
 }
 
+/** A report tells everything at once, and nothing after. @param {NonNullable<typeof report>} held @param {string[]} topics */
+function show(held, topics) {
+  batch(() => {
+    for (const topic of topics.filter((t) => t !== 'events')) {
+      const told = held.boards[topic];
+      if (told) put(topic, told);
+      else missing(topic).value = 'this report holds the tasks that needed more than their first size, failed, or ran again';
+    }
+    for (const told of held.events) if (told.kind === 'events') events.value = told.rows;
+    eventsKnown.value = true;
+    line.value = 'report';
+  });
+}
+
 /** Follows these topics, and nothing else. @param {string[]} topics @param {Record<string, string>} [more] */
 export function follow(topics, more = {}) {
+  if (report) return show(report, topics);
   const query = new URLSearchParams({ topics: topics.join(','), ...more });
   const next = `../v1/stream?${query}`;
   if (next === address) return;
@@ -119,4 +140,5 @@ document.addEventListener('visibilitychange', () => {
     if (source?.readyState === EventSource.CLOSED && address) open();
   }
 });
-setInterval(() => (now.value = Date.now()), 1000);
+if (report) now.value = report.made;
+else setInterval(() => (now.value = Date.now()), 1000);

@@ -1,0 +1,102 @@
+//! A job as one file that needs nothing else: the page with what it would have been told, at the moment it was asked for.
+//!
+//! The script is the page's own; it finds what it is to show in the file instead of following a line.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use headroom_types::AppId;
+use headroom_wire::v1::error::{Code, Problem};
+use serde_json::json;
+
+use super::describe::{Bad, Missing};
+use super::error::Failure;
+use super::parse::Id;
+use super::{Web, ui};
+use crate::live::log::{Filter, Reading};
+use crate::live::{Board, job};
+
+/// The file runs its own script and loads nothing.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
+                      form-action 'none'";
+
+/// A job as one HTML file: its tasks, ladders, timelines, verdicts with evidence, and events, to keep or to send.
+///
+/// Tasks that needed more than their first size, failed or ran again are in it with all their attempts, 200 at most; of the others
+/// their place in the grid.
+#[utoipa::path(get, path = "/v1/apps/{app}/report", tag = "applications", params(("app" = AppId, Path)), responses(
+    (status = 200, body = String, content_type = "text/html"), Bad, Missing,
+))]
+pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Response, Failure> {
+    let mut kept = None;
+    let Some(board) = job::job(&web, &app, &mut kept).await? else {
+        return Err(Problem::new(Code::HR0404, format!("there is no application {app}")).into());
+    };
+    let mut boards = vec![(format!("job:{app}"), board)];
+    for task in job::chosen_tasks(&web, &app, &mut kept).await {
+        if let Some(board) = job::task(&web, &app, &task, &mut kept).await? {
+            boards.push((format!("task:{app}/{task}"), board));
+        }
+    }
+    let find = Some(app.to_string().to_lowercase());
+    let events = Reading::new(Filter { level: None, find }, None).look(&web.shared.events);
+    let told: serde_json::Map<String, serde_json::Value> =
+        boards.into_iter().map(|(topic, board)| (topic, whole(board))).collect();
+    let report = json!({"job": app, "made": web.clock.unix_now(), "boards": told, "events": events});
+    let mut response = Response::new(Body::from(file(&app, &report.to_string())));
+    let headers = response.headers_mut();
+    let name = format!("attachment; filename=\"{app}.html\"");
+    for (header, value) in [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_SECURITY_POLICY, &format!("sandbox allow-scripts; {POLICY}")),
+        (header::CONTENT_DISPOSITION, &name),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(header, HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("")));
+    }
+    Ok(response)
+}
+
+fn whole(board: Board) -> serde_json::Value {
+    board.into_iter().collect::<serde_json::Map<_, _>>().into()
+}
+
+/// The frame, the style, what is told, and the script, in this order: what is told comes before whoever reads it.
+fn file(app: &AppId, told: &str) -> String {
+    // Nothing that is told can end the element it stands in.
+    let told = told.replace('<', "\\u003c");
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>{app} · Headroom</title>\n\
+         <style>{}</style>\n</head>\n<body>\n<div id=\"app\"><noscript>This report needs JavaScript.</noscript></div>\n\
+         <script type=\"application/json\" id=\"report\">{told}</script>\n<script>{}</script>\n</body>\n</html>\n",
+        ui::STYLE,
+        ui::SCRIPT
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_stays_inside_its_element() {
+        let told = json!({"message": "</script><script>alert(1)</script><!--"}).to_string();
+        let text = file(&"sort.3".parse().expect("id"), &told);
+        assert_eq!(text.matches("<script").count(), 2, "the data and the page's own");
+        assert_eq!(text.matches("</script>").count(), 2);
+        assert!(!text.contains("<!--"));
+        let data = text.split("id=\"report\">").nth(1).and_then(|t| t.split("</script>").next()).expect("there");
+        let read: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        assert_eq!(read["message"], "</script><script>alert(1)</script><!--");
+    }
+
+    #[test]
+    fn the_script_and_the_style_can_stand_in_a_page() {
+        assert!(!ui::SCRIPT.contains("</script") && !ui::SCRIPT.contains("<!--"), "the script would end early");
+        assert!(!ui::STYLE.contains("</style"), "the style would end early");
+    }
+}
