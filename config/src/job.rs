@@ -17,11 +17,12 @@ mod template;
 use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::job::Mode;
 use toml::Spanned;
+use toml::de::DeValue;
 
 pub use fit::{NeverFits, never_fits};
 pub use runtime::{Flags, GcLog, Memory, Runtime};
 pub use spec::{
-    ExecutorProgram, ExecutorSpec, Idempotent, Input, InputHosts, InputLocality, JobSpec, RetrySpec, Sizes, StageSpec,
+    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, Input, InputHosts, InputLocality, JobSpec, RetrySpec, Sizes, StageSpec,
     TaskGroups, TaskLimit,
 };
 pub use template::{Placeholder, Template};
@@ -91,6 +92,18 @@ fn sizes(root: &mut Section<'_>, r: &mut Report<'_>, mode: Mode) -> Option<Sizes
     Some(sizes.into_inner())
 }
 
+/// Memory over time, above zero: `20`, `2.5` or `"2.5"`.
+fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
+    match value {
+        DeValue::Integer(n) => n.as_str().parse(),
+        DeValue::Float(n) => n.as_str().parse(),
+        DeValue::String(t) => t.parse(),
+        DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
+            Err(format!("this is {}, not a number of GiB·h", raw::kind(value)))
+        }
+    }
+}
+
 fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
     let usual = RetrySpec::default();
     let Some(mut s) = root.table(r, "retry", hint("it bounds how often a task is tried", "write a table [retry]")) else {
@@ -102,12 +115,17 @@ fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
         "a stage of which more tasks than that had to be given another size is marked badly sized",
         "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no bound",
     );
+    let budget = hint(
+        "once memory failures have cost the job that much, nothing of it is given more",
+        "write GiB·h as a number above 0, such as budget_gib_h = 2.5, or leave it out for no bound",
+    );
     let retry = RetrySpec {
         max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, raw::count(1, 100)),
         memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, raw::count(1, 20)),
         transient: s.read_or(r, "transient", tries, usual.transient, raw::count(0, 100)),
         cap: s.read(r, "cap", cap, raw::some_memory).map(Spanned::into_inner),
         breaker: s.read(r, "breaker", breaker, raw::count(1, 100)).map(Spanned::into_inner),
+        budget: s.read(r, "budget_gib_h", budget, gib_hours).map(Spanned::into_inner),
     };
     s.finish(r);
     retry

@@ -20,8 +20,8 @@ pub mod telemetry;
 pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;
 pub use job::{
-    ExecutorProgram, ExecutorSpec, Flags, GcLog, Idempotent, Input, InputHosts, InputLocality, JobSpec, Memory, Placeholder,
-    RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template,
+    ExecutorProgram, ExecutorSpec, Flags, GcLog, GibHours, Idempotent, Input, InputHosts, InputLocality, JobSpec, Memory,
+    Placeholder, RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node::{Cache, CpuBound, HealthChecks, Isolation, Logs, RunAs};

@@ -125,6 +125,8 @@ fn each_mistake_about_learned_sizes_is_found_and_names_its_key() {
     let cases = [
         ("transient = 2", "breaker = 0", "retry.breaker"),
         ("transient = 2", "breaker = \"half\"", "retry.breaker"),
+        ("transient = 2", "budget_gib_h = 0", "retry.budget_gib_h"),
+        ("transient = 2", "budget_gib_h = \"2GiB\"", "retry.budget_gib_h"),
         ("priority = 5", "sizes = \"clever\"", "sizes"),
         ("priority = 5", "sizes = \"learned\"", "sizes"),
         ("timeout = \"30m\"", "kind = \"a b\"", "stage.group.kind"),

@@ -11,12 +11,14 @@ use crate::taskset::State;
 pub struct Ledger {
     totals: JobTotals,
     plain: u32,
+    /// What memory failures have cost. Byte-milliseconds.
+    extra: u128,
 }
 
 impl Ledger {
     /// Nothing has happened to `tasks` tasks.
     pub fn new(mode: Mode, tasks: u32) -> Self {
-        Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0 }
+        Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0, extra: 0 }
     }
 
     /// The figures.
@@ -27,6 +29,12 @@ impl Ledger {
     /// Attempts that ended as a plain failure.
     pub fn plain_failures(&self) -> u32 {
         self.plain
+    }
+
+    /// What memory failures have cost: attempts that had to run again for them, and what later ones had beyond their first size.
+    /// Byte-milliseconds.
+    pub fn extra_byte_ms(&self) -> u128 {
+        self.extra
     }
 
     /// A task has moved from one state to another.
@@ -48,9 +56,14 @@ impl Ledger {
         }
     }
 
-    /// An attempt has ended.
-    pub fn ended(&mut self, row: &AttemptRow, account: Account, innocent: bool) {
+    /// An attempt has ended of a task whose first one had `first`.
+    pub fn ended(&mut self, row: &AttemptRow, first: Bytes, account: Account, innocent: bool) {
         let spent = byte_ms(row);
+        let beyond = spent.saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
+        self.extra = self.extra.saturating_add(match account {
+            Account::Memory | Account::Spike | Account::Innocent => spent,
+            Account::Success | Account::Plain | Account::Transient | Account::Taken => beyond,
+        });
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
         self.shadow(row, spent);
         self.input(row, account);

@@ -156,7 +156,7 @@ pub struct Begin {
 /// when the format was made is left out where it is not said, so that journals from before are known again.
 pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
     let mut text = format!("{job:?}");
-    for later in ["grow", "program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker"] {
+    for later in ["grow", "program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker", "budget"] {
         text = text.replace(&format!(", {later}: None"), "");
     }
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

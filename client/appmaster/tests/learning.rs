@@ -324,6 +324,18 @@ fn past_its_breaker_a_stage_is_given_no_more() {
 }
 
 #[test]
+fn past_its_budget_a_job_is_given_no_more() {
+    let stated = SLOTS.replace("learned", "stated");
+    let job = |budget: &str| Scenario::of(&format!("{stated}\n[retry]\nbudget_gib_h = {budget}\n")).nodes(&[8192]);
+    let world = job("0.001").usual(Habit::native(100, 2000)).run();
+    let lost: Vec<_> = world.rows.values().filter(|row| row.state == TaskState::Failed).collect();
+    assert!(!lost.is_empty() && lost.len() < 40, "{} of 40", lost.len());
+    assert!(lost.iter().all(|row| row.note.contains("retry.budget_gib_h") && row.note.contains("map/")), "{}", lost[0].note);
+    let fine = job("5").usual(Habit::native(100, 2000)).run();
+    assert_eq!(done(&fine), (40, 0), "what was allowed was not reached");
+}
+
+#[test]
 fn a_master_that_dies_after_any_record_loses_nobody_and_forgets_nothing() {
     let job = || {
         let s = Scenario::of(&SLOTS.replace("0-39", "0-15")).nodes(&[4096]).mirrored();

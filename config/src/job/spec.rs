@@ -283,11 +283,57 @@ pub struct RetrySpec {
     /// Per cent of a stage's tasks that may be given another size; beyond it the stage is marked badly sized, and nothing of it is
     /// given more. No bound when left out.
     pub breaker: Option<u32>,
+    /// What memory failures may cost the job: memory × time of attempts that had to run again, and of whatever escalated ones have beyond
+    /// their first size. Beyond it nothing of the job is given more. No bound when left out.
+    pub budget: Option<GibHours>,
+}
+
+/// Memory over time, exact to a thousandth of a GiB·h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GibHours {
+    thousandths: u32,
+}
+
+impl GibHours {
+    /// So many thousandths of a GiB·h.
+    pub fn from_thousandths(thousandths: u32) -> Self {
+        GibHours { thousandths }
+    }
+    /// Byte-milliseconds.
+    pub fn byte_ms(self) -> u128 {
+        (u128::from(self.thousandths) << 30) * 3_600
+    }
+    /// The nearest to so many byte-milliseconds; the largest there is beyond that.
+    pub fn nearest(byte_ms: u128) -> Self {
+        let one = 3_600u128 << 30;
+        GibHours { thousandths: u32::try_from((byte_ms + one / 2) / one).unwrap_or(u32::MAX) }
+    }
+}
+
+impl std::str::FromStr for GibHours {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("{text:?} is not a number of GiB·h above 0, with at most three decimals");
+        let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+        let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+        if part.len() > 3 || !digits(whole) || !digits(part) {
+            return Err(wrong());
+        }
+        let (whole, part) = (whole.parse::<u32>().ok(), format!("{part:0<3}").parse::<u32>().ok());
+        let both = whole.and_then(|n| n.checked_mul(1000)).zip(part).and_then(|(n, part)| n.checked_add(part));
+        both.filter(|n| *n > 0).map(GibHours::from_thousandths).ok_or_else(wrong)
+    }
+}
+
+impl std::fmt::Display for GibHours {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03} GiB·h", self.thousandths / 1000, self.thousandths % 1000)
+    }
 }
 
 impl Default for RetrySpec {
     fn default() -> Self {
-        RetrySpec { max_attempts: 4, memory_attempts: 6, transient: 3, cap: None, breaker: None }
+        RetrySpec { max_attempts: 4, memory_attempts: 6, transient: 3, cap: None, breaker: None, budget: None }
     }
 }
 

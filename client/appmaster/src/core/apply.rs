@@ -108,7 +108,9 @@ impl Core {
             executor.seats.remove(&row.attempt);
         }
         self.commits.remove(&key);
-        self.ledger.ended(row, account, innocent);
+        let first =
+            self.tasks.get(key).and_then(|task| task.attempts.first()).map_or(row.profile.memory(), |a| a.profile.memory());
+        self.ledger.ended(row, first, account, innocent);
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Some(open) = task.open_attempt_mut().filter(|open| open.attempt == row.attempt) {
             *open = row.clone();

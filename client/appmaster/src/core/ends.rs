@@ -12,7 +12,7 @@ use crate::policy::blame::Fate;
 use crate::policy::classify::{Class, Facts, classify};
 use crate::policy::learn::After;
 use crate::policy::sizing::Need;
-use crate::policy::{Account, Case, Next, decide};
+use crate::policy::{Account, Bound, Case, Next, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -68,7 +68,8 @@ impl Core {
             Class::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
             Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => After::Unknown,
         };
-        let (breaker, remote_input) = (self.breaker(key.stage), self.remote_input(key, &row));
+        let (breaker, budget) = (self.breaker(key.stage), self.budget_spent());
+        let remote_input = self.remote_input(key, &row);
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
         let Some(size) = self.size_after(key) else { return };
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
@@ -87,7 +88,7 @@ impl Core {
             spent: task.spent,
             cap: self.cap(set),
             known,
-            breaker: breaker.as_deref(),
+            bound: budget.as_deref().map(Bound::Budget).or_else(|| breaker.as_deref().map(Bound::Stage)),
             remote_input,
         };
         let (account, next) = decide(&case);

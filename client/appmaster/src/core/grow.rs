@@ -208,7 +208,7 @@ impl Core {
             cap: self.cap(set),
             steps: row.grown.len(),
         };
-        Some((seat, self.breaker(seat.task.stage).map_or_else(|| grow::next(&pressed), Err)))
+        Some((seat, self.budget_spent().or_else(|| self.breaker(seat.task.stage)).map_or_else(|| grow::next(&pressed), Err)))
     }
 
     fn given(&mut self, now: Now, task: TaskKey, attempt: &TaskAttemptId, profile: Profile, out: &mut Vec<Effect>) {

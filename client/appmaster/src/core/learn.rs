@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use headroom_config::{Input, JobSpec, Memory, Sizes, StageSpec};
+use headroom_config::{GibHours, Input, JobSpec, Memory, Sizes, StageSpec};
 use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::families::{Family, Kind};
 use headroom_wire::v1::job::{AttemptRow, Shadow, ShadowOutcome};
@@ -362,6 +362,15 @@ impl Core {
         }
         let (size, why) = self.learned_size(key)?;
         Some(Shadow { profile: size.profile, why, outcome: None })
+    }
+
+    /// Why nothing of the job is given more, once memory failures have cost what they may.
+    pub(super) fn budget_spent(&self) -> Option<String> {
+        let (budget, extra) = (self.job.retry.budget?, self.ledger.extra_byte_ms());
+        (extra > budget.byte_ms()).then(|| {
+            let spent = GibHours::nearest(extra);
+            format!("memory failures have cost this job {spent}, more than its budget of {budget}")
+        })
     }
 
     /// Why nothing of a task's stage is given more, once too many of it had to be.

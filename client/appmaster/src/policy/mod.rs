@@ -125,7 +125,7 @@ pub struct Case<'a> {
     /// What came over the network into a managed runtime, and no size of the task has held yet. Bytes.
     pub remote_input: Bytes,
     /// Its stage is marked badly sized: nothing of it is given more. For people, why.
-    pub breaker: Option<&'a str>,
+    pub bound: Option<Bound<'a>>,
 }
 
 /// The largest size a task can be given, and what sets it.
@@ -202,6 +202,29 @@ pub enum Cause {
     NotIdempotent,
     /// No node could ever give it room.
     NeverFits,
+}
+
+/// Why nothing is given more any longer, in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound<'a> {
+    /// Too much of the task's stage had to be given another size.
+    Stage(&'a str),
+    /// Memory failures have cost the job what they may.
+    Budget(&'a str),
+}
+
+impl<'a> Bound<'a> {
+    fn words(self) -> &'a str {
+        match self {
+            Bound::Stage(why) | Bound::Budget(why) => why,
+        }
+    }
+    fn remedy(self) -> &'static str {
+        match self {
+            Bound::Stage(_) => "give its stage a larger profile, or raise retry.breaker",
+            Bound::Budget(_) => "give its stage a larger profile, or raise retry.budget_gib_h",
+        }
+    }
 }
 
 /// A step of a mode's ladder.
@@ -338,8 +361,8 @@ fn memory(case: &Case<'_>) -> Next {
         // Spark's rule has a budget of its own.
         Mode::Fixed => fixed::grow(case),
         Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if spent => exhausted(case),
-        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.breaker.is_some() => {
-            Growth::Top(case.breaker.unwrap_or_default().to_owned())
+        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.bound.is_some() => {
+            Growth::Top(case.bound.map(Bound::words).unwrap_or_default().to_owned())
         }
         Mode::Headroom => headroom::grow(case, failure),
         Mode::Pinterest => pinterest::grow(case),
@@ -365,8 +388,8 @@ fn genuine(case: &Case<'_>, dimension: Dimension, why: &str) -> String {
         Dimension::Native => format!("more than {}", case.size.memory()),
     };
     let remedy = match case.mode {
-        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.breaker.is_some() => {
-            "give its stage a larger profile, or raise retry.breaker"
+        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.bound.is_some() => {
+            case.bound.map(Bound::remedy).unwrap_or_default()
         }
         Mode::Headroom | Mode::Databricks | Mode::Tovar if case.cap.by_job => "raise retry.cap, or split its input",
         Mode::Headroom | Mode::Databricks | Mode::Tovar => "split its input, or use a larger node",

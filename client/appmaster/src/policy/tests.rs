@@ -28,7 +28,7 @@ struct Given {
     runtime: Runtime,
     cap_mib: u64,
     known: After,
-    breaker: Option<&'static str>,
+    bound: Option<Bound<'static>>,
     remote_input: u64,
 }
 
@@ -46,7 +46,7 @@ impl Given {
             runtime: Runtime::Native,
             cap_mib: 4096,
             known: After::Unknown,
-            breaker: None,
+            bound: None,
             remote_input: 0,
         }
     }
@@ -74,7 +74,7 @@ impl Given {
             spent: self.spent,
             cap: Cap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
             known: self.known,
-            breaker: self.breaker,
+            bound: self.bound,
             remote_input: Bytes::from_mib(self.remote_input),
         })
     }
@@ -138,11 +138,11 @@ fn what_is_known_of_one_quantity_leaves_the_other_alone() {
 
 #[test]
 fn nothing_of_a_badly_sized_stage_is_given_more() {
-    let given = Given { breaker: Some("11 of 20 tasks of stage map were killed"), ..Given::shared(Mode::Headroom) };
+    let given = Given { bound: Some(Bound::Stage("11 of 20 tasks of stage map were killed")), ..Given::shared(Mode::Headroom) };
     let Next::GiveUp { cause, message } = given.killed() else { panic!("given up") };
     assert_eq!(cause, Cause::Memory);
     assert!(message.contains("11 of 20") && message.contains("retry.breaker"), "{message}");
-    let fixed = Given { breaker: given.breaker, ..Given::shared(Mode::Fixed) };
+    let fixed = Given { bound: given.bound, ..Given::shared(Mode::Fixed) };
     assert_eq!(fixed.next(), Some((64, 1, Place::Shared)), "it gives no more anyway");
 }
 
@@ -183,6 +183,16 @@ fn uber_isolates_everyone_who_was_there_without_charging_them() {
     let (account, next) = Given::shared(Mode::Uber).decide_with(Class::Memory(failure), Fate::Innocent);
     assert_eq!(account, Account::Innocent);
     assert!(matches!(next, Next::Again { size, .. } if size.slots == 4));
+}
+
+#[test]
+fn past_the_budget_of_its_job_nothing_is_given_more() {
+    let given =
+        Given { bound: Some(Bound::Budget("memory failures have cost this job 2.600 GiB·h")), ..Given::shared(Mode::Headroom) };
+    let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
+    let Next::GiveUp { cause, message } = given.decide_with(Class::Memory(failure), Fate::Own).1 else { panic!("given more") };
+    assert_eq!(cause, Cause::Memory);
+    assert!(message.contains("2.600 GiB·h") && message.contains("raise retry.budget_gib_h"), "{message}");
 }
 
 #[test]

@@ -472,7 +472,7 @@ impl<'a> Run<'a> {
             spent,
             cap: self.cap(),
             known,
-            breaker: None,
+            bound: None,
             remote_input: Bytes::ZERO,
         });
         let charged = account == Account::Memory;

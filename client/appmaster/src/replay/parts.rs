@@ -176,7 +176,7 @@ impl Parts {
             spent: Spent { memory: failures.saturating_sub(1), ..Spent::default() },
             cap: Cap { task: largest, largest: Some(largest), by_job: false },
             known,
-            breaker: None,
+            bound: None,
             remote_input: Bytes::ZERO,
         });
         match next {
