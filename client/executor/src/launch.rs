@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use headroom_node_exec::{Child, Command, spawn};
+use headroom_node_exec::{Child, Command, SpawnError, Step, spawn};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::task::TaskStart;
 
@@ -80,6 +80,21 @@ pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
             }
             Err(e)
         }
+    }
+}
+
+/// The exit code by which a shell says that there is no such program (127), or that it cannot be executed (126). `None` where something
+/// else was in the way, which may be another one elsewhere.
+pub fn program_code(error: &anyhow::Error) -> Option<i32> {
+    const ENOENT: i32 = 2;
+    const ENOEXEC: i32 = 8;
+    const EACCES: i32 = 13;
+    const ENOTDIR: i32 = 20;
+    let refused = error.downcast_ref::<SpawnError>().filter(|e| e.step == Step::Exec)?;
+    match refused.source.raw_os_error()? {
+        ENOENT | ENOTDIR => Some(127),
+        EACCES | ENOEXEC => Some(126),
+        _ => None,
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock;
 use crate::growth::{self, Growth, Hold};
 use crate::heap::HeapWatch;
-use crate::launch::{Launched, Site, launch};
+use crate::launch::{Launched, Site, launch, program_code};
 use crate::life::{Action, Event, Life};
 use crate::logs::TaskFiles;
 use crate::meter::{Meter, Reading};
@@ -118,16 +118,22 @@ pub struct Finished {
 /// Runs one task to its end.
 pub async fn run(site: Arc<Site>, start: Arc<TaskStart>, lines: Lines) -> Finished {
     let (at_site, to_start) = (site.clone(), start.clone());
+    let mut code = None;
     let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
         Ok(Ok(launched)) => match Task::new(site.clone(), start.clone(), launched, lines) {
             Ok(task) => return task.live().await,
             Err(e) => format!("its process cannot be watched: {e}"),
         },
-        Ok(Err(e)) => format!("{e:#}"),
+        Ok(Err(e)) => {
+            code = program_code(&e);
+            format!("{e:#}")
+        }
         Err(e) => format!("starting it failed inside the executor: {e}"),
     };
     let kind = site.container.kind();
-    Finished { report: not_started(&site.environment.container, &start.attempt, kind, clock::now(), &why), group: None }
+    let mut report = not_started(&site.environment.container, &start.attempt, kind, clock::now(), &why);
+    report.evidence.exit_code = code;
+    Finished { report, group: None }
 }
 
 /// A task whose process runs.

@@ -189,12 +189,19 @@ fn what_cannot_run_is_refused_by_name() {
         (nowhere, "/no/such/directory"),
         (task("none/0@1", &[]), "command"),
         (task("absent/0@1", &["no-such-program-anywhere"]), "no-such-program-anywhere"),
+        (task("text/0@1", &["/etc/hostname"]), "/etc/hostname"),
     ];
     for (start, named) in cases {
         let id = start.attempt.to_string();
         master.start(start);
         let report = master.result(&id);
         assert_eq!(report.reason, ExitReason::LaunchFailed);
+        let code = match named {
+            "no-such-program-anywhere" => Some(127),
+            "/etc/hostname" => Some(126),
+            _ => None,
+        };
+        assert_eq!(report.evidence.exit_code, code, "{named}: what a shell would say of the program, and of nothing else");
         assert!(report.evidence.missing.join(" ").contains(named) && report.started.is_none(), "{:?}", report.evidence.missing);
     }
     assert!(world.groups().is_empty(), "nothing is left of them: {:?}", world.groups());

@@ -57,9 +57,15 @@ pub fn classify(facts: &Facts<'_>) -> Class {
         Charge::Success => Class::Success,
         Charge::Plain => Class::Plain,
         Charge::Free if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) => Class::Bystander,
+        Charge::Free if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) => Class::Plain,
         Charge::Free => Class::Transient,
         Charge::Memory => Class::Memory(failure(facts)),
     }
+}
+
+/// True when there is no such program, or none that can be executed: that is how the task was written, not what became of its node.
+fn program_is_wrong(evidence: Option<&Evidence>) -> bool {
+    evidence.is_some_and(|e| e.exit_code.is_some())
 }
 
 /// True when the outer limit that was hit is that of the task's own executor, so that another task is behind it.
@@ -170,6 +176,14 @@ mod tests {
         e.outer[0].level = "containers".into();
         assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Transient);
         assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), Class::Transient);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_the_tasks_own_failure() {
+        let mut e = evidence();
+        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), Class::Transient, "no slot, no cgroup");
+        e.exit_code = Some(127);
+        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), Class::Plain);
     }
 
     #[test]

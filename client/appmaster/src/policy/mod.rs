@@ -302,10 +302,14 @@ fn plain(case: &Case<'_>) -> Next {
     let failures = case.spent.plain + 1;
     let (task, most) = (case.task, case.retry.max_attempts);
     if tries(case) >= most {
-        let message = format!(
-            "{task} failed {failures} times by itself, last: {}; no matter of memory, see its standard error",
-            case.reason.sentence()
-        );
+        let message = if case.reason == ExitReason::LaunchFailed {
+            format!("{task}: there is no such program, or it cannot be executed; correct its command")
+        } else {
+            format!(
+                "{task} failed {failures} times by itself, last: {}; no matter of memory, see its standard error",
+                case.reason.sentence()
+            )
+        };
         return Next::GiveUp { cause: Cause::Plain, message };
     }
     let wait = backoff(failures);

@@ -114,10 +114,12 @@ fn code(a: &AttemptRow) -> (i32, Option<String>) {
             (i32::from(Exit::OomExhausted as u8), Some(format!("{} at {size}, and no larger size was tried", reason.sentence())))
         }
         (ExitReason::Signal { signal }, _) => (128 + signal, Some(reason.sentence())),
-        (ExitReason::LaunchFailed, _) if a.log_tail.contains("No such file") || a.decision.contains("No such file") => {
-            (NO_PROGRAM, Some(reason.sentence()))
+        (ExitReason::LaunchFailed, _) => {
+            let code = a.evidence.as_ref().and_then(|e| e.exit_code).unwrap_or(NOT_STARTED);
+            let why = a.log_tail.trim();
+            let what = if code == NO_PROGRAM { "there is no such program".to_owned() } else { reason.sentence() };
+            (code, Some(if why.is_empty() { what } else { format!("{what}: {why}") }))
         }
-        (ExitReason::LaunchFailed, _) => (NOT_STARTED, Some(reason.sentence())),
         (_, Charge::Plain | Charge::Free | Charge::Success) => (OURS, Some(reason.sentence())),
     }
 }
@@ -197,9 +199,12 @@ mod tests {
         assert_eq!((of(ExitReason::Exit { code: 3 }), of(ExitReason::Exit { code: 0 })), (3, 0));
         assert_eq!(of(ExitReason::Signal { signal: 15 }), 143);
         assert_eq!((of(ExitReason::LaunchFailed), of(ExitReason::NodeLost)), (126, 125));
-        a.log_tail = "No such file or directory".into();
+        a.evidence.as_mut().expect("evidence").exit_code = Some(127);
+        a.log_tail = "cannot start nothing: step exec failed on nothing".into();
         assert_eq!(code(&a).0, 125, "still the node that was lost");
         a.reason = Some(ExitReason::LaunchFailed);
-        assert_eq!(code(&a).0, 127);
+        let (missing, sentence) = code(&a);
+        assert_eq!(missing, 127);
+        assert!(sentence.is_some_and(|s| s.starts_with("there is no such program: cannot start nothing")));
     }
 }
