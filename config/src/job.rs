@@ -7,6 +7,7 @@ mod executors;
 mod files;
 pub mod fit;
 mod input;
+pub mod keys;
 mod output;
 mod profiles;
 mod runtime;

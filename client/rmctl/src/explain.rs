@@ -1,6 +1,7 @@
 //! What words mean: built from the declarations themselves, so that no word is explained that there is not. Pure.
 
-use headroom_types::{Charge, ExitReason};
+use headroom_config::job::keys;
+use headroom_types::{Charge, ExitReason, Reason};
 use headroom_wire::v1::error::Code;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,19 +39,23 @@ impl Entry {
     }
     /// True for fields and keys, of which there are hundreds.
     pub(crate) fn is_detail(&self) -> bool {
-        matches!(self.kind, FIELD | KEY | OBJECT)
+        matches!(self.kind, FIELD | KEY | OBJECT | EVENT | JOB_KEY)
     }
 }
 
 const FIELD: &str = "field";
 const OBJECT: &str = "object";
 const KEY: &str = "key";
+const JOB_KEY: &str = "key of a job file";
+const EVENT: &str = "event";
 
 /// All words.
 pub(crate) fn entries() -> Vec<Entry> {
     let mut all: Vec<Entry> = Code::ALL.iter().map(|code| of_code(*code)).collect();
     all.extend(REASONS.iter().map(of_reason));
     all.extend(EXITS.iter().map(|exit| of_exit(*exit)));
+    all.extend(Reason::ALL.iter().map(|reason| of_event(*reason)));
+    all.extend(keys::KEYS.iter().map(of_job_key));
     all.extend(fields(INTERFACE));
     all.extend(FILES.iter().flat_map(|(file, text)| keys(file, text)));
     all
@@ -75,6 +80,22 @@ fn of_code(code: Code) -> Entry {
     entry.more.extend(explained.remedies.iter().map(|remedy| format!("→ {remedy}")));
     let again = if explained.retryable { "the same call may succeed later" } else { "the same call will not succeed later" };
     entry.more.push(format!("HTTP status {}; {again}; rmctl ends with {}.", explained.status, crate::exit::exit_of(code) as u8));
+    entry
+}
+
+fn of_event(reason: Reason) -> Entry {
+    let mut entry = Entry::new(reason.as_str(), EVENT, reason.when());
+    entry.more.push(format!("About a {}; {}.", reason.topic().as_str(), reason.weight().as_str()));
+    entry.see = Some(format!("rmctl events --reason {reason}"));
+    entry
+}
+
+/// With type, unit and what is usual.
+fn of_job_key(key: &keys::Key) -> Entry {
+    let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
+    entry.more.push(format!("Takes: {}", key.takes));
+    entry.more.push(if key.usual == keys::MUST { "It must be there.".to_owned() } else { format!("Left out: {}", key.usual) });
+    entry.see = Some("rmctl job init writes a job file to begin with".to_owned());
     entry
 }
 
@@ -211,7 +232,7 @@ mod tests {
         let all = entries();
         let silent: Vec<&str> = all.iter().filter(|e| e.means.is_empty() && e.kind != OBJECT).map(|e| e.word.as_str()).collect();
         assert_eq!(silent, [""; 0], "fields, codes and keys that nobody described");
-        for kind in ["error code", "verdict", "exit code", FIELD, OBJECT, KEY] {
+        for kind in ["error code", "verdict", "exit code", FIELD, OBJECT, KEY, JOB_KEY, EVENT] {
             assert!(all.iter().filter(|e| e.kind == kind).count() > 5, "{kind}");
         }
     }
@@ -225,7 +246,20 @@ mod tests {
         assert!(words("silent_ms").contains(&"NodeView.silent_ms".to_owned()));
         assert_eq!(words("9"), ["9"]);
         assert_eq!(words("scheduling.preempt_part"), ["scheduling.preempt_part"]);
+        assert_eq!(words("retry.cap"), ["retry.cap"]);
+        assert_eq!(words("overhead")[0], "profiles.NAME.overhead", "the last part is enough");
+        assert_eq!(words("EscalationExhausted"), ["EscalationExhausted"]);
         assert_eq!(words("nothing of the kind"), [""; 0]);
+    }
+
+    #[test]
+    fn a_key_of_a_job_file_is_told_with_what_it_takes() {
+        let cap = &find(&entries(), "retry.cap")[0];
+        assert!(
+            cap.means.contains("grows") && cap.more[0].contains("512MiB") && cap.more[1].starts_with("Left out: the largest")
+        );
+        let name = &find(&entries(), "stage.command")[0];
+        assert!(name.more.contains(&"It must be there.".to_owned()), "{name:?}");
     }
 
     #[test]

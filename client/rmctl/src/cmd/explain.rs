@@ -19,7 +19,9 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
     if found.is_empty() {
         let failure = Failure::new(Exit::NotFound, format!("nothing is known of {word:?}"));
         let failure = failure.near(word, all.iter().map(|e| e.word.as_str()));
-        return Err(failure.help("rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap"));
+        return Err(failure.help(
+            "rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap or scheduling.preempt_part",
+        ));
     }
     let text = Found { items: &found, list: true }.text(&context.output, |e| e.word.clone());
     context.term.print(&text.unwrap_or_else(|| found.iter().map(|e| one(e, context)).collect::<Vec<_>>().join("\n")));
@@ -32,7 +34,8 @@ fn list(all: &[Entry], width: usize) -> String {
         let room = width.saturating_sub(38).max(20);
         table.row([entry.word.clone(), entry.kind.to_owned(), crate::render::table::cut(&entry.means, room)]);
     }
-    table.text() + "next: rmctl explain HR0422 · rmctl explain AppView.until · rmctl explain store\n"
+    table.text()
+        + "next: rmctl explain HR0422 · rmctl explain retry.cap · rmctl explain Escalated · rmctl explain AppView.until\n"
 }
 
 fn one(entry: &Entry, context: &Context) -> String {
