@@ -5,6 +5,7 @@
 //!
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 
+mod ahead;
 mod apply;
 mod asks;
 mod check;

@@ -186,6 +186,7 @@ impl Task {
             rung: self.size.rung,
             note: self.note.clone(),
             attempts: self.attempts.clone(),
+            ahead: Vec::new(),
         }
     }
     /// Remembers where a repeated attempt should not run.

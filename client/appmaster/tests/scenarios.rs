@@ -91,6 +91,22 @@ fn the_figure_in_mode_fixed_loses_all_that_need_more() {
 }
 
 #[test]
+fn the_rest_of_a_ladder_is_told_before_it_is_climbed() {
+    for mode in [Mode::Headroom, Mode::Uber, Mode::Pinterest, Mode::Databricks, Mode::Fixed] {
+        let world = figure(mode).run();
+        let sizes = world.sizes("group/19");
+        for n in 1..=sizes.len() {
+            let told = &world.ahead[&(world::task("group/19"), n)];
+            let came: Vec<u64> = sizes[n..].iter().copied().filter(|size| *size > sizes[n - 1]).collect();
+            assert!(told.starts_with(&came), "{mode:?}, attempt {n}: {told:?} was told, {came:?} came");
+        }
+        let first = &world.ahead[&(world::task("group/0"), 1)];
+        assert_eq!(first.is_empty(), mode == Mode::Fixed, "also of one that is never killed: {first:?}");
+        assert!(world.row("group/0").ahead.is_empty(), "nothing follows a success");
+    }
+}
+
+#[test]
 fn events_tell_the_way_of_a_task_in_words() {
     let world = figure(Mode::Headroom).run();
     let of =

@@ -153,6 +153,7 @@ fn patch() -> job::JobPatch {
             profile: profile(),
             rung: 2,
             note: String::new(),
+            ahead: vec![Bytes::from_mib(192), Bytes::from_mib(256)],
             attempts: vec![job::AttemptRow {
                 attempt: task_attempt(),
                 profile: profile(),
@@ -484,6 +485,7 @@ fn views_of_containers_and_nodes() {
                 decommission: true,
                 drained: false,
             }),
+            peak_1h: Some(Bytes::from_mib(240)),
         },
     );
 }

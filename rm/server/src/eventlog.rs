@@ -15,9 +15,12 @@ use std::thread::JoinHandle;
 use headroom_config::Kept;
 use headroom_telemetry::{Bounds, Lines, lines};
 use headroom_types::{AppId, Epoch, NodeId, Reason, Topic, UnixMillis};
+use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events::{Event, EventLevel};
 use tokio::sync::watch;
 use tracing::warn;
+
+use crate::hour::Hour;
 
 /// Events kept in memory.
 const MOST: usize = 100_000;
@@ -27,9 +30,6 @@ const PIECE: usize = 256;
 const WAITING: usize = 20_000;
 /// Events written at once.
 const WRITTEN_AT_ONCE: usize = 1000;
-/// The word for a memory kill.
-const OOM: &str = Reason::OomKilled.as_str();
-const HOUR_MS: u64 = 3_600_000;
 /// The number of the first event of the first life.
 const FIRST_OF_ALL: u64 = (1 << 32) + 1;
 /// The files are called so.
@@ -51,7 +51,7 @@ struct Ring {
     next: u64,
     /// The number of the latest event that is no longer kept; 0 when all are.
     gone: u64,
-    ooms: VecDeque<UnixMillis>,
+    hour: Hour,
     /// How many there have been in this life, by reason.
     counts: BTreeMap<&'static str, u64>,
 }
@@ -115,7 +115,7 @@ impl EventLog {
     /// A log of this life, in memory only.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
-        let ring = Ring { events: VecDeque::new(), next: first, gone: 0, ooms: VecDeque::new(), counts: BTreeMap::new() };
+        let ring = Ring { events: VecDeque::new(), next: first, gone: 0, hour: Hour::default(), counts: BTreeMap::new() };
         let (last, unwritten) = (watch::Sender::new(first - 1), AtomicU64::new(0));
         EventLog { ring: Mutex::new(ring), last, writer: Mutex::new(None), unwritten }
     }
@@ -215,13 +215,9 @@ impl EventLog {
         self.last.subscribe()
     }
 
-    /// Memory kills told in the hour before `now`.
-    pub(crate) fn ooms_in_last_hour(&self, now: UnixMillis) -> u32 {
-        let mut ring = self.ring();
-        while ring.ooms.front().is_some_and(|at| at.0.saturating_add(HOUR_MS) < now.0) {
-            ring.ooms.pop_front();
-        }
-        u32::try_from(ring.ooms.len()).unwrap_or(u32::MAX)
+    /// Memory kills in the hour before `now`, and what became of their tasks.
+    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryHour {
+        self.ring().hour.figures(now)
     }
 
     /// Writes what still waits for the disk, and ends with the files. Blocking.
@@ -247,15 +243,10 @@ impl EventLog {
 
 impl Ring {
     fn keep(&mut self, event: Arc<Event>) {
-        if event.reason == OOM {
-            self.ooms.push_back(event.time);
-        }
+        self.hour.take(&event);
         self.events.push_back(event);
         while self.events.len() > MOST {
             self.gone = self.events.pop_front().map_or(self.gone, |event| event.index);
-        }
-        while self.ooms.len() > MOST {
-            self.ooms.pop_front();
         }
     }
 }

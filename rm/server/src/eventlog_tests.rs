@@ -1,5 +1,8 @@
 use super::*;
 
+const HOUR_MS: u64 = 3_600_000;
+const OOM: &str = Reason::OomKilled.as_str();
+
 fn event(app: Option<&str>, reason: &str) -> Event {
     Event {
         index: 0,
@@ -63,8 +66,8 @@ fn one_application_only() {
 fn memory_kills_are_counted_for_an_hour() {
     let log = EventLog::new(Epoch(3));
     log.push([event(None, OOM), event(None, "x"), event(None, OOM)]);
-    assert_eq!(log.ooms_in_last_hour(UnixMillis(1000 + HOUR_MS)), 2);
-    assert_eq!(log.ooms_in_last_hour(UnixMillis(1001 + HOUR_MS)), 0);
+    assert_eq!(log.memory_hour(UnixMillis(1000 + HOUR_MS)).kills, 2);
+    assert_eq!(log.memory_hour(UnixMillis(1001 + HOUR_MS)).kills, 0);
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn what_an_earlier_life_has_seen_is_still_there() {
     let base = (1 << 32, 2 << 32);
     assert_eq!(indexes(&second, &mut place(0)), [base.0 + 1, base.0 + 2, base.1 + 1]);
     assert_eq!(indexes(&second, &mut place(base.0 + 1)), [base.0 + 2, base.1 + 1], "a cursor of the life before goes on");
-    assert_eq!(second.ooms_in_last_hour(UnixMillis(2000)), 1);
+    assert_eq!(second.memory_hour(UnixMillis(2000)).kills, 1);
     assert!(!second.counts().contains_key(OOM), "what an earlier life counted is not counted again");
     second.close();
     let third = on_disk(&dir, 3);

@@ -109,6 +109,11 @@ impl Jobs {
         self.tallies().forget(app);
     }
 
+    /// Memory × time of attempts that ended in the hour before `now`, and not well; of this life. Byte-seconds.
+    pub(crate) fn wasted_in_last_hour(&self, now: UnixMillis) -> u64 {
+        self.tallies().wasted_in_last_hour(now)
+    }
+
     /// Puts the figures of tasks and attempts on the page.
     pub(crate) fn put(&self, page: &mut Page, fine: Cardinality) {
         for state in ["pending", "running", "done", "failed"] {
@@ -248,6 +253,7 @@ mod tests {
             rung: 1,
             note: String::new(),
             attempts: (1..=attempts).map(attempt).collect(),
+            ahead: Vec::new(),
         }
     }
     fn patch(full: bool, tasks: Vec<TaskRow>) -> JobPatch {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use headroom_rm_core::app::App;
 use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Object, Save, SavedStage, Settings, Words};
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, Opened, StoreError};
-use headroom_types::{AppId, Reason, RequestId, Tick};
+use headroom_types::{AppId, Reason, RequestId, Tick, UnixMillis};
+use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::oneshot;
@@ -62,6 +63,13 @@ pub(crate) struct Shared {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) families: Arc<Families>,
     pub(crate) counters: Arc<Counters>,
+}
+
+impl Shared {
+    /// What memory failures came to in the hour before `now`.
+    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryHour {
+        MemoryHour { wasted_byte_s: self.jobs.wasted_in_last_hour(now), ..self.events.memory_hour(now) }
+    }
 }
 
 /// The owner of everything.

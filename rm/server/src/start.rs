@@ -94,6 +94,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         changes: Arc::default(),
         boards: Arc::default(),
         near: Arc::default(),
+        peaks: Arc::default(),
         audit: Arc::new(Audit::open(&logs, options.audit)),
         cardinality: options.telemetry.cardinality,
         state: options.state.clone().into(),

@@ -15,6 +15,11 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use crate::metrics::job_label;
 
+/// Milliseconds of a minute.
+const MINUTE_MS: u64 = 60_000;
+/// Minutes that are kept.
+const KEPT: usize = 120;
+
 /// Counts by profile, and by application where that is wanted.
 #[derive(Debug)]
 pub(crate) struct Tallies {
@@ -24,6 +29,8 @@ pub(crate) struct Tallies {
     /// By application (empty: of all) and profile.
     of: BTreeMap<(String, String), Tally>,
     peaks: BTreeMap<String, Histogram>,
+    /// What was wasted lately, by the minute of its end. Byte-milliseconds.
+    lately: BTreeMap<u64, u128>,
 }
 
 /// What the attempts of one profile came to.
@@ -43,7 +50,7 @@ struct Tally {
 impl Tallies {
     /// Nothing yet; what ended before `since` belongs to an earlier life.
     pub(crate) fn new(since: UnixMillis, fine: Cardinality) -> Self {
-        Tallies { since, fine, profiles: BTreeSet::new(), of: BTreeMap::new(), peaks: BTreeMap::new() }
+        Tallies { since, fine, profiles: BTreeSet::new(), of: BTreeMap::new(), peaks: BTreeMap::new(), lately: BTreeMap::new() }
     }
 
     /// A row took the place of another one.
@@ -61,7 +68,11 @@ impl Tallies {
             }
             tally.grown += count(attempt.grown.len()).saturating_sub(old.map_or(0, |o| count(o.grown.len())));
             if attempt.ended.is_some_and(|at| at >= since) && old.is_none_or(|o| o.ended.is_none()) {
-                tally.ended(attempt, killed);
+                let wasted = tally.ended(attempt, killed);
+                *self.lately.entry(attempt.ended.unwrap_or(since).0 / MINUTE_MS).or_default() += wasted;
+                while self.lately.len() > KEPT {
+                    self.lately.pop_first();
+                }
                 if let Some(ratio) = peak_ratio(attempt) {
                     self.peaks.entry(profile.clone()).or_insert_with(|| Histogram::new(PARTS)).observe(ratio);
                 }
@@ -69,6 +80,13 @@ impl Tallies {
             killed |= attempt.reason.is_some_and(|r| r.charge() == Charge::Memory);
             earlier = Some(attempt);
         }
+    }
+
+    /// Memory × time of attempts that ended in the hour before `now`, and not well. To the minute. Byte-seconds.
+    pub(crate) fn wasted_in_last_hour(&self, now: UnixMillis) -> u64 {
+        let first = (now.0 / MINUTE_MS).saturating_sub(60);
+        let byte_ms = self.lately.range(first..).fold(0_u128, |sum, (_, wasted)| sum.saturating_add(*wasted));
+        u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX)
     }
 
     /// A task was given up for memory.
@@ -117,9 +135,9 @@ impl Tallies {
 }
 
 impl Tally {
-    /// An attempt ended; `killed` when one before it was killed for memory.
-    fn ended(&mut self, attempt: &AttemptRow, killed: bool) {
-        let (Some(reason), Some(ended)) = (attempt.reason, attempt.ended) else { return };
+    /// An attempt ended; `killed` when one before it was killed for memory. What was wasted by it, byte-milliseconds.
+    fn ended(&mut self, attempt: &AttemptRow, killed: bool) -> u128 {
+        let (Some(reason), Some(ended)) = (attempt.reason, attempt.ended) else { return 0 };
         *self.outcomes.entry(reason.name()).or_default() += 1;
         let (size, ms) = (u128::from(attempt.profile.memory().get()), ended.since(attempt.started).as_millis());
         match reason.charge() {
@@ -127,8 +145,13 @@ impl Tally {
                 self.recovered += u64::from(killed);
                 let unused = attempt.peak.map_or(0, |peak| size.saturating_sub(u128::from(peak.get())));
                 self.over = self.over.saturating_add(unused.saturating_mul(ms));
+                0
             }
-            Charge::Memory | Charge::Plain | Charge::Free => self.wasted = self.wasted.saturating_add(size.saturating_mul(ms)),
+            Charge::Memory | Charge::Plain | Charge::Free => {
+                let wasted = size.saturating_mul(ms);
+                self.wasted = self.wasted.saturating_add(wasted);
+                wasted
+            }
         }
     }
 }
@@ -191,7 +214,15 @@ mod tests {
     }
     fn row(attempts: Vec<AttemptRow>) -> TaskRow {
         let task = "map/7".parse().expect("id");
-        TaskRow { task, state: TaskState::Running, profile: profile(1000), rung: 1, note: String::new(), attempts }
+        TaskRow {
+            task,
+            state: TaskState::Running,
+            profile: profile(1000),
+            rung: 1,
+            note: String::new(),
+            attempts,
+            ahead: Vec::new(),
+        }
     }
     fn text(tallies: &Tallies) -> String {
         let mut page = Page::new();
@@ -213,6 +244,9 @@ mod tests {
             tallies.row(&app, before, now);
             before = Some(now);
         }
+        // 1000 bytes for two seconds, which ended at second 12.
+        let wasted = |s: u64| tallies.wasted_in_last_hour(UnixMillis(s * 1000));
+        assert_eq!((wasted(14), wasted(3600), wasted(3670)), (2000, 2000, 0));
         let text = text(&tallies);
         for line in [
             "headroom_am_task_attempts_total{job=\"wordcount.7\",profile=\"map\",outcome=\"overhead_oom\"} 1.0",

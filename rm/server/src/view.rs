@@ -9,7 +9,7 @@ use headroom_rm_core::app::App;
 use headroom_rm_core::attempt;
 use headroom_rm_core::{Cluster, node};
 use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick};
-use headroom_wire::v1::apps::{AppView, ClusterView};
+use headroom_wire::v1::apps::{AppView, ClusterView, MemoryHour};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
@@ -104,8 +104,8 @@ impl View {
     }
 
     /// The figures at this moment.
-    pub(crate) fn status(&self, now: Tick, oom_1h: u32) -> ClusterView {
-        ClusterView { up_s: now.0 / 1000, oom_1h, ..self.status.clone() }
+    pub(crate) fn status(&self, now: Tick, hour: MemoryHour) -> ClusterView {
+        ClusterView { up_s: now.0 / 1000, oom_1h: hour.kills, memory_1h: Some(hour), ..self.status.clone() }
     }
 
     /// One line for the service manager.
@@ -119,7 +119,7 @@ impl View {
 
 /// A node without what changes by itself.
 pub(crate) fn steady(node: &NodeView) -> NodeView {
-    NodeView { used: Bytes::ZERO, host_used: Bytes::ZERO, silent_ms: 0, ..node.clone() }
+    NodeView { used: Bytes::ZERO, host_used: Bytes::ZERO, silent_ms: 0, peak_1h: None, ..node.clone() }
 }
 
 /// Whether two views of a node differ in nothing but what changes by itself. Compares in place: there are ten thousand of them.
@@ -170,6 +170,7 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
         traits: outgoing::traits(&node.traits),
         silent_ms: 0,
         mark: cluster.mark(&node.id).map(outgoing::mark),
+        peak_1h: None,
     }
 }
 
@@ -229,6 +230,7 @@ fn status(
         containers: nodes.values().map(|(n, _)| n.containers).fold(0, u32::saturating_add),
         pending: live.map(|a| a.pending).fold(0, u32::saturating_add),
         oom_1h: 0,
+        memory_1h: None,
         longest_wait: longest_wait(cluster, now),
         enforcers: enforcers.into_iter().collect(),
     }

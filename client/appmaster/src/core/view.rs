@@ -61,7 +61,7 @@ impl Core {
             self.view.dirty.remove(&key);
             let Some(task) = self.tasks.get(key) else { continue };
             spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
-            rows.push(task.row());
+            rows.push(TaskRow { ahead: self.ahead(key), ..task.row() });
         }
         let full = std::mem::take(&mut self.view.full);
         JobPatch { full, totals: self.ledger.totals().clone(), tasks: rows, events }

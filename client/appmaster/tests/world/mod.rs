@@ -196,6 +196,8 @@ pub struct World {
     pub records: Vec<Record>,
     pub outcome: Option<Outcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
+    /// What was told to follow, by the task and the number of its attempts then.
+    pub ahead: BTreeMap<(TaskId, usize), Vec<u64>>,
     pub events: Vec<JobEvent>,
     /// Largest number of containers alive at once, and how many were ever granted by request.
     pub granted: BTreeMap<RequestId, u32>,
@@ -254,6 +256,7 @@ impl World {
             records: Vec::new(),
             outcome: None,
             rows: BTreeMap::new(),
+            ahead: BTreeMap::new(),
             events: Vec::new(),
             granted: BTreeMap::new(),
             now_ms: 1000,
@@ -475,6 +478,12 @@ impl World {
     }
 
     fn take(&mut self, patch: JobPatch) {
+        for row in &patch.tasks {
+            if row.attempts.last().is_some_and(|a| a.ended.is_none()) {
+                let sizes = row.ahead.iter().map(|size| size.whole_mib()).collect();
+                self.ahead.insert((row.task.clone(), row.attempts.len()), sizes);
+            }
+        }
         self.rows.extend(patch.tasks.into_iter().map(|row| (row.task.clone(), row)));
         self.events.extend(patch.events);
     }

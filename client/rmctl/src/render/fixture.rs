@@ -4,7 +4,7 @@ use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, Oute
 use headroom_types::{
     Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, Profile, Resource, UnixMillis,
 };
-use headroom_wire::v1::apps::{AppState, AppView, ClusterView, ContainerView, WhyNode, WhyPending};
+use headroom_wire::v1::apps::{AppState, AppView, ClusterView, ContainerView, MemoryHour, WhyNode, WhyPending};
 use headroom_wire::v1::events::{Event, EventLevel};
 use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, Mode, TaskRow, TaskState};
 use headroom_wire::v1::nodes::NodeView;
@@ -64,7 +64,7 @@ pub(crate) fn app() -> AppView {
 }
 
 fn row(task: &str, state: TaskState, profile: Profile, rung: u32, attempts: Vec<AttemptRow>) -> TaskRow {
-    TaskRow { task: task.parse().expect("id"), state, profile, rung, note: String::new(), attempts }
+    TaskRow { task: task.parse().expect("id"), state, profile, rung, note: String::new(), attempts, ahead: Vec::new() }
 }
 
 fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>, reason: Option<ExitReason>) -> AttemptRow {
@@ -106,7 +106,7 @@ pub(crate) fn retried() -> TaskRow {
     let mut again = attempt("map/4@2", profile(20, 4), 1, 62, None, None);
     again.used = Some(gib(15));
     again.peak = Some(gib(16));
-    row("map/4", TaskState::Running, profile(20, 4), 1, vec![lost, again])
+    TaskRow { ahead: vec![gib(48), gib(96), gib(150)], ..row("map/4", TaskState::Running, profile(20, 4), 1, vec![lost, again]) }
 }
 
 /// It was killed twice and runs at its third size.
@@ -117,7 +117,7 @@ pub(crate) fn escalated() -> TaskRow {
     let mut third = attempt("map/7@3", profile(40, 48), 3, 70, None, None);
     third.used = Some(gib(46));
     third.peak = Some(gib(51));
-    row("map/7", TaskState::Running, profile(40, 48), 3, vec![first, killed(), third])
+    TaskRow { ahead: vec![gib(150)], ..row("map/7", TaskState::Running, profile(40, 48), 3, vec![first, killed(), third]) }
 }
 
 /// The attempt that a diagnosis is shown of.
@@ -210,7 +210,15 @@ pub(crate) fn cluster() -> ClusterView {
         containers: 12,
         pending: 3,
         oom_1h: 6,
-        longest_wait: Some("sort.3: needs 10 GiB on one node, best is worker-03 with 9.5 GiB".into()),
+        memory_1h: Some(MemoryHour {
+            kills: 6,
+            escalated: 6,
+            recovered: 5,
+            going_on: 1,
+            exhausted: 0,
+            wasted_byte_s: gib(34).get() * 60,
+        }),
+        longest_wait: Some("sort.3/own-2 for 130 s: needs 10 GiB on one node, best is worker-03 with 9.5 GiB".into()),
         enforcers: vec!["cgroup2".into()],
     }
 }
@@ -233,6 +241,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         traits: Default::default(),
         silent_ms: 400,
         mark: None,
+        peak_1h: Some(gib(used + used / 2)).filter(|peak| !peak.is_zero()),
     };
     let mut lost = node("worker-04", "unhealthy", 150, 25, 20, 17, 1);
     lost.reason = Some("the enforcer's trial run was not killed at its limit".into());

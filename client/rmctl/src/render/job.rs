@@ -7,7 +7,7 @@ use headroom_wire::v1::job::{JobTotals, ShadowTotals, TaskRow, TaskState};
 use super::figures::{byte_time, short, short_or_dash, span};
 use super::table::{Table, cut};
 use super::{Look, Paint, apps, count, inputs};
-use crate::render::ladder::ladder;
+use crate::render::ladder::{ladder, rung};
 
 /// Tasks shown unless the screen is wide.
 const MOST: usize = 40;
@@ -105,7 +105,7 @@ fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
     let running = last.filter(|a| a.ended.is_none());
     let age = last.map(|a| a.ended.unwrap_or(now).since(a.started));
     let peak = t.attempts.iter().rev().find_map(|a| a.peak);
-    let mut cells = vec![t.task.to_string(), state(t.state, paint), t.rung.to_string(), short(t.profile.memory())];
+    let mut cells = vec![t.task.to_string(), state(t.state, paint), rung(t), short(t.profile.memory())];
     cells.extend([short_or_dash(running.and_then(|a| a.used)), short_or_dash(peak)]);
     cells.extend([last.map_or_else(|| "–".to_owned(), |a| a.node.to_string()), age.map_or_else(|| "–".to_owned(), span)]);
     if wide {

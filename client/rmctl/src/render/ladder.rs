@@ -1,4 +1,4 @@
-//! The sizes a task was tried at, in one cell: `[64✗ 128✗ 192▶]`.
+//! The sizes a task was tried at and those that would follow, in one cell: `64✗ 128✗ [192▶] 384`.
 
 use headroom_types::{Bytes, Charge};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
@@ -38,7 +38,15 @@ impl Mark {
     }
 }
 
-/// The ladder of a task. Sizes lose their unit when all share it.
+/// The rung it is on, and how many there are as far as that can be told.
+pub(crate) fn rung(row: &TaskRow) -> String {
+    let known = row.attempts.last().is_some_and(|a| a.ended.is_none()) || !row.ahead.is_empty();
+    let ahead = u32::try_from(row.ahead.len()).unwrap_or(u32::MAX);
+    if known { format!("{}/{}", row.rung, row.rung.saturating_add(ahead)) } else { row.rung.to_string() }
+}
+
+/// The ladder of a task: the sizes it was tried at, in brackets the one it is at, then those that would follow. Sizes lose their unit when
+/// all share it.
 pub(crate) fn ladder(row: &TaskRow) -> String {
     let mut steps: Vec<(Bytes, Mark)> = row.attempts.iter().map(|a| (a.profile.memory(), Mark::of(a))).collect();
     let waits = match row.state {
@@ -48,12 +56,17 @@ pub(crate) fn ladder(row: &TaskRow) -> String {
     if waits {
         steps.push((row.profile.memory(), Mark::Waiting));
     }
-    let texts: Vec<String> = steps.iter().map(|(size, _)| short(*size)).collect();
+    let at = steps.len().saturating_sub(1);
+    let texts: Vec<String> = steps.iter().map(|(size, _)| *size).chain(row.ahead.iter().copied()).map(short).collect();
     let unit = |t: &String| t.chars().last().filter(char::is_ascii_alphabetic);
     let shared = texts.first().and_then(unit).filter(|u| texts.iter().all(|t| unit(t) == Some(*u)));
     let shown = |t: &String| shared.map_or(t.as_str(), |u| t.trim_end_matches(u)).to_owned();
-    let cells: Vec<String> = texts.iter().zip(&steps).map(|(t, (_, mark))| format!("{}{}", shown(t), mark.glyph())).collect();
-    if cells.is_empty() { String::new() } else { format!("[{}]", cells.join(" ")) }
+    let cell = |(n, text): (usize, &String)| match steps.get(n) {
+        Some((_, mark)) if n == at => format!("[{}{}]", shown(text), mark.glyph()),
+        Some((_, mark)) => format!("{}{}", shown(text), mark.glyph()),
+        None => shown(text),
+    };
+    texts.iter().enumerate().map(cell).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -66,7 +79,8 @@ mod tests {
         let app = fixture::app();
         let rows = &app.job.as_ref().expect("job").tasks;
         let all: Vec<String> = rows.iter().map(ladder).collect();
-        assert_eq!(all, ["[2.4✓]", "[2.4↻ 2.4▶]", "[2.4✗ 4.4✗ 8.8▶]", "[2.4…]"]);
+        assert_eq!(all, ["[2.4✓]", "2.4↻ [2.4▶] 4.8 9.6 15", "2.4✗ 4.4✗ [8.8▶] 15", "[2.4…]"]);
+        assert_eq!(rows.iter().map(rung).collect::<Vec<_>>(), ["1", "1/4", "3/4", "1"], "of one that is over nothing follows");
     }
 
     #[test]
@@ -74,6 +88,6 @@ mod tests {
         let mut row = fixture::escalated();
         row.attempts[0].profile.heap = Bytes::from_mib(512);
         row.attempts[0].profile.overhead = Bytes::ZERO;
-        assert_eq!(ladder(&row), "[512M✗ 4.4G✗ 8.8G▶]");
+        assert_eq!(ladder(&row), "512M✗ 4.4G✗ [8.8G▶] 15G");
     }
 }

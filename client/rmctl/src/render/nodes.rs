@@ -11,7 +11,7 @@ use super::table::Table;
 use super::{Look, Paint, bars, containers, count};
 
 /// Characters of the largest node's bar.
-const WIDTH: usize = 36;
+const WIDTH: usize = 30;
 
 /// The whole screen.
 pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
@@ -21,7 +21,7 @@ pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
     }
     let wide = look.wide;
     let legend = "█ heap  ▒ overhead  · free";
-    let mut headers = vec!["NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">HOST", ">CTR", ">FREE"];
+    let mut headers = vec!["NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">PEAK1H", ">HOST", ">CTR", ">FREE"];
     if wide {
         headers.extend([">CPUS", "ENFORCER", "VERSION", ">SILENT", "URL"]);
     }
@@ -44,7 +44,8 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     let (granted, part) = (n.allocated.memory, percent(n.allocated.memory, size));
     line("memory", format!("{}  {} of {} granted ({part})", bar(n, size), short(granted), short(size)));
     let host = short(n.host_used);
-    line("in use", format!("{} ({}) by its containers, {host} on the whole host", short(n.used), percent(n.used, size)));
+    let peak = n.peak_1h.map(|p| format!(", {} at most in the last hour", short(p))).unwrap_or_default();
+    line("in use", format!("{} ({}) by its containers{peak}; {host} on the whole host", short(n.used), percent(n.used, size)));
     line("cpus", format!("{} of {} granted", n.allocated.cpus, n.offers.cpus));
     let held = if n.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
     line("enforcer", format!("{}{held}", n.enforcer));
@@ -59,11 +60,16 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
             mark.until.map(|until| format!(", what is left is stopped in {}", span(until.since(now)))).unwrap_or_default();
         line("drained", format!("{}{until}", mark.reason));
     }
-    let mut alive: Vec<&ContainerView> = on_it.iter().filter(|c| c.ended.is_none() && c.state != "exited").collect();
-    alive.sort_by(|a, b| b.resource.memory.cmp(&a.resource.memory).then_with(|| a.id.cmp(&b.id)));
-    text.push_str(&containers::table(&alive, now, Look { wide: false, headers: true }, paint));
+    text.push_str(&self::on_it(on_it, now, paint));
     let verb = if n.mark.is_some() { "undrain" } else { "drain" };
     text + &paint.dim(&format!("next: rmctl node events {} · rmctl node {verb} {}", n.id, n.id)) + "\n"
+}
+
+/// Containers that live on a node, the largest first.
+pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
+    let mut alive: Vec<&ContainerView> = all.iter().filter(|c| c.ended.is_none() && c.state != "exited").collect();
+    alive.sort_by(|a, b| b.resource.memory.cmp(&a.resource.memory).then_with(|| a.id.cmp(&b.id)));
+    containers::table(&alive, now, Look { wide: false, headers: true }, paint)
 }
 
 /// What became of a node that was to be empty.
@@ -84,7 +90,8 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
     let size = n.offers.memory;
     let state = if n.state == "ready" { n.state.clone() } else { paint.warn(&n.state) };
     let mut cells = vec![n.id.to_string(), state, short(size)];
-    cells.extend([percent(n.allocated.memory, size), percent(n.used, size), short(n.host_used), n.containers.to_string()]);
+    let peak = n.peak_1h.map_or_else(|| "–".to_owned(), |peak| percent(peak, size));
+    cells.extend([percent(n.allocated.memory, size), percent(n.used, size), peak, short(n.host_used), n.containers.to_string()]);
     cells.push(short(size.saturating_sub(n.allocated.memory)));
     if wide {
         let silent = span(Duration::from_millis(n.silent_ms));

@@ -6,22 +6,29 @@ use headroom_types::Bytes;
 use headroom_wire::v1::apps::{AppState, AppView, ClusterView};
 use headroom_wire::v1::nodes::NodeView;
 
-use super::figures::{gib, percent, span};
+use super::figures::{byte_time, gib, percent, span};
+use super::table::cut;
 use super::{Paint, bars, count};
 
 /// Characters of the memory bar.
 const WIDTH: usize = 24;
+/// Longest line of attention. Columns.
+const MOST: usize = 100;
+/// Nodes named one by one.
+const NODES: usize = 4;
+/// Failed jobs named one by one.
+const FAILED: usize = 2;
 
 /// The whole screen.
 pub(crate) fn screen(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView], paint: Paint) -> String {
     let mut lines = vec![head(cluster, paint), memory(cluster, nodes), jobs(cluster, apps)];
     lines.push(kills(cluster, paint));
-    if let Some(sentence) = &cluster.longest_wait {
-        let see = sentence.split(':').next().filter(|id| id.parse::<headroom_types::AppId>().is_ok()).unwrap_or("JOB");
-        lines.push(format!("{} {sentence}  → rmctl why {see}", paint.warn("!")));
-    }
-    lines.extend(nodes.iter().filter(|n| n.state != "ready").map(|n| trouble(n, paint)));
-    lines.push(paint.dim("next: rmctl node list · rmctl ps · rmctl events -w"));
+    let look = attention(cluster, nodes, apps);
+    lines.extend(
+        look.iter().map(|l| format!("{} {}  → {}", paint.warn("!"), cut(&l.what, MOST.saturating_sub(6 + l.see.len())), l.see)),
+    );
+    let see = look.first().map(|l| format!("{} · ", l.see)).unwrap_or_default();
+    lines.push(paint.dim(&format!("next: {see}rmctl node list · rmctl ps · rmctl events -w")));
     lines.join("\n") + "\n"
 }
 
@@ -77,16 +84,51 @@ fn jobs(c: &ClusterView, apps: &[AppView]) -> String {
     )
 }
 
+/// Kills, and what became of the tasks that were given more for it.
 fn kills(c: &ClusterView, paint: Paint) -> String {
     let text = format!("oom 1h  {}", count(c.oom_1h, "kill"));
-    if c.oom_1h == 0 { text } else { format!("{} · rmctl events --warnings", paint.warn(&text)) }
+    let text = if c.oom_1h == 0 { text } else { paint.warn(&text) };
+    let Some(h) = c.memory_1h.filter(|h| c.oom_1h > 0 || h.escalated > 0 || h.wasted_byte_s > 0) else { return text };
+    let rerun = byte_time(u128::from(h.wasted_byte_s) * 1000);
+    let fates = format!("{} recovered, {} running, {} exhausted", h.recovered, h.going_on, h.exhausted);
+    format!("{text} → {} escalated: {fates} · {rerun} re-run", count(h.escalated, "task"))
 }
 
-fn trouble(node: &NodeView, paint: Paint) -> String {
+/// Something to look at, with what to type about it.
+struct Look {
+    what: String,
+    see: String,
+}
+
+/// What an operator should look at, worst first: nodes, what waits, jobs that failed lately.
+fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
+    let mut look: Vec<Look> = nodes.iter().filter(|n| n.state != "ready").take(NODES).map(trouble).collect();
+    let more = nodes.iter().filter(|n| n.state != "ready").count().saturating_sub(NODES);
+    if more > 0 {
+        look.push(Look { what: format!("{more} more nodes are not ready"), see: "rmctl node list".into() });
+    }
+    if let Some(sentence) = &cluster.longest_wait {
+        let job =
+            sentence.split(['/', ':', ' ']).next().filter(|id| id.parse::<headroom_types::AppId>().is_ok()).unwrap_or("JOB");
+        look.push(Look { what: sentence.clone(), see: format!("rmctl why {job}") });
+    }
+    let failed = apps.iter().filter(|a| a.state == AppState::Failed && a.ended.is_some());
+    let mut failed: Vec<&AppView> = failed.collect();
+    failed.sort_by_key(|a| std::cmp::Reverse(a.ended));
+    look.extend(
+        failed
+            .into_iter()
+            .take(FAILED)
+            .map(|a| Look { what: format!("{} failed: {}", a.id, a.diagnostics), see: format!("rmctl diagnose {}", a.id) }),
+    );
+    look
+}
+
+fn trouble(node: &NodeView) -> Look {
     let reason = node.reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default();
     let silent = Duration::from_millis(node.silent_ms);
     let silence = if silent >= Duration::from_secs(3) { format!(", silent for {}", span(silent)) } else { String::new() };
-    format!("{} node {} is {}{reason}{silence}", paint.warn("!"), node.id, node.state)
+    Look { what: format!("{} is {}{silence}{reason}", node.id, node.state), see: format!("rmctl node show {}", node.id) }
 }
 
 #[cfg(test)]
@@ -96,14 +138,30 @@ mod tests {
 
     #[test]
     fn a_cluster_at_work() {
-        insta::assert_snapshot!(screen(&fixture::cluster(), &fixture::nodes(), &[fixture::app()], Paint::PLAIN));
+        let failed = AppView {
+            id: "sort.3".parse().expect("id"),
+            state: AppState::Failed,
+            ended: Some(fixture::NOW),
+            diagnostics: "3 of 4 tasks done, 1 failed: part/2 was killed alone at 15 GiB, the largest container here".into(),
+            ..fixture::app()
+        };
+        let text = screen(&fixture::cluster(), &fixture::nodes(), &[fixture::app(), failed], Paint::PLAIN);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_resource_manager_that_does_not_tell_what_became_of_kills() {
+        let mut c = fixture::cluster();
+        c.memory_1h = None;
+        assert!(screen(&c, &[], &[], Paint::PLAIN).contains("\noom 1h  6 kills\n"));
     }
 
     #[test]
     fn an_empty_cluster_that_only_measures() {
         let mut c = fixture::cluster();
         (c.nodes, c.nodes_ready, c.memory, c.allocated, c.used) = (1, 1, Bytes::from_gib(2), Bytes::ZERO, Bytes::ZERO);
-        (c.oom_1h, c.longest_wait, c.enforcers) = (0, None, vec!["poll".into()]);
+        (c.oom_1h, c.memory_1h, c.longest_wait, c.enforcers) = (0, None, None, vec!["poll".into()]);
         (c.containers, c.pending, c.up_s) = (0, 0, 4);
         insta::assert_snapshot!(screen(&c, &[], &[], Paint::PLAIN));
     }

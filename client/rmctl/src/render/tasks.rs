@@ -16,7 +16,7 @@ const WIDTH: usize = 40;
 pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: Look, paint: Paint) -> String {
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!("{}  {}\n", paint.strong(&id), job::state(t.state, paint));
-    text.push_str(&format!("size    {} · rung {}  {}\n", t.profile, t.rung, ladder::ladder(t)));
+    text.push_str(&format!("size    {} · rung {}  {}\n", t.profile, ladder::rung(t), ladder::ladder(t)));
     if !t.note.is_empty() {
         text.push_str(&format!("note    {}\n", t.note));
     }

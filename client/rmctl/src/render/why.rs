@@ -7,7 +7,7 @@ use headroom_wire::v1::apps::{AppView, WhyPending};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::figures::{short, span};
-use super::ladder::ladder;
+use super::ladder::{ladder, rung};
 use super::table::Table;
 use super::{Paint, apps, count, job};
 
@@ -42,7 +42,7 @@ pub(crate) fn of_requests(app: &AppView, waits: &[WhyPending], paint: Paint) -> 
 /// Why a task waits, or what it does instead.
 pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
-    let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, t.rung, ladder(t));
+    let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, rung(t), ladder(t));
     let usual = match t.state {
         TaskState::Blocked => "its stage has not begun: it waits for the stages before it",
         TaskState::Pending if waits.is_empty() => "it waits for a slot: every executor that was asked for is there and taken",

@@ -380,8 +380,29 @@ pub struct ClusterView {
     pub pending: u32,
     /// Memory kills told in the last hour.
     pub oom_1h: u32,
+    /// What became of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_1h: Option<MemoryHour>,
     /// The request that has waited longest, with its sentence.
     pub longest_wait: Option<String>,
     /// Enforcers of the nodes, each once.
     pub enforcers: Vec<String>,
+}
+
+/// What memory failures came to in the last hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MemoryHour {
+    /// Memory kills.
+    pub kills: u32,
+    /// Tasks that were given more for it.
+    pub escalated: u32,
+    /// Of the tasks that were given more, those that ended well.
+    pub recovered: u32,
+    /// Of them, those that run or wait to.
+    pub going_on: u32,
+    /// Tasks for which there was no larger size.
+    pub exhausted: u32,
+    /// Memory × time of attempts that did not end well, whatever the reason; of this life of the resource manager. Byte-seconds.
+    pub wasted_byte_s: u64,
 }

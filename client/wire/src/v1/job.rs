@@ -183,6 +183,10 @@ pub struct TaskRow {
     pub note: String,
     /// Every attempt, the first one first.
     pub attempts: Vec<AttemptRow>,
+    /// Heap and overhead that it would be given next, if memory ended it again at each size, as far as that can be told before. Of
+    /// tasks that have been started and have not ended. Bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<Bytes>,
 }
 
 /// One attempt at a task.

@@ -266,6 +266,9 @@ pub struct NodeView {
     /// What an operator decided about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<NodeMark>,
+    /// The most that its containers had at once in the last hour, as it was reported. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_1h: Option<Bytes>,
 }
 
 /// A node is to be empty, or gone.

@@ -26,9 +26,9 @@ use crate::view::Part;
 pub(crate) async fn status(State(web): State<Web>, Params(patience): Params<Patience>) -> Result<Response, Failure> {
     use axum::response::IntoResponse as _;
     let view = wait::view(&web, Part::Status, patience).await?;
-    let ooms = web.shared.events.ooms_in_last_hour(web.clock.unix_now());
+    let hour = web.shared.memory_hour(web.clock.unix_now());
     let index = [(INDEX, view.index(Part::Status).to_string())];
-    Ok((index, Json(view.status(web.clock.now(), ooms))).into_response())
+    Ok((index, Json(view.status(web.clock.now(), hour))).into_response())
 }
 
 /// What is spoken here.

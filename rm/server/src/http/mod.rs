@@ -55,6 +55,7 @@ use crate::clock::Clock;
 use crate::input::Handle;
 use crate::live::Boards;
 use crate::near::Near;
+use crate::peaks::Peaks;
 use crate::run::Shared;
 
 /// Largest body of most calls. Bytes.
@@ -84,6 +85,8 @@ pub(crate) struct Web {
     pub(crate) boards: Arc<Boards>,
     /// Containers of which it was told that they are near their limit.
     pub(crate) near: Arc<Near>,
+    /// The most memory in use on each node lately.
+    pub(crate) peaks: Arc<Peaks>,
     /// Who changed what.
     pub(crate) audit: Arc<Audit>,
     /// How fine the series of metrics are.

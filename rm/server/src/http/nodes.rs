@@ -61,7 +61,9 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, u
             && asked.label.as_ref().is_none_or(|l| n.traits.labels.iter().any(|label| label.as_str() == l))
             && asked.rack.as_ref().is_none_or(|r| n.traits.rack.as_ref().is_some_and(|rack| rack.as_str() == r))
     };
-    let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(|node| view::seen_at(node, now));
+    let unix = web.clock.unix_now();
+    let seen = |node| web.peaks.told(view::seen_at(node, now), unix);
+    let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(seen);
     let (rows, next) = pages::piece(all, |n| &n.id, asked.after.as_ref(), pages::limit(asked.limit)?);
     answer::list(&uri, view.index(Part::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
 }
@@ -107,6 +109,7 @@ pub(crate) async fn report(
     Body(body): Body<NodeReport>,
 ) -> Result<Json<NodeReportReply>, Failure> {
     let near = near::those_in(&body.containers);
+    web.peaks.note(&node, &body.containers, web.clock.unix_now());
     let Answer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
         return Err(unexpected());
     };
@@ -165,7 +168,7 @@ pub(crate) async fn undrain(
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, Failure> {
     match web.handle.node(node).await? {
-        Some(found) => Ok(Json(view::seen_at(&found, web.clock.now()))),
+        Some(found) => Ok(Json(web.peaks.told(view::seen_at(&found, web.clock.now()), web.clock.unix_now()))),
         None => Err(web.missing(Refusal::NoSuchNode(node.clone())).await),
     }
 }

@@ -35,8 +35,8 @@ pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
     let waits = web.handle.ask(|reply| Input::Query(Query::Waits(None, WAITS, reply))).await?;
     let stories = Stories::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
     let zero = web.clock.unix_at_zero();
-    let ooms = web.shared.events.ooms_in_last_hour(web.clock.unix_now());
-    let mut status = json(&view.status(headroom_types::Tick(0), ooms));
+    let hour = web.shared.memory_hour(web.clock.unix_now());
+    let mut status = json(&view.status(headroom_types::Tick(0), hour));
     if let Value::Object(fields) = &mut status {
         // What counts up by itself is the reader's to count.
         fields.remove("up_s");

@@ -36,7 +36,7 @@ pub(crate) async fn page(web: &Web) -> Result<Page, Problem> {
 }
 
 fn cluster(page: &mut Page, web: &Web, view: &View) {
-    let status = view.status(web.clock.now(), web.shared.events.ooms_in_last_hour(web.clock.unix_now()));
+    let status = view.status(web.clock.now(), web.shared.memory_hour(web.clock.unix_now()));
     page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
     page.count(&RM_LEADER, &[], u64::from(web.shared.published.is_recovered()));
     page.count(&RM_EPOCH, &[], u64::from(web.epoch.0));

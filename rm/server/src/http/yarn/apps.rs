@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::extract::State;
 use headroom_types::Bytes;
+use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::yarn::ids::{CLUSTER, YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;
@@ -200,7 +201,7 @@ pub(crate) struct Whole {
 
 impl Whole {
     pub(crate) async fn of(web: &Web, Here(here): Here) -> Result<Self, Fault> {
-        let memory = web.handle.view().await?.status(web.clock.now(), 0).memory;
+        let memory = web.handle.view().await?.status(web.clock.now(), MemoryHour::default()).memory;
         Ok(Whole { memory, now: web.clock.unix_now().0, here })
     }
 }

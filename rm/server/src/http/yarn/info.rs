@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::yarn::FOLLOWS;
 use headroom_wire::yarn::ids::CLUSTER;
 use serde::Serialize;
@@ -70,7 +71,7 @@ pub(crate) async fn front() -> impl IntoResponse {
 
 /// `GET /jmx`: the few beans that have an equal here.
 pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, Fault> {
-    let view = web.handle.view().await?.status(web.clock.now(), 0);
+    let view = web.handle.view().await?.status(web.clock.now(), MemoryHour::default());
     Ok(Json(json!({"beans": [
         {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": web.clock.now().0},
         {"name": "Hadoop:service=ResourceManager,name=ClusterMetrics", "NumActiveNMs": view.nodes_ready},

@@ -1,0 +1,170 @@
+//! What memory failures came to in the last hour: kills, and what became of the tasks that were given more. Read off the event log as it is
+//! written, so that it is the same after a restart. Pure: the time is an argument.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use headroom_types::{AppId, UnixMillis};
+use headroom_wire::v1::apps::MemoryHour;
+use headroom_wire::v1::events::Event;
+
+/// An hour. Milliseconds.
+const HOUR_MS: u64 = 3_600_000;
+/// Kills and tasks that are remembered; beyond that, the latest kills, and no further tasks.
+const MOST: usize = 100_000;
+
+/// The last hour.
+#[derive(Debug, Default)]
+pub(crate) struct Hour {
+    kills: VecDeque<UnixMillis>,
+    tasks: BTreeMap<(AppId, String), Task>,
+}
+
+/// A task that was given more, or for which there was no more.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    /// When that was, the last time.
+    at: UnixMillis,
+    escalated: bool,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It runs, or is about to.
+    GoingOn,
+    /// It ended well.
+    Recovered,
+    /// There is no larger size.
+    Exhausted,
+    /// It failed otherwise, or its job was over first.
+    Over,
+}
+
+impl Hour {
+    /// One more event, in the order of the log.
+    pub(crate) fn take(&mut self, event: &Event) {
+        match event.reason.as_str() {
+            "OomKilled" => {
+                self.kills.push_back(event.time);
+                if self.kills.len() > MOST {
+                    self.kills.pop_front();
+                }
+            }
+            "Escalated" => self.give(event, true, Fate::GoingOn),
+            "EscalationExhausted" => self.give(event, false, Fate::Exhausted),
+            "TaskFinished" => self.settle(event, Fate::Recovered),
+            "TaskFailed" => self.settle(event, Fate::Over),
+            "AppFinished" | "AppFailed" | "AppKilled" => {
+                let of_app = self.tasks.iter_mut().filter(|((app, _), _)| event.app.as_ref() == Some(app));
+                of_app.filter(|(_, task)| task.fate == Fate::GoingOn).for_each(|(_, task)| task.fate = Fate::Over);
+            }
+            _ => {}
+        }
+    }
+
+    fn give(&mut self, event: &Event, escalated: bool, fate: Fate) {
+        let Some(app) = event.app.clone() else { return };
+        let key = (app, event.object.clone());
+        let before = self.tasks.get(&key).copied();
+        if before.is_none() && self.tasks.len() >= MOST {
+            self.forget(event.time);
+        }
+        if before.is_some() || self.tasks.len() < MOST {
+            let escalated = escalated || before.is_some_and(|task| task.escalated);
+            self.tasks.insert(key, Task { at: event.time, escalated, fate });
+        }
+    }
+
+    /// A task that was given more has come to its end; it is told of the attempt, or of the task.
+    fn settle(&mut self, event: &Event, fate: Fate) {
+        let task = event.object.split('@').next().unwrap_or_default();
+        let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else { return };
+        if let Some(known) = self.tasks.get_mut(&(app, task.to_owned())).filter(|known| known.fate == Fate::GoingOn) {
+            known.fate = fate;
+        }
+    }
+
+    fn forget(&mut self, now: UnixMillis) {
+        let old = |at: UnixMillis| at.0.saturating_add(HOUR_MS) < now.0;
+        while self.kills.front().is_some_and(|at| old(*at)) {
+            self.kills.pop_front();
+        }
+        self.tasks.retain(|_, task| !old(task.at));
+    }
+
+    /// Figures of the hour before `now`; what was wasted is somebody else's to say.
+    pub(crate) fn figures(&mut self, now: UnixMillis) -> MemoryHour {
+        self.forget(now);
+        let count = |fits: &dyn Fn(&Task) -> bool| {
+            u32::try_from(self.tasks.values().filter(|task| fits(task)).count()).unwrap_or(u32::MAX)
+        };
+        MemoryHour {
+            kills: u32::try_from(self.kills.len()).unwrap_or(u32::MAX),
+            escalated: count(&|task| task.escalated),
+            recovered: count(&|task| task.fate == Fate::Recovered),
+            going_on: count(&|task| task.fate == Fate::GoingOn),
+            exhausted: count(&|task| task.fate == Fate::Exhausted),
+            wasted_byte_s: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::Reason;
+    use headroom_wire::v1::events::EventLevel;
+
+    fn event(s: u64, reason: Reason, app: &str, object: &str) -> Event {
+        Event {
+            index: 0,
+            time: UnixMillis(s * 1000),
+            level: EventLevel::Warning,
+            reason: reason.as_str().to_owned(),
+            object: object.into(),
+            app: app.parse().ok(),
+            node: None,
+            message: String::new(),
+        }
+    }
+
+    /// Kills, escalated, recovered, going on, exhausted.
+    fn figures(hour: &mut Hour, s: u64) -> [u32; 5] {
+        let f = hour.figures(UnixMillis(s * 1000));
+        [f.kills, f.escalated, f.recovered, f.going_on, f.exhausted]
+    }
+
+    #[test]
+    fn what_became_of_the_tasks_that_were_given_more() {
+        let mut hour = Hour::default();
+        for (s, reason, app, object) in [
+            (1, Reason::OomKilled, "a.1", "map/1@1"),
+            (1, Reason::Escalated, "a.1", "map/1"),
+            (2, Reason::OomKilled, "a.1", "map/2@1"),
+            (2, Reason::Escalated, "a.1", "map/2"),
+            (3, Reason::OomKilled, "b.2", "map/1@1"),
+            (3, Reason::Escalated, "b.2", "map/1"),
+            (4, Reason::TaskFinished, "a.1", "map/1@2"),
+            (5, Reason::OomKilled, "a.1", "map/2@2"),
+            (5, Reason::EscalationExhausted, "a.1", "map/2"),
+            (5, Reason::TaskFailed, "a.1", "map/2"),
+            (6, Reason::TaskFinished, "a.1", "map/9@1"),
+        ] {
+            hour.take(&event(s, reason, app, object));
+        }
+        assert_eq!(figures(&mut hour, 10), [4, 3, 1, 1, 1], "a task of the other job of that name is another one");
+        hour.take(&event(11, Reason::AppKilled, "b.2", "b.2"));
+        assert_eq!(figures(&mut hour, 12), [4, 3, 1, 0, 1]);
+        assert_eq!(figures(&mut hour, 3603), [2, 2, 0, 0, 1], "the first two are an hour old");
+        assert_eq!(figures(&mut hour, 9000), [0; 5]);
+    }
+
+    #[test]
+    fn a_task_that_is_given_more_again_goes_on() {
+        let mut hour = Hour::default();
+        for reason in [Reason::Escalated, Reason::TaskFailed, Reason::Escalated] {
+            hour.take(&event(1, reason, "a.1", "map/1"));
+        }
+        assert_eq!(figures(&mut hour, 2), [0, 1, 0, 1, 0]);
+    }
+}
