@@ -4,6 +4,7 @@ mod job;
 mod objects;
 mod operator;
 mod output;
+mod record;
 mod settings;
 
 use std::path::PathBuf;
@@ -21,9 +22,12 @@ use crate::complete;
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
-pub(crate) use objects::{AppVerb, ContainerVerb, Drain, Life, NodeVerb, QueueVerb, RequestVerb, Resize, TaskVerb, Top};
-pub(crate) use operator::{OperatorVerb, StateVerb};
+pub(crate) use objects::{
+    AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, Sure, TaskVerb, Top,
+};
+pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use output::{Format, Output, Rows, Watched};
+pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
 
 /// Where a resource manager is looked for when nothing else is said.
@@ -150,33 +154,22 @@ pub(crate) enum Verb {
         /// Kept with the job
         #[arg(long)]
         reason: Option<String>,
-        /// Only tell what would end
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        sure: Sure,
     },
     /// What happened in the cluster
-    Events {
-        /// Only of this job
-        #[arg(add = Completer::new(complete::jobs))]
-        job: Option<String>,
-        /// Go on as things happen
-        #[arg(short = 'w', long)]
-        watch: bool,
-        /// Only warnings
-        #[arg(long)]
-        warnings: bool,
-        /// Only the last N
-        #[arg(long, value_name = "N")]
-        tail: Option<usize>,
-        #[command(flatten)]
-        rows: Rows,
+    Events(Events),
+    /// Who changed what
+    Audit {
+        #[command(subcommand)]
+        what: AuditVerb,
     },
     /// Nodes
     Node {
         #[command(subcommand)]
         what: NodeVerb,
     },
-    /// What is done to a cluster's own files, while it does not run
+    /// For whoever runs the cluster: its figures, a bundle to look at elsewhere, its own files
     Operator {
         #[command(subcommand)]
         what: OperatorVerb,
@@ -221,9 +214,9 @@ pub(crate) enum Verb {
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
     },
-    /// What a code, a verdict, a state, a field or a key of a file means
+    /// What a code, a verdict, an event, a field, a key of a job file or of a daemon's configuration means
     Explain {
-        /// HR0422, overhead_oom, 9, AppView.until, retry.cap …; all of them when left out
+        /// HR0422, overhead_oom, 9, Escalated, AppView.until, retry.cap …; codes and verdicts when left out
         word: Option<String>,
     },
     /// Clusters to speak to, by name
@@ -246,12 +239,18 @@ pub(crate) enum Verb {
     Completion {
         /// bash, zsh or fish
         shell: Shell,
+        /// A file for a package: verbs and options only, and no call of rmctl while a word is typed
+        #[arg(long = "static")]
+        fixed: bool,
     },
-    /// Write the manual pages
+    /// Write the manual pages, one for each verb
     Man {
         /// Where they go
-        #[arg(value_name = "DIR")]
-        to: PathBuf,
+        #[arg(value_name = "DIR", required_unless_present = "to")]
+        dir: Option<PathBuf>,
+        /// The same
+        #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+        to: Option<PathBuf>,
     },
     /// Versions of this program and of the resource manager
     Version {

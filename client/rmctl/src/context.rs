@@ -7,8 +7,8 @@ use headroom_client::{Client, Sending};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::{Color, Format, Output, Rows};
-use crate::exit::Failure;
+use crate::args::{Color, Format, Output, Rows, Sure};
+use crate::exit::{Exit, Failure};
 use crate::render::Look;
 use crate::settings::{Given, Origin, Settings};
 use crate::target::{self, Target};
@@ -71,6 +71,15 @@ impl Context {
         let list = client.apps().await?;
         let id = target::resolve(&target, &list)?;
         Ok((client.app(&id).await?, target))
+    }
+
+    /// Asks somebody at a terminal whether it may be. Where nobody could be asked, and where requests are only printed, it may.
+    pub(crate) fn agreed(&self, sure: Sure, what: &str) -> Result<(), Failure> {
+        if sure.yes || self.curl || self.term.agrees(what) {
+            return Ok(());
+        }
+        Err(Failure::new(Exit::Failed, "nothing was done")
+            .help("-y does it without a question, --dry-run only tells what would end"))
     }
 
     /// The same for a list: without headers when that is asked for.

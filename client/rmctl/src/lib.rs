@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bundle;
 #[cfg(feature = "dev")]
 mod cluster;
 mod cmd;
@@ -24,6 +25,7 @@ mod manual;
 mod progress;
 mod render;
 mod select;
+mod selector;
 mod settings;
 mod target;
 mod term;

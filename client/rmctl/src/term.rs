@@ -103,6 +103,18 @@ impl Term {
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 
+    /// Whether somebody at a terminal says yes. Where there is none, it counts as said.
+    pub(crate) fn agrees(&self, what: &str) -> bool {
+        if !self.live || !std::io::stdin().is_terminal() {
+            return true;
+        }
+        // Nothing can be done when that fails.
+        let _ = write!(std::io::stderr().lock(), "{what}\nGo on? [y/N] ");
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    }
+
     /// Prints why a call failed.
     pub(crate) fn complain(&self, failure: &Failure) {
         let text = failure.to_string();

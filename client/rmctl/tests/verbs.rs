@@ -16,6 +16,10 @@ const NODES: &str = r#"[{"id":"worker-01","state":"ready","reason":null,"enforce
 "url":"http://127.0.0.1:1","version":"0.1.0", "traits": {"exclusive": false},"silent_ms":10}]"#;
 const STATUS: &str = r#"{"version":"0.1.0","epoch":3,"up_s":9,"nodes_ready":1,"nodes":1,"memory":1073741824,"allocated":536870912,
 "used":1048576,"cpus":4,"cpus_allocated":1,"apps_live":1,"containers":1,"pending":0,"oom_1h":2,"longest_wait":null,"enforcers":["cgroup1"]}"#;
+const AUDIT: &str = r#"[{"index":4,"time":1790000000000,"who":"ada","from":"127.0.0.1","verb":"POST kill","object":"apps/word-count.7",
+"request":"r-1","outcome":200,"before":"running","after":"http://ada:hunter2@host/x"}]"#;
+const METRICS: &str = "# HELP headroom_rm_nodes Nodes.\n# TYPE headroom_rm_nodes gauge\nheadroom_rm_nodes{state=\"ready\"} 1\n\
+                       # HELP headroom_rm_apps Applications.\n# TYPE headroom_rm_apps gauge\nheadroom_rm_apps 2\n";
 const JOB: &str = "version = 1\nname = \"demo\"\n[profiles.exec]\nheap = \"256MiB\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\n\
                    count = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n";
 
@@ -86,6 +90,11 @@ fn usual(method: &str, path: &str) -> (u16, String) {
         ("GET", "/v1/nodes") => (200, NODES.to_owned()),
         ("GET", "/v1/status") => (200, STATUS.to_owned()),
         ("GET", "/v1/apps/word-count.7/why") => (200, "[]".to_owned()),
+        ("GET", p) if p.starts_with("/v1/audit") => (200, AUDIT.to_owned()),
+        ("GET", "/v1/version") => (200, r#"{"version":"0.1.0","api":"v1","epoch":3}"#.to_owned()),
+        ("GET", "/v1/containers") => (200, r#"[{"id":"word-count.7.e3.c1","api_token":"hunter2"}]"#.to_owned()),
+        ("GET", "/v1/queues") => (200, r#"{"generation":1,"root":{"path":"root","command":["--password=hunter2"]}}"#.to_owned()),
+        ("GET", "/metrics") => (200, METRICS.to_owned()),
         ("GET", p) if p.starts_with("/v1/events") => (200, EVENT.replace('\n', "") + "\n"),
         ("GET", p) if p.contains("/logs/map-7-2.out") => (200, "one\ntwo\nthree\n".to_owned()),
         _ => (404, PROBLEM.replace("HR0422", "HR0404").replace("422", "404")),
@@ -320,4 +329,105 @@ fn manual_pages_are_written() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let page = std::fs::read_to_string(dir.path().join("rmctl-node-drain.1")).expect("a page for each verb");
     assert!(page.contains("deadline"), "{page}");
+}
+
+#[test]
+fn packages_ship_completions_and_manual_pages() {
+    let help = rmctl(&["--help"]).out;
+    let listed = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    let verbs: Vec<&str> =
+        listed.filter(|l| l.starts_with("  ") && !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next()).collect();
+    assert!(verbs.len() > 25 && verbs.contains(&"diagnose") && !verbs.contains(&"sample"), "{verbs:?}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = rmctl(&["completion", shell, "--static"]);
+        assert_eq!((script.code, script.err.as_str()), (0, ""));
+        assert!(!script.out.contains("RMCTL_COMPLETE"), "{shell}: it asks nobody");
+        for verb in verbs.iter().copied().chain(["undrain", "dry-run"]) {
+            assert!(script.out.contains(verb), "{shell} does not know {verb}");
+        }
+    }
+    let dir = tempfile::tempdir().expect("directory");
+    let ran = rmctl(&["man", "--to", &dir.path().display().to_string()]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for verb in verbs.iter().filter(|verb| **verb != "help") {
+        assert!(dir.path().join(format!("rmctl-{verb}.1")).is_file(), "no page of {verb}");
+    }
+    assert_eq!(rmctl(&["man"]).code, 2, "it says where they go");
+}
+
+#[test]
+fn the_record_is_listed_and_filtered() {
+    let fake = Fake::new(usual);
+    let audit = fake.rmctl(&["audit", "list"]);
+    assert!(
+        audit.code == 0 && audit.out.contains("POST kill") && audit.out.contains("by ada from 127.0.0.1"),
+        "{}{}",
+        audit.out,
+        audit.err
+    );
+    assert_eq!(fake.rmctl(&["audit", "list", "-q"]).out, "4\n");
+    assert_eq!(fake.rmctl(&["audit", "list", "--filter", "outcome > 399", "-o", "jsonl"]).out, "");
+    let asked = fake.rmctl(&["events", "--topic", "task", "--type", "warning", "--for", "word-count.7/map/7", "--curl"]);
+    assert!(asked.out.contains("app=word-count.7&topic=task&type=warning&object=map%2F7"), "{}{}", asked.out, asked.err);
+    assert_eq!(fake.rmctl(&["events", "--topic", "weather"]).code, 2);
+    let one = fake.rmctl(&["operator", "metrics", "--filter", "nodes"]);
+    assert_eq!(one.out.lines().count(), 3, "{}", one.out);
+    assert_eq!(
+        fake.rmctl(&["operator", "metrics", "-o", "cols=name,value", "--filter", "apps"]).out,
+        "NAME              VALUE\nheadroom_rm_apps  2.0\n"
+    );
+    assert_eq!(fake.rmctl(&["operator", "metrics", "--filter", "nodez"]).code, 3);
+}
+
+#[test]
+fn a_bundle_has_no_secrets_and_says_what_is_missing() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("debug.tgz");
+    let fake = Fake::new(usual);
+    let arguments = ["operator", "debug", "--to", path.to_str().expect("text"), "-o", "json"];
+    let ran = fake.rmctl(&arguments);
+    let said: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
+    assert_eq!((ran.code, said["missing"].as_array().map(Vec::len)), (0, Some(0)), "{}", ran.err);
+    let files = opened(&path);
+    for name in [
+        "README.txt",
+        "versions.json",
+        "status.json",
+        "nodes.json",
+        "queues.json",
+        "apps.json",
+        "events.jsonl",
+        "audit.json",
+        "metrics.txt",
+        "doctor.json",
+    ] {
+        assert!(
+            files.iter().any(|(file, text)| file.ends_with(name) && !text.is_empty()),
+            "{name} in {:?}",
+            files.iter().map(|f| &f.0).collect::<Vec<_>>()
+        );
+    }
+    assert!(ran.err.contains("✓ nodes.json"), "progress is told: {}", ran.err);
+    assert!(files.iter().all(|(_, text)| !text.contains("hunter2")), "a secret is in it");
+    assert_eq!(fake.rmctl(&arguments).code, 4, "a file that is there stays");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let path = dir.path().join("alone.tgz");
+    let alone =
+        rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "operator", "debug", "--to", path.to_str().expect("text")]);
+    assert_eq!(alone.code, 6);
+    let files = opened(&path);
+    let readme = files.iter().find(|(name, _)| name.ends_with("README.txt")).expect("a page about it");
+    assert!(readme.1.contains("Could not be had") && readme.1.contains("status.json"), "{}", readme.1);
+}
+
+fn opened(path: &Path) -> Vec<(String, String)> {
+    let file = std::fs::File::open(path).expect("the bundle");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
+        let mut entry = entry.expect("an entry");
+        let mut text = String::new();
+        entry.read_to_string(&mut text).expect("a text");
+        (entry.path().expect("a path").display().to_string(), text)
+    };
+    archive.entries().expect("entries").map(read).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId};
-use headroom_wire::v1::{am, apps, error::Problem, events, families, nodes, queues};
+use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, nodes, queues};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
 use crate::tap::{Request, Sending, Tap};
-use crate::{ClientError, Lines};
+use crate::{AuditWanted, ClientError, EventsWanted, Lines};
 
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(10);
@@ -209,6 +209,10 @@ impl Client {
     pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::Family, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
+    /// Calls that were to change something, from after `after`.
+    pub async fn audit(&self, wanted: &AuditWanted, after: u64) -> Result<Vec<audit::AuditLine>, ClientError> {
+        self.get(&format!("/v1/audit?after={after}{}", wanted.query())).await
+    }
     /// Why its requests wait.
     pub async fn why(&self, app: &AppId) -> Result<Vec<apps::WhyPending>, ClientError> {
         self.get(&format!("/v1/apps/{app}/why")).await
@@ -267,12 +271,20 @@ impl Client {
     }
     /// The event log from after `cursor`, of one application or all; ends with the last event when `follow` is `No`.
     pub async fn events_of(&self, app: Option<&AppId>, cursor: u64, follow: Follow) -> Result<Lines<events::Event>, ClientError> {
-        let filter = app.map(|a| format!("&app={a}")).unwrap_or_default();
+        self.events_wanted(&EventsWanted::of(app.cloned()), cursor, follow).await
+    }
+    /// Those events from after `cursor`; ends with the last one when `follow` is `No`.
+    pub async fn events_wanted(
+        &self,
+        wanted: &EventsWanted,
+        cursor: u64,
+        follow: Follow,
+    ) -> Result<Lines<events::Event>, ClientError> {
         let follow = match follow {
             Follow::Yes => "true",
             Follow::No => "false",
         };
-        self.lines(&format!("/v1/events?cursor={cursor}&follow={follow}{filter}")).await
+        self.lines(&format!("/v1/events?cursor={cursor}&follow={follow}{}", wanted.query())).await
     }
     /// One container.
     pub async fn container(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use crate::client::Follow;
 use crate::retry::Backoff;
-use crate::{Client, ClientError, Lines};
+use crate::{Client, ClientError, EventsWanted, Lines};
 
 /// Reads the event log and survives lost connections.
 #[derive(Debug)]
 pub struct EventFollower {
     client: Client,
-    app: Option<AppId>,
+    wanted: EventsWanted,
     cursor: u64,
     lines: Option<Lines<Event>>,
     backoff: Backoff,
@@ -29,7 +29,12 @@ pub struct EventFollower {
 impl EventFollower {
     /// Follows the events of `app`, or all, from after `cursor`. Gives up after `patience` without an answer.
     pub fn new(client: Client, app: Option<AppId>, cursor: u64, patience: Duration) -> Self {
-        EventFollower { client, app, cursor, lines: None, backoff: Backoff::usual(), patience, silent_since: None }
+        EventFollower::of(client, EventsWanted::of(app), cursor, patience)
+    }
+
+    /// Follows those events from after `cursor`. Gives up after `patience` without an answer.
+    pub fn of(client: Client, wanted: EventsWanted, cursor: u64, patience: Duration) -> Self {
+        EventFollower { client, wanted, cursor, lines: None, backoff: Backoff::usual(), patience, silent_since: None }
     }
 
     /// Where it stands: the index of the last event given.
@@ -64,7 +69,7 @@ impl EventFollower {
     }
 
     async fn connect(&mut self) -> Result<(), ClientError> {
-        match self.client.events_of(self.app.as_ref(), self.cursor, Follow::Yes).await {
+        match self.client.events_wanted(&self.wanted, self.cursor, Follow::Yes).await {
             Ok(lines) => {
                 self.lines = Some(lines);
                 Ok(())

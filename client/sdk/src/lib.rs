@@ -9,6 +9,7 @@ pub mod log;
 pub mod retry;
 pub mod stream;
 pub mod tap;
+pub mod wanted;
 
 pub use client::{Client, Follow, How};
 pub use error::{ClientError, Standing};
@@ -16,3 +17,4 @@ pub use follow::EventFollower;
 pub use log::LogStream;
 pub use stream::Lines;
 pub use tap::{Request, Sending};
+pub use wanted::{AuditWanted, EventsWanted};

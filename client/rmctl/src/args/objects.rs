@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
-use headroom_types::{Bytes, ContainerId, Cpus, NodeId, QueuePath};
+use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::queues::Gate;
 
-use super::{Logs, Rows, Watched, duration};
+use super::{Logs, Rows, Watched, duration, variable};
 use crate::complete;
 
 /// About nodes.
@@ -60,9 +60,69 @@ pub(crate) struct Drain {
     /// Return at once
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Only tell what is on it
+    #[command(flatten)]
+    pub(crate) sure: Sure,
+}
+
+/// What a verb takes that ends something.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Sure {
+    /// Only tell what would end
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Do not ask; where there is no terminal nobody is asked anyway
+    #[arg(short = 'y', long)]
+    pub(crate) yes: bool,
+}
+
+/// `rmctl request create`.
+#[derive(Debug, Args)]
+pub(crate) struct NewRequest {
+    /// The job; its master must be there
+    #[arg(add = Completer::new(complete::jobs))]
+    pub(crate) job: String,
+    /// The whole request as JSON, as the interface takes it, instead of the options below; `-` for standard input
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["name", "memory", "command"])]
+    pub(crate) file: Option<PathBuf>,
+    /// Its name; the same name again changes the request
+    #[arg(long, value_name = "NAME", required_unless_present = "file")]
+    pub(crate) name: Option<RequestId>,
+    /// Memory of each container, such as 2GiB
+    #[arg(short = 'm', long, value_name = "SIZE", required_unless_present = "file")]
+    pub(crate) memory: Option<Bytes>,
+    /// Of that, the heap budget of a runtime in it
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) heap: Option<Bytes>,
+    /// Processors of each container
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) cpus: Cpus,
+    /// How many containers in all
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) count: u32,
+    /// Higher goes first within the job
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
+    pub(crate) priority: i32,
+    /// Only on this node; as often as needed
+    #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
+    pub(crate) nodes: Vec<NodeId>,
+    /// Not on this node while another fits; as often as needed
+    #[arg(long = "avoid", value_name = "NODE", add = Completer::new(complete::nodes))]
+    pub(crate) avoid: Vec<NodeId>,
+    /// Only on nodes with this label; as often as needed
+    #[arg(long = "label", value_name = "LABEL")]
+    pub(crate) labels: Vec<Name>,
+    /// What is missing after this time will not come, such as 10m
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) deadline: Option<Duration>,
+    /// A variable of the environment, NAME=VALUE; as often as needed
+    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<String>,
+    /// Only ask what would become of it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The command with its arguments
+    #[arg(last = true, required_unless_present = "file", value_name = "CMD")]
+    pub(crate) command: Vec<String>,
 }
 
 /// About queues.
@@ -140,6 +200,8 @@ pub(crate) enum RequestVerb {
         /// The request, or a beginning that only one has
         request: String,
     },
+    /// Ask for containers in the name of a job; the answer says at once whether they fit, wait (exit code 10 with --dry-run) or never fit (7)
+    Create(Box<NewRequest>),
     /// It is worth nothing any more; containers it already has stay
     Cancel {
         /// The job
@@ -147,9 +209,8 @@ pub(crate) enum RequestVerb {
         job: String,
         /// The request
         request: String,
-        /// Only tell what is still to come of it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        sure: Sure,
     },
     /// Why it waits
     Why {
@@ -175,19 +236,19 @@ pub(crate) enum TaskVerb {
     },
     /// One task with every attempt at it
     Show {
-        /// The task, such as last/map/7
+        /// The task, such as last/map/7; or several: last/map/1-3,7, map/all, map/last
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
     },
     /// The sizes it was tried at, drawn
     Ladder {
-        /// The task
+        /// The task, or several: map/1-3,7, map/all, map/last
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
     },
     /// Every attempt at it
     Attempts {
-        /// The task; or a job, for those of all its tasks
+        /// The task, or several: map/1-3,7, map/all, map/last; or a job, for those of all its tasks
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
         #[command(flatten)]
@@ -278,9 +339,8 @@ pub(crate) enum ContainerVerb {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
-        /// Only tell what would end
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        sure: Sure,
     },
     /// What happened to it, and its memory over time
     History {

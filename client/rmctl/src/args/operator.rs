@@ -1,18 +1,44 @@
-//! `rmctl operator`: what is done to a cluster's own files, not through the resource manager.
+//! `rmctl operator`: what only whoever runs the cluster needs.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use headroom_types::StoreBackend;
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::{NodeId, StoreBackend};
+
+use crate::complete;
 
 /// For whoever runs the cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperatorVerb {
+    /// The metrics of the resource manager, or of a node agent, as a scraper reads them
+    Metrics(Metrics),
+    /// Write a bundle for somebody who looks at it elsewhere: how the cluster stands, what happened, what this host offers; no secrets
+    Debug(DebugBundle),
     /// The state directory of a resource manager that is not running
     State {
         #[command(subcommand)]
         what: StateVerb,
     },
+}
+
+/// `rmctl operator metrics`.
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// Only metrics with this in their name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) filter: Option<String>,
+    /// Those of the agent of this node, asked at its own address
+    #[arg(long, add = Completer::new(complete::nodes))]
+    pub(crate) node: Option<NodeId>,
+}
+
+/// `rmctl operator debug`.
+#[derive(Debug, Args)]
+pub(crate) struct DebugBundle {
+    /// The file; it must not be there yet. headroom-debug-TIME.tgz when left out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 /// About a state directory.

@@ -61,6 +61,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// The same for what never ends: that is no one document, so JSON is a line for each row.
+    pub(crate) fn endless(&self) -> Self {
+        let format = if self.format == Format::Json { Format::Jsonl } else { self.format };
+        Output { format, ..self.clone() }
+    }
     /// A format that needs no more than its name.
     pub(crate) fn plain(format: Format) -> Self {
         Output { format, detail: String::new(), headers: true }
@@ -143,6 +148,8 @@ mod tests {
     #[test]
     fn formats_are_read() {
         assert_eq!("yaml".parse(), Ok(Output::plain(Format::Yaml)));
+        let endless = |format| Output::plain(format).endless().format;
+        assert_eq!((endless(Format::Json), endless(Format::Csv)), (Format::Jsonl, Format::Csv));
         let cols: Output = "cols=id,state".parse().expect("columns");
         assert_eq!((cols.format, cols.detail.as_str()), (Format::Cols, "id,state"));
         let template: Output = "tmpl={{.id}}={{state}}".parse().expect("a template");

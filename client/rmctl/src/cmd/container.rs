@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_client::How;
-use headroom_types::{Charge, ContainerId};
+use headroom_types::{Bytes, Charge, ContainerId};
 use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
 use super::looks;
@@ -31,26 +31,33 @@ pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, 
         ContainerVerb::Show { container } => looks::show(context, &container).await,
         ContainerVerb::Stats { container, follow } => looks::stats(context, &container, follow).await,
         ContainerVerb::Logs(args) => super::logs::run(context, args).await,
-        ContainerVerb::Kill { container, dry_run } => looks::kill(context, &container, dry_run).await,
+        ContainerVerb::Kill { container, sure } => looks::kill(context, &container, sure).await,
         ContainerVerb::History { container } => looks::history(context, &container).await,
     }
 }
 
 async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Failure> {
-    let found = context.client()?.timeline(container).await?;
+    let client = context.client()?;
+    let found = client.timeline(container).await?;
+    // A container that is known no longer has left its timeline only.
+    let peak = client.container(container).await.ok().and_then(|view| view.peak);
     let machine = Found { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
-    context.term.print(&machine.unwrap_or_else(|| drawn(&found, width, context.term.paint)));
+    context.term.print(&machine.unwrap_or_else(|| drawn(&found, peak, width, context.term.paint)));
     Ok(Exit::Ok)
 }
 
-/// The chart with what it is about above it.
-pub(super) fn drawn(found: &ContainerTimeline, width: usize, paint: Paint) -> String {
+/// The chart with what it is about above it. The kernel's own peak goes before the samples, between which much can happen.
+pub(super) fn drawn(found: &ContainerTimeline, peak: Option<Bytes>, width: usize, paint: Paint) -> String {
     let killed = found.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
     let end = if killed { End::Killed } else { End::Other };
     let state = found.reason.map_or_else(|| "lives".to_owned(), |reason| format!("ended: {reason}"));
-    let peak = found.samples.iter().map(|s| s.current).max();
-    let most = peak.map_or_else(String::new, |peak| format!(", {} at most", short(peak)));
+    let seen = found.samples.iter().map(|s| s.current).max();
+    let most = match (peak, seen) {
+        (Some(peak), seen) => format!(", peak {}", short(peak.max(seen.unwrap_or_default()))),
+        (None, Some(seen)) => format!(", {} at most where it was looked at", short(seen)),
+        (None, None) => String::new(),
+    };
     let mut lines = vec![format!("{} on {}  {state}{most}", found.container, found.node)];
     let chart = timeline::chart(&found.samples, end, width, paint);
     if chart.is_empty() {
@@ -105,6 +112,7 @@ fn people(c: &ContainerView) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
+    use headroom_types::ExitReason;
     use headroom_wire::v1::apps::WantedSize;
 
     #[test]
@@ -112,11 +120,23 @@ mod tests {
         let samples = fixture::killed().timeline;
         let container = fixture::containers().remove(1).id;
         let mut found = ContainerTimeline { container, node: "n1".parse().expect("name"), reason: None, samples };
-        let text = drawn(&found, 40, Paint::PLAIN);
-        assert!(text.starts_with("wordcount.7.e1.c2 on n1  lives, "), "{text}");
+        let text = drawn(&found, None, 40, Paint::PLAIN);
+        assert!(text.starts_with("wordcount.7.e1.c2 on n1  lives, 4.4G at most where it was looked at\n"), "{text}");
         assert!(text.contains('█') && text.contains('└'), "{text}");
         found.samples.truncate(1);
-        assert!(drawn(&found, 40, Paint::PLAIN).contains("not looked at twice"), "one point is no line");
+        assert!(drawn(&found, None, 40, Paint::PLAIN).contains("not looked at twice"), "one point is no line");
+    }
+
+    #[test]
+    fn the_peak_of_a_short_life_is_that_of_the_kernel() {
+        let mut samples = fixture::killed().timeline;
+        samples.truncate(1);
+        let container = fixture::containers().remove(1).id;
+        let found =
+            ContainerTimeline { container, node: "n1".parse().expect("name"), reason: Some(ExitReason::TaskOom), samples };
+        let first = |peak| drawn(&found, peak, 40, Paint::PLAIN).lines().next().map(str::to_owned).unwrap_or_default();
+        assert_eq!(first(Some(Bytes::from_mib(64))), "wordcount.7.e1.c2 on n1  ended: task_oom, peak 410M", "more was seen");
+        assert!(first(Some(Bytes::from_gib(4))).ends_with(", peak 4G"));
     }
 
     #[test]
@@ -124,7 +144,7 @@ mod tests {
         let mut c = fixture::containers().remove(1);
         assert_eq!(people(&c).lines().next(), Some("wordcount.7.e1.c2  has 10.4G, 1 cpus (version 1)"));
         let mut resource = c.resource.clone();
-        resource.memory = headroom_types::Bytes::from_gib(12);
+        resource.memory = Bytes::from_gib(12);
         c.wanted = Some(WantedSize { resource, version: 2 });
         assert!(people(&c).contains("12G is on its way (version 2)"), "{}", people(&c));
     }

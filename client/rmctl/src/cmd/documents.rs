@@ -24,6 +24,20 @@ pub(crate) fn completion(context: &Context, shell: Shell) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
+/// Prints a script that knows verbs and options by itself: `rmctl completion bash --static > /usr/share/bash-completion/completions/rmctl`.
+pub(crate) fn fixed_completion(context: &Context, shell: Shell) -> Result<Exit, Failure> {
+    use clap_complete::aot;
+    let shell = match shell {
+        Shell::Bash => aot::Shell::Bash,
+        Shell::Zsh => aot::Shell::Zsh,
+        Shell::Fish => aot::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    aot::generate(shell, &mut Cli::command(), "rmctl", &mut script);
+    context.term.bytes(&script);
+    Ok(Exit::Ok)
+}
+
 /// Writes a page for each verb.
 pub(crate) fn man(context: &Context, to: &Path) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", to.display()));

@@ -1,41 +1,63 @@
 //! `rmctl events`.
 
-use headroom_client::{EventFollower, Follow};
-use headroom_types::AppId;
+use headroom_client::{Client, EventFollower, EventsWanted, Follow};
+use headroom_types::ContainerId;
 use headroom_wire::v1::events::{Event, EventLevel};
 
-use crate::args::{Format, Output, Rows};
+use crate::args::{Events, Format, Rows};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::follow::PATIENCE;
 use crate::render::events;
 use crate::render::json::Found;
+use crate::target;
 
 /// Which events.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Wanted {
+    /// Of this job.
     pub(crate) job: Option<String>,
+    /// About what this text names.
+    pub(crate) about: Option<String>,
+    /// About the object of exactly this name.
+    pub(crate) object: Option<String>,
+    /// What the resource manager is to choose by.
+    pub(crate) of: EventsWanted,
     pub(crate) watch: bool,
-    pub(crate) warnings: bool,
     pub(crate) tail: Option<usize>,
     pub(crate) rows: Rows,
+}
+
+impl Wanted {
+    /// As it was typed.
+    pub(crate) fn of(args: Events) -> Wanted {
+        let Events { job, watch, topic, level, reason, about, warnings, tail, rows } = args;
+        let level = level.or(warnings.then_some(EventLevel::Warning));
+        let of = EventsWanted { topic, level, reason, ..EventsWanted::default() };
+        Wanted { job, about, object: None, of, watch, tail, rows }
+    }
 }
 
 /// Prints what has happened, and with `watch` what happens.
 pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failure> {
     let context = &context.list(&wanted.rows);
     let client = context.client()?;
-    let app: Option<AppId> = match &wanted.job {
-        Some(job) => Some(context.app(&client, job).await?.0.id),
-        None => None,
+    let mut of = wanted.of;
+    if let Some(job) = &wanted.job {
+        of.app = Some(context.app(&client, job).await?.0.id);
+    }
+    let object = match &wanted.about {
+        Some(text) => narrow(context, &client, &mut of, text).await?,
+        None => wanted.object,
     };
+    let takes = |event: &Event| object.as_ref().is_none_or(|object| concerns(event, object));
     let mut before = Vec::new();
     let mut cursor = 0;
-    let mut lines = client.events_of(app.as_ref(), 0, Follow::No).await?;
+    let mut lines = client.events_wanted(&of, 0, Follow::No).await?;
     while let Some(event) = lines.next().await {
         let event = event?;
         cursor = event.index;
-        if !wanted.warnings || event.level == EventLevel::Warning {
+        if takes(&event) {
             before.push(event);
         }
     }
@@ -44,14 +66,16 @@ pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failu
     let skipped = wanted.tail.map_or(0, |n| before.len().saturating_sub(n));
     print_all(context, &before[skipped..], wanted.watch);
     if !wanted.watch {
+        let next = events::next(&before[skipped..], context.term.paint);
+        context.term.print(&if context.format.is_screen() { context.look().advice(next) } else { String::new() });
         return Ok(Exit::Ok);
     }
-    let mut follower = EventFollower::new(client, app, cursor, PATIENCE);
+    let mut follower = EventFollower::of(client, of, cursor, PATIENCE);
     loop {
         tokio::select! {
             event = follower.next() => {
                 let event = event?;
-                if (!wanted.warnings || event.level == EventLevel::Warning) && which.takes(&event) {
+                if takes(&event) && which.takes(&event) {
                     print_all(context, std::slice::from_ref(&event), true);
                 }
             }
@@ -60,24 +84,60 @@ pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failu
     }
 }
 
-/// A stream is never one JSON document: followed, JSON is printed a line each.
+/// Narrows the choice to what a text names: a container, a task or an attempt, a job; else the object of that name, which is told.
+async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text: &str) -> Result<Option<String>, Failure> {
+    if let Ok(id) = text.parse::<ContainerId>() {
+        of.app = Some(id.app);
+        return Ok(Some(text.to_owned()));
+    }
+    if text.contains('/') {
+        let (app, target) = context.app(client, text).await?;
+        of.app = Some(app.id);
+        let object = match &target.part {
+            target::Part::Attempt(id) => Some(id.to_string()),
+            target::Part::Task(id) => Some(id.to_string()),
+            target::Part::Whole | target::Part::Container(_) => None,
+        };
+        of.object.clone_from(&object);
+        return Ok(object);
+    }
+    match context.app(client, text).await {
+        Ok((app, _)) => {
+            of.app = Some(app.id);
+            Ok(None)
+        }
+        // A node, a queue, a request.
+        Err(failure) if matches!(failure.exit(), Exit::NotFound | Exit::Usage) => Ok(Some(text.to_owned())),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether an event is about an object, an attempt at it, or happened on it.
+fn concerns(event: &Event, object: &str) -> bool {
+    let attempt = event.object.strip_prefix(object).is_some_and(|rest| rest.starts_with('@'));
+    event.object == object || attempt || event.node.as_ref().is_some_and(|node| node.as_str() == object)
+}
+
 fn print_all(context: &Context, all: &[Event], watch: bool) {
     let paint = context.term.paint;
     let wide = context.format == Format::Wide;
     let people = || all.iter().map(|e| events::line(e, wide, paint) + "\n").collect();
-    let found = Found { items: all, list: true };
-    let text = match context.format {
-        Format::Json if watch => found.rows(&Output::plain(Format::Jsonl)),
-        Format::Table
-        | Format::Wide
-        | Format::Json
-        | Format::Jsonl
-        | Format::Yaml
-        | Format::Csv
-        | Format::Name
-        | Format::Cols
-        | Format::Template => found.rows(&context.output),
-    };
-    let text = text.unwrap_or_else(people);
-    context.term.print(&text);
+    let output = if watch { context.output.endless() } else { context.output.clone() };
+    let text = Found { items: all, list: true }.rows(&output);
+    context.term.print(&text.unwrap_or_else(people));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn an_event_is_about_its_object_its_attempts_and_its_node() {
+        let mut event = fixture::events().remove(1);
+        assert!(concerns(&event, "map/7") && concerns(&event, "map/7@2"), "{}", event.object);
+        assert!(!concerns(&event, "map/70") && !concerns(&event, "map") && !concerns(&event, "worker-01"));
+        event.node = "worker-01".parse().ok();
+        assert!(concerns(&event, "worker-01"));
+    }
 }

@@ -2,22 +2,24 @@
 
 use headroom_wire::v1::apps::AppView;
 
+use crate::args::Sure;
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{apps, count, figures::short, json::Found};
 
 /// Ends a job.
-pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, dry_run: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, sure: Sure) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app(&client, job).await?;
     if app.state.is_final() {
         return Err(Failure::new(Exit::Conflict, format!("{} has already ended: {}", app.id, app.state.as_str()))
             .help(format!("rmctl ps {}", app.id)));
     }
-    if dry_run {
+    if sure.dry_run {
         context.term.line(&format!("{} would end: {}", app.id, what_ends(&app)));
         return Ok(Exit::Ok);
     }
+    context.agreed(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
     let found = Found { items: std::slice::from_ref(&after), list: false };

@@ -8,7 +8,7 @@ use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::events::Event;
 
 use super::container::{CHART, MARGIN, drawn};
-use crate::args::Watched;
+use crate::args::{Sure, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{containers, events, figures::short, json, json::Found, top};
@@ -83,15 +83,16 @@ pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> 
 }
 
 /// Ends a container.
-pub(super) async fn kill(context: &Context, id: &ContainerId, dry_run: bool) -> Result<Exit, Failure> {
+pub(super) async fn kill(context: &Context, id: &ContainerId, sure: Sure) -> Result<Exit, Failure> {
     let client = context.client()?;
     let before = client.container(id).await?;
     let whose = before.request.as_ref().map_or_else(|| format!("the application master of {}", id.app), ToString::to_string);
     let size = short(before.resource.memory);
-    if dry_run {
+    if sure.dry_run {
         context.term.line(&format!("{id} would end: {whose}, {size} on {}", before.node));
         return Ok(Exit::Ok);
     }
+    context.agreed(sure, &format!("{id} ends: {whose}, {size} on {}", before.node))?;
     let after = client.stop(id).await?;
     let text = Found { items: std::slice::from_ref(&after), list: false }.rows(&context.output);
     let people =
@@ -114,7 +115,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     text.extend(happened.iter().map(|e| events::line(e, false, paint) + "\n"));
     // A node that is gone has taken the timeline with it; the rest is told all the same.
     if let Ok(timeline) = client.timeline(id).await {
-        text.push_str(&drawn(&timeline, context.term.width.saturating_sub(MARGIN).min(CHART), paint));
+        text.push_str(&drawn(&timeline, view.peak, context.term.width.saturating_sub(MARGIN).min(CHART), paint));
     }
     context.term.print(&text);
     Ok(Exit::Ok)

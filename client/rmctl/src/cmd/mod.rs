@@ -2,8 +2,10 @@
 
 mod app;
 mod attach;
+mod audit;
 mod container;
 mod contexts;
+mod debug;
 #[cfg(feature = "dev")]
 mod demo;
 #[cfg(feature = "dev")]
@@ -20,6 +22,8 @@ mod job;
 mod kill;
 mod logs;
 mod looks;
+mod metrics;
+mod newrequest;
 mod node;
 mod operator;
 mod ps;
@@ -37,7 +41,7 @@ mod version;
 mod wait;
 mod why;
 
-use crate::args::Verb;
+use crate::args::{AuditVerb, Verb};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
@@ -53,10 +57,9 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Diagnose { target } => diagnose::run(context, &target).await,
         Verb::Logs(args) => logs::run(context, args).await,
         Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
-        Verb::Kill { job, reason, dry_run } => kill::run(context, &job, reason, dry_run).await,
-        Verb::Events { job, watch, warnings, tail, rows } => {
-            events::run(context, events::Wanted { job, watch, warnings, tail, rows }).await
-        }
+        Verb::Kill { job, reason, sure } => kill::run(context, &job, reason, sure).await,
+        Verb::Events(args) => events::run(context, events::Wanted::of(args)).await,
+        Verb::Audit { what: AuditVerb::List(args) } => audit::list(context, args).await,
         Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,
         Verb::Job { what } => job::run(context, what).await,
@@ -77,8 +80,9 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Context { what } => contexts::contexts(context, what),
         Verb::Config { what } => contexts::config(context, what),
         Verb::Explain { word } => explain::run(context, word.as_deref()),
-        Verb::Completion { shell } => documents::completion(context, shell),
-        Verb::Man { to } => documents::man(context, &to),
+        Verb::Completion { shell, fixed: false } => documents::completion(context, shell),
+        Verb::Completion { shell, fixed: true } => documents::fixed_completion(context, shell),
+        Verb::Man { dir, to } => documents::man(context, &to.or(dir).unwrap_or_default()),
         Verb::Sample { program } => sample::run(program, context),
     }
 }

@@ -8,7 +8,7 @@ use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::nodes::{DrainNode, NodeView};
 
 use super::events;
-use crate::args::{Drain, NodeVerb, Rows, Watched};
+use crate::args::{Drain, NodeVerb, Watched};
 use crate::context::{Context, now, user};
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
@@ -59,17 +59,26 @@ async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
 
 async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit, Failure> {
     context.client()?.node(node).await?;
-    let filter = format!("node == '{node}' || object == '{node}'").parse().ok();
-    let rows = Rows { filter, ..Rows::default() };
-    events::run(context, events::Wanted { job: None, watch, warnings: false, tail: None, rows }).await
+    events::run(context, events::Wanted { object: Some(node.to_string()), watch, ..events::Wanted::default() }).await
 }
 
 async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
     let client = context.client()?;
-    if args.dry_run {
+    let fate = match (args.deadline, args.decommission) {
+        (Some(time), _) => format!("what still runs in {} is stopped", span(time)),
+        (None, true) => "it leaves the cluster once they have ended".to_owned(),
+        (None, false) => "they may run to their end".to_owned(),
+    };
+    if args.sure.dry_run || args.deadline.is_some() {
         let view = client.node(&args.node).await?;
-        context.term.line(&format!("{} would be drained: {} on it", view.id, count(view.containers, "container")));
-        return Ok(Exit::Ok);
+        let on_it = count(view.containers, "container");
+        if args.sure.dry_run {
+            let all: Vec<ContainerView> = client.get(&format!("/v1/containers?node={}", args.node)).await?;
+            context.term.line(&format!("{} would be drained: {on_it} on it, {fate}", view.id));
+            context.term.print(&nodes::on_it(&all, now(), context.term.paint));
+            return Ok(Exit::Ok);
+        }
+        context.agreed(args.sure, &format!("{} is drained: {on_it} on it, {fate}", view.id))?;
     }
     let reason = args.reason.or_else(|| user().map(|user| format!("drained by {user}"))).unwrap_or_default();
     let body = DrainNode { deadline_s: args.deadline.map(|d| d.as_secs().max(1)), reason, decommission: args.decommission };

@@ -1,4 +1,4 @@
-//! `rmctl operator state`: check, backup and restore of a state directory that no resource manager uses.
+//! `rmctl operator`: metrics, a bundle for somebody else; check, backup and restore of a state directory that no resource manager uses.
 
 use headroom_rm_store::StoreError;
 use headroom_rm_store::backup::{self, Replace};
@@ -6,14 +6,23 @@ use headroom_rm_store::check;
 use headroom_rm_store::engine::present;
 use serde::Serialize;
 
+use super::{debug, metrics};
 use crate::args::{OperatorVerb, StateVerb};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::{json, state};
+use crate::render::{json, state as screens};
 
-/// Runs one of them. They read and write files only, so nothing of it waits for the network.
+/// Runs one of them.
 pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, Failure> {
-    let OperatorVerb::State { what } = verb;
+    match verb {
+        OperatorVerb::Metrics(args) => metrics::run(context, args).await,
+        OperatorVerb::Debug(args) => debug::run(context, args).await,
+        OperatorVerb::State { what } => state(context, what).await,
+    }
+}
+
+/// They read and write files only, so nothing of it waits for the network.
+async fn state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
     let context = context.clone();
     let done = tokio::task::spawn_blocking(move || on_state(&context, what)).await;
     done.map_err(|e| Failure::new(Exit::Failed, format!("the work on the state ended by a fault: {e}")))?
@@ -23,12 +32,12 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
     match what {
         StateVerb::Check(place) => {
             let report = check::check(&place.state).map_err(failure)?;
-            print(context, &report, &report.dir, || state::report(&report, context.term.paint));
+            print(context, &report, &report.dir, || screens::report(&report, context.term.paint));
             Ok(if report.problems.is_empty() { Exit::Ok } else { Exit::Failed })
         }
         StateVerb::Backup { place, to } => {
             let kept = backup::backup(&place.state, &to).map_err(failure)?;
-            print(context, &kept, &kept.file, || state::kept(&kept));
+            print(context, &kept, &kept.file, || screens::kept(&kept));
             Ok(Exit::Ok)
         }
         StateVerb::Restore { place, from, store, replace } => {
@@ -36,7 +45,7 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
             let backend = store.or_else(|| present(&place.state).ok().flatten()).unwrap_or_default();
             let replace = if replace { Replace::MoveAside } else { Replace::No };
             let filled = backup::restore(&place.state, &from, backend, replace).map_err(failure)?;
-            print(context, &filled, &filled.dir, || state::filled(&filled));
+            print(context, &filled, &filled.dir, || screens::filled(&filled));
             Ok(Exit::Ok)
         }
     }

@@ -62,18 +62,7 @@ async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Fai
         return Ok(Exit::Ok);
     }
     let rows = wanted.of(rows(&app), now())?;
-    let found = Found { items: &rows, list: true };
-    let text = match context.format {
-        Format::Name => found.text(&context.output, |t| format!("{}/{}", app.id, t.task)),
-        Format::Table
-        | Format::Wide
-        | Format::Json
-        | Format::Jsonl
-        | Format::Yaml
-        | Format::Csv
-        | Format::Cols
-        | Format::Template => found.rows(&context.output),
-    };
+    let text = Found { items: &rows, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
     Ok(Exit::Ok)
 }

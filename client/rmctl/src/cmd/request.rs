@@ -5,7 +5,8 @@ use headroom_types::AppId;
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppView, WhyPending};
 
-use crate::args::{RequestVerb, Rows};
+use super::newrequest;
+use crate::args::{RequestVerb, Rows, Sure};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, json::Found, requests, why};
@@ -25,7 +26,8 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
             context.term.print(&shown.rows(output).unwrap_or_default());
             Ok(Exit::Ok)
         }
-        RequestVerb::Cancel { job, request, dry_run } => cancel(context, &client, &job, &request, dry_run).await,
+        RequestVerb::Create(args) => newrequest::create(context, &client, *args).await,
+        RequestVerb::Cancel { job, request, sure } => cancel(context, &client, &job, &request, sure).await,
         RequestVerb::Why { job, request } => waits(context, &client, &job, request.as_deref()).await,
     }
 }
@@ -60,15 +62,16 @@ fn one(asks: &[Ask], app: &AppId, name: &str) -> Result<Ask, Failure> {
     }
 }
 
-async fn cancel(context: &Context, client: &Client, job: &str, name: &str, dry_run: bool) -> Result<Exit, Failure> {
+async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure: Sure) -> Result<Exit, Failure> {
     let (app, _) = context.app(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
     let open = ask.count.saturating_sub(ask.settled);
     let what = format!("{} of {}", count(open, "container"), short(ask.resource.memory));
-    if dry_run {
+    if sure.dry_run {
         context.term.line(&format!("{} would be withdrawn: {what} still to come", ask.request));
         return Ok(Exit::Ok);
     }
+    context.agreed(sure, &format!("{} is withdrawn: {what} still to come", ask.request))?;
     let after: AppView = client.withdraw(&app.id, &ask.request).await?;
     let text = (Found { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
     let people = || format!("{} withdrawn: {what} still to come\nnext: rmctl request list {}\n", ask.request, app.id);

@@ -8,6 +8,7 @@ use crate::args::{Rows, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{json::Found, tasks};
+use crate::selector;
 use crate::target::{self, Part};
 
 /// Does what is asked about tasks.
@@ -27,9 +28,7 @@ async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure>
     let context = &context.list(&rows);
     let (app, _) = context.app(&context.client()?, job).await?;
     let all = rows.wanted().of(app.job.map(|j| j.tasks).unwrap_or_default(), now())?;
-    let found = Found { items: &all, list: true };
-    let names = found.text(&context.output, |t| format!("{}/{}", app.id, t.task));
-    let text = if context.format == crate::args::Format::Name { names } else { found.rows(&context.output) };
+    let text = Found { items: &all, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
     Ok(Exit::Ok)
 }
@@ -44,22 +43,40 @@ async fn find(context: &Context, text: &str) -> Result<(AppView, TaskRow), Failu
     Ok((app, row))
 }
 
+/// The job and the rows of all tasks that a text names, one or several.
+async fn find_all(context: &Context, text: &str) -> Result<(AppView, Vec<TaskRow>), Failure> {
+    let Some(several) = selector::parse(text) else {
+        let (app, row) = find(context, text).await?;
+        return Ok((app, vec![row]));
+    };
+    let (app, _) = context.app(&context.client()?, &several.job).await?;
+    let rows = several.of(&app)?;
+    Ok((app, rows))
+}
+
 async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
-    let (app, row) = find(context, text).await?;
-    let machine = Found { items: std::slice::from_ref(&row), list: false }.rows(&context.output);
-    context.term.print(&machine.unwrap_or_else(|| tasks::one(&app, &row, now(), context.look(), context.term.paint)));
+    let (app, rows) = find_all(context, text).await?;
+    let machine = Found { items: &rows, list: rows.len() > 1 }.rows(&context.output);
+    let one = |row| tasks::one(&app, row, now(), context.look(), context.term.paint);
+    context.term.print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
 }
 
 async fn ladder(context: &Context, text: &str) -> Result<Exit, Failure> {
-    let (app, row) = find(context, text).await?;
-    let machine = Found { items: &row.attempts, list: true }.rows(&context.output);
-    context.term.print(&machine.unwrap_or_else(|| tasks::ladder(&app, &row, context.term.paint)));
+    let (app, rows) = find_all(context, text).await?;
+    let all: Vec<AttemptRow> = rows.iter().flat_map(|row| row.attempts.clone()).collect();
+    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let one = |row| tasks::ladder(&app, row, context.term.paint);
+    context.term.print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
 }
 
 async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Failure> {
     let context = &context.list(rows);
+    if selector::parse(text).is_some() {
+        let (app, found) = find_all(context, text).await?;
+        return print_attempts(context, &app, found.into_iter().flat_map(|row| row.attempts).collect(), rows);
+    }
     let (app, target) = context.app(&context.client()?, text).await?;
     let all: Vec<AttemptRow> = match &target.part {
         Part::Whole => app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| t.attempts.clone()).collect(),
@@ -70,9 +87,13 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
             all.filter(|a| a.container == *id).cloned().collect()
         }
     };
+    print_attempts(context, &app, all, rows)
+}
+
+fn print_attempts(context: &Context, app: &AppView, all: Vec<AttemptRow>, rows: &Rows) -> Result<Exit, Failure> {
     let all = rows.wanted().of(all, now())?;
     let machine = Found { items: &all, list: true }.rows(&context.output);
-    let people = || tasks::attempts(&app, &all, now(), context.look(), context.term.paint);
+    let people = || tasks::attempts(app, &all, now(), context.look(), context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(Exit::Ok)
 }

@@ -252,7 +252,7 @@ async fn about(client: &Client, id: &ContainerId) -> String {
     };
     let mut text = containers::one(&view, now(), paint);
     match client.timeline(id).await {
-        Ok(timeline) => text.push_str(&super::container::drawn(&timeline, super::container::CHART, paint)),
+        Ok(timeline) => text.push_str(&super::container::drawn(&timeline, view.peak, super::container::CHART, paint)),
         Err(e) => text.push_str(&format!("no timeline: {e}\n")),
     }
     text

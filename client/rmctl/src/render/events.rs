@@ -38,9 +38,21 @@ pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
 }
 
 /// The running number; the resource manager's life before it, which is kept in the upper half.
-fn number(index: u64) -> String {
+pub(crate) fn number(index: u64) -> String {
     let (life, n) = (index >> 32, index & u64::from(u32::MAX));
     if life == 0 { format!("#{n}") } else { format!("#{life}.{n}") }
+}
+
+/// What to type after a look at these.
+pub(crate) fn next(all: &[Event], paint: Paint) -> String {
+    let killed = all.iter().rev().find(|e| e.reason == "OomKilled");
+    let about = killed.and_then(|e| e.app.as_ref().map(|app| (app, &e.object)));
+    let see = match about {
+        Some((app, object)) if object.contains('/') => format!("rmctl diagnose {app}/{object} · rmctl events -w"),
+        Some((_, object)) => format!("rmctl diagnose {object} · rmctl events -w"),
+        None => "rmctl events -w · rmctl explain REASON".to_owned(),
+    };
+    paint.dim(&format!("next: {see}")) + "\n"
 }
 
 /// A line for somebody who follows one job: time since it was submitted, object, message.
@@ -85,6 +97,7 @@ mod tests {
     fn the_log() {
         let lines: Vec<String> = fixture::events().iter().map(|e| line(e, false, Paint::PLAIN)).collect();
         insta::assert_snapshot!(lines.join("\n"));
+        assert_eq!(next(&fixture::events(), Paint::PLAIN), "next: rmctl diagnose wordcount.7/map/7@2 · rmctl events -w\n");
         let wide: Vec<String> = fixture::events().iter().map(|e| line(e, true, Paint::PLAIN)).collect();
         insta::assert_snapshot!("wide_events", wide.join("\n"));
     }

@@ -44,7 +44,12 @@ impl<T: Serialize> Found<'_, T> {
 impl<T: Row> Found<'_, T> {
     /// The same for rows of a list: columns and templates may name the figures of its table too.
     pub(crate) fn rows(&self, output: &Output) -> Option<String> {
-        self.shown(output, Row::id, Doc::of)
+        self.rows_named(output, Row::id)
+    }
+
+    /// The same for rows whose ids do not say whose they are.
+    pub(crate) fn rows_named(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
+        self.shown(output, name, Doc::of)
     }
 }
 

@@ -1,6 +1,7 @@
 //! From views to text: pure functions, the same input gives the same screen. Knows no clock, no terminal and no connection.
 
 pub(crate) mod apps;
+pub(crate) mod audit;
 pub(crate) mod bars;
 pub(crate) mod containers;
 #[cfg(feature = "dev")]
@@ -20,6 +21,7 @@ pub(crate) mod job;
 pub(crate) mod json;
 pub(crate) mod ladder;
 pub(crate) mod logs;
+pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod queues;

@@ -3,6 +3,7 @@
 use headroom_types::UnixMillis;
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppView, ClusterView, ContainerView};
+use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::events::Event;
 use headroom_wire::v1::families::FamilyRow;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
@@ -141,6 +142,7 @@ impl Row for NodeView {
             ("alloc", json!(self.allocated.memory)),
             ("free", json!(self.offers.memory.saturating_sub(self.allocated.memory))),
             ("host", json!(self.host_used)),
+            ("peak1h", json!(self.peak_1h)),
             ("ctr", json!(self.containers)),
             ("cpus", json!(self.offers.cpus)),
         ]
@@ -228,6 +230,18 @@ impl Row for QueueView {
 }
 
 impl Row for Event {
+    fn id(&self) -> String {
+        self.index.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.time)
+    }
+}
+
+impl Row for AuditLine {
     fn id(&self) -> String {
         self.index.to_string()
     }

@@ -1,0 +1,81 @@
+//! `rmctl events` and `rmctl audit`: what was written down.
+
+use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::reason::{Reason, Topic};
+use headroom_wire::v1::events::EventLevel;
+
+use super::Rows;
+use crate::complete;
+
+/// `rmctl events`.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Only of this job
+    #[arg(add = Completer::new(complete::jobs))]
+    pub(crate) job: Option<String>,
+    /// Go on as things happen
+    #[arg(short = 'w', long)]
+    pub(crate) watch: bool,
+    /// Only about this: cluster, node, queue, job, request, container or task
+    #[arg(long)]
+    pub(crate) topic: Option<Topic>,
+    /// normal or warning
+    #[arg(long = "type", value_parser = level, value_name = "TYPE")]
+    pub(crate) level: Option<EventLevel>,
+    /// Only with this word: OomKilled, Escalated, NodeLost …
+    #[arg(long)]
+    pub(crate) reason: Option<Reason>,
+    /// Only about this object: a job, a task, an attempt, a container, a node, a queue
+    #[arg(long = "for", value_name = "OBJECT", conflicts_with = "job", add = Completer::new(complete::jobs))]
+    pub(crate) about: Option<String>,
+    /// Only warnings, as --type warning
+    #[arg(long, conflicts_with = "level")]
+    pub(crate) warnings: bool,
+    /// Only the last N
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+/// About the audit log.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Calls that were to change something, the oldest first
+    #[command(visible_alias = "ls")]
+    List(AuditList),
+}
+
+/// `rmctl audit list`.
+#[derive(Debug, Args)]
+pub(crate) struct AuditList {
+    /// Go on as calls come
+    #[arg(short = 'w', long)]
+    pub(crate) watch: bool,
+    /// Only of this caller
+    #[arg(long)]
+    pub(crate) who: Option<String>,
+    /// Only those whose verb has this in it: kill, drain, PATCH …
+    #[arg(long)]
+    pub(crate) verb: Option<String>,
+    /// Only those whose object has this in it: apps/job.1, queues …
+    #[arg(long = "for", value_name = "OBJECT")]
+    pub(crate) about: Option<String>,
+    /// Only those that were refused
+    #[arg(long)]
+    pub(crate) refused: bool,
+    /// Only the last N
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+fn level(text: &str) -> Result<EventLevel, String> {
+    match text {
+        "normal" => Ok(EventLevel::Normal),
+        "warning" => Ok(EventLevel::Warning),
+        _ => Err("use normal or warning".to_owned()),
+    }
+}

@@ -1,0 +1,69 @@
+//! `rmctl audit list`: who changed what.
+
+use std::time::Duration;
+
+use headroom_client::AuditWanted;
+use headroom_client::retry::Backoff;
+use headroom_wire::v1::audit::AuditLine;
+use tokio::time::Instant;
+
+use crate::args::{AuditList, Format};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::follow::PATIENCE;
+use crate::render::audit;
+use crate::render::json::Found;
+
+/// The log is not pushed: whoever stays with it looks again after this time.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Prints what was called, and with `watch` what is.
+pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Failure> {
+    let context = &context.list(&args.rows);
+    let client = context.client()?;
+    let AuditList { who, verb, about, refused, .. } = args;
+    let of = AuditWanted { who, verb, object: about, refused: refused.then_some(true) };
+    let which = args.rows.wanted();
+    let all = client.audit(&of, 0).await?;
+    let mut after = all.last().map_or(0, |line| line.index);
+    let all = which.of(all, now())?;
+    let skipped = args.tail.map_or(0, |n| all.len().saturating_sub(n));
+    print_all(context, &all[skipped..], args.watch);
+    if !args.watch {
+        return Ok(Exit::Ok);
+    }
+    let (mut silent, mut backoff) = (None::<Instant>, Backoff::usual());
+    let mut wait = LOOK;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        }
+        match client.audit(&of, after).await {
+            Ok(more) => {
+                (silent, wait) = (None, LOOK);
+                backoff.reset();
+                after = more.last().map_or(after, |line| line.index);
+                let more: Vec<AuditLine> = more.into_iter().filter(|line| which.takes(line)).collect();
+                print_all(context, &more, true);
+            }
+            // One that is restarted is waited for.
+            Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => wait = backoff.wait(),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn print_all(context: &Context, all: &[AuditLine], watch: bool) {
+    let wide = context.format == Format::Wide;
+    let output = if watch { context.output.endless() } else { context.output.clone() };
+    if watch && all.is_empty() {
+        return;
+    }
+    let people = || {
+        let lines: String = all.iter().map(|line| audit::line(line, wide, context.term.paint) + "\n").collect();
+        if watch { lines } else { lines + &context.look().advice(audit::next(all, context.term.paint)) }
+    };
+    let text = Found { items: all, list: true }.rows(&output);
+    context.term.print(&text.unwrap_or_else(people));
+}

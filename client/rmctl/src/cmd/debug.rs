@@ -1,0 +1,187 @@
+//! `rmctl operator debug`: how the cluster stands, what happened and what this host offers, in one file for somebody elsewhere.
+//!
+//! What cannot be asked is named in the bundle: a cluster in trouble is what it is made for.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use headroom_client::{Client, EventsWanted, Follow};
+use headroom_wire::v1::apps::AppView;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::DebugBundle;
+use crate::bundle::{self, Piece};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::figures::{rfc3339, short};
+use crate::render::json::{self, Found};
+
+/// The latest events that go into a bundle.
+const EVENTS: usize = 20_000;
+/// Applications whose waits are explained.
+const WAITS: usize = 20;
+/// What is asked of the interface as it is, each with the file it goes into.
+const DOCUMENTS: [(&str, &str); 7] = [
+    ("version.json", "/v1/version"),
+    ("status.json", "/v1/status"),
+    ("nodes.json", "/v1/nodes"),
+    ("queues.json", "/v1/queues"),
+    ("apps.json", "/v1/apps"),
+    ("containers.json", "/v1/containers"),
+    ("audit.json", "/v1/audit"),
+];
+
+/// What was written.
+#[derive(Debug, Serialize)]
+struct Written {
+    file: PathBuf,
+    /// Bytes of the bundle.
+    bytes: u64,
+    files: Vec<String>,
+    /// What could not be had, with why.
+    missing: Vec<String>,
+}
+
+/// What has been gathered so far.
+struct Gathered<'a> {
+    context: &'a Context,
+    pieces: Vec<Piece>,
+    missing: Vec<String>,
+    unreachable: bool,
+}
+
+impl Gathered<'_> {
+    /// Takes a document in, without what may be a secret.
+    fn document(&mut self, name: &str, found: Result<Value, Failure>) {
+        self.take(name, found.map(|value| json::pretty(&bundle::clean(value))));
+    }
+
+    fn text(&mut self, name: &str, found: Result<String, Failure>) {
+        self.take(name, found.map(|text| bundle::clean_text(&text)));
+    }
+
+    fn take(&mut self, name: &str, found: Result<String, Failure>) {
+        match found {
+            Ok(text) => {
+                let size = headroom_types::Bytes::new(u64::try_from(text.len()).unwrap_or(u64::MAX));
+                self.context.term.say(&format!("✓ {name:<16} {}", short(size)));
+                self.pieces.push(Piece { name: name.to_owned(), text });
+            }
+            Err(failure) => {
+                self.unreachable |= failure.exit() == Exit::Unreachable;
+                let why = failure.to_string().lines().next().unwrap_or_default().to_owned();
+                self.context.term.say(&format!("✗ {name:<16} {why}"));
+                self.missing.push(bundle::clean_text(&format!("{name}: {why}")));
+            }
+        }
+    }
+}
+
+/// Writes the bundle, and says what is in it and what is not.
+pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Failure> {
+    let stamp: String = rfc3339(now()).chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let folder = format!("headroom-debug-{stamp}");
+    let path = args.to.unwrap_or_else(|| PathBuf::from(format!("{folder}.tgz")));
+    // Before the work: a name that is taken is refused at once.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|e| unwritable(&path, &e))?;
+    let client = context.client()?;
+    let mut gathered = Gathered { context, pieces: Vec::new(), missing: Vec::new(), unreachable: false };
+    gathered.document("versions.json", Ok(versions()));
+    gathered.document("settings.json", Ok(context.settings.json()));
+    for (name, from) in DOCUMENTS {
+        gathered.document(name, client.get::<Value>(from).await.map_err(Failure::from));
+    }
+    gathered.document("waits.json", waits(&client).await);
+    gathered.take("events.jsonl", events(&client).await);
+    gathered.text("metrics.txt", client.get_text("/metrics").await.map_err(Failure::from));
+    #[cfg(feature = "dev")]
+    gathered.document("doctor.json", doctor().await);
+    let Gathered { mut pieces, missing, unreachable, .. } = gathered;
+    pieces.insert(0, Piece { name: "README.txt".into(), text: about(&pieces, &missing) });
+    bundle::pack(&file, &folder, &pieces, now()).map_err(|e| unwritable(&path, &e))?;
+    let bytes = file.metadata().map_or(0, |m| m.len());
+    let written = Written { file: path, bytes, files: pieces.into_iter().map(|p| p.name).collect(), missing };
+    let machine = Found { items: std::slice::from_ref(&written), list: false };
+    let text = machine.text(&context.output, |w| w.file.display().to_string());
+    context.term.print(&text.unwrap_or_else(|| people(&written)));
+    Ok(if unreachable { Exit::Unreachable } else { Exit::Ok })
+}
+
+fn people(w: &Written) -> String {
+    let file = w.file.display();
+    let size = short(headroom_types::Bytes::new(w.bytes));
+    let lacks = if w.missing.is_empty() { String::new() } else { format!(", {} could not be had", w.missing.len()) };
+    format!("{file}  {} files, {size}{lacks}\nnext: tar -tzf {file}\n", w.files.len())
+}
+
+fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
+    let exit = if e.kind() == std::io::ErrorKind::AlreadyExists { Exit::Conflict } else { Exit::Failed };
+    Failure::new(exit, format!("{}: {e}", path.display())).help("name another file with --to FILE")
+}
+
+fn about(pieces: &[Piece], missing: &[String]) -> String {
+    let files: String = pieces.iter().map(|p| format!("  {}\n", p.name)).collect();
+    let lacks: String = missing.iter().map(|m| format!("  {m}\n")).collect();
+    let lacks = if lacks.is_empty() { String::new() } else { format!("\nCould not be had:\n{lacks}") };
+    format!(
+        "Made by rmctl {} at {}.\n\nFiles:\n{files}{lacks}\nLeft out on purpose: logs of containers and tasks, commands, environments, and whatever looks like a \
+         password or a token.\n",
+        env!("CARGO_PKG_VERSION"),
+        rfc3339(now()),
+    )
+}
+
+/// Of this program, and of the kernel it runs on.
+fn versions() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    json!({
+        "rmctl": env!("CARGO_PKG_VERSION"), "made": rfc3339(now()), "kernel": read("/proc/sys/kernel/osrelease"),
+        "architecture": std::env::consts::ARCH, "system": read("/etc/os-release"),
+    })
+}
+
+/// Why requests wait, by application.
+async fn waits(client: &Client) -> Result<Value, Failure> {
+    let apps = client.apps().await?;
+    let waiting = apps.iter().filter(|app| !app.state.is_final() && app.pending > 0).take(WAITS);
+    let mut all = serde_json::Map::new();
+    for AppView { id, .. } in waiting {
+        // One that ended meanwhile waits no longer.
+        if let Ok(why) = client.get::<Value>(&format!("/v1/apps/{id}/why")).await {
+            all.insert(id.to_string(), why);
+        }
+    }
+    Ok(Value::Object(all))
+}
+
+async fn events(client: &Client) -> Result<String, Failure> {
+    let mut lines = client.events_wanted(&EventsWanted::default(), 0, Follow::No).await?;
+    let mut latest = std::collections::VecDeque::new();
+    while let Some(event) = lines.next().await {
+        latest.push_back(event?);
+        if latest.len() > EVENTS {
+            latest.pop_front();
+        }
+    }
+    let line = |event| json::line(&bundle::clean(serde_json::to_value(event).unwrap_or_default())) + "\n";
+    Ok(latest.iter().map(line).collect())
+}
+
+/// What this host offers to a node agent.
+#[cfg(feature = "dev")]
+async fn doctor() -> Result<Value, Failure> {
+    use headroom_config::NodeAgentConfig;
+    use headroom_nodeagent::doctor::{Place, examine};
+    let config = NodeAgentConfig::default();
+    let place = Place {
+        state: config.state,
+        cgroup_root: config.cgroup_root,
+        disk_full: config.health.disk_full,
+        private_tmp: config.isolation.private_tmp,
+    };
+    let look = tokio::task::spawn_blocking(move || examine(&place)).await;
+    let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))?;
+    serde_json::to_value(&findings).map_err(|e| Failure::new(Exit::Failed, e.to_string()))
+}

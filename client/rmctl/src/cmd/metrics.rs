@@ -1,0 +1,30 @@
+//! `rmctl operator metrics`: a page of metrics, all of it or some.
+
+use headroom_client::Client;
+
+use crate::args::Metrics;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::json::Found;
+use crate::render::metrics::{self, name};
+
+/// Prints the page as a scraper reads it; in the formats for machines each series is a row.
+pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let asked = match &args.node {
+        None => client,
+        Some(node) => Client::new(&client.node(node).await?.url)?.within(context.settings.timeout.value),
+    };
+    let page = asked.get_text("/metrics").await?;
+    let shown = match &args.filter {
+        None => page.clone(),
+        Some(part) => metrics::only(&page, part),
+    };
+    if let Some(part) = args.filter.as_ref().filter(|_| shown.is_empty()) {
+        let failure = Failure::new(Exit::NotFound, format!("no metric has {part:?} in its name"));
+        return Err(failure.near(part, page.lines().map(name)).help("rmctl operator metrics -o name lists them"));
+    }
+    let series = metrics::series(&shown);
+    context.term.print(&Found { items: &series, list: true }.rows(&context.output).unwrap_or(shown));
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,143 @@
+//! `rmctl request create`: asks for containers in the name of a job, from options or from a file.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use headroom_client::{Client, How};
+use headroom_types::Resource;
+use headroom_wire::v1::am::{Ask, AskAnswer, AskVerdict, LaunchSpec, Placement};
+
+use crate::args::NewRequest;
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::{Paint, count, figures::short, json::Found};
+
+/// Asks, or only asks what would become of it.
+pub(super) async fn create(context: &Context, client: &Client, args: NewRequest) -> Result<Exit, Failure> {
+    let ask = match &args.file {
+        Some(file) => read(file)?,
+        None => typed(&args)?,
+    };
+    let how = if args.dry_run { How::DryRun } else { How::Really };
+    let (app, _) = context.app(client, &args.job).await?;
+    let answer = client.ask(&app.id, how, &ask).await?;
+    let machine = Found { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
+    let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);
+    context.term.print(&machine.unwrap_or_else(people));
+    Ok(match answer.verdict {
+        AskVerdict::Waits { .. } if args.dry_run => Exit::NotNow,
+        AskVerdict::Fits | AskVerdict::Waits { .. } => Exit::Ok,
+        AskVerdict::Never { .. } => Exit::Never,
+    })
+}
+
+fn people(app: &str, ask: &Ask, answer: &AskAnswer, paint: Paint) -> String {
+    let what = format!("{} of {}", count(ask.count, "container"), short(ask.resource.memory));
+    let (fate, see) = match &answer.verdict {
+        AskVerdict::Fits => (paint.good("✓ fits now"), format!("rmctl container list {app}")),
+        AskVerdict::Waits { sentence } => {
+            (paint.warn(&format!("… waits: {sentence}")), format!("rmctl request why {app} {}", ask.request))
+        }
+        AskVerdict::Never { sentence, .. } => (paint.bad(&format!("✗ never: {sentence}")), "rmctl node list".to_owned()),
+    };
+    format!("{}  {what}  {fate}\n{}\n", answer.request, paint.dim(&format!("next: {see}")))
+}
+
+/// A request as `POST /v1/apps/{app}/requests` takes it, with or without the `ask` around it.
+fn read(file: &Path) -> Result<Ask, Failure> {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let wrong = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", file.display()));
+    let text = text.map_err(|e| wrong(e.to_string()))?;
+    let mut value: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
+    let inner = value.get_mut("ask").map(serde_json::Value::take).unwrap_or(value);
+    let help = "rmctl request show JOB REQUEST -o json prints one that is right; rmctl explain Ask names its fields";
+    serde_json::from_value(inner).map_err(|e| wrong(e.to_string()).help(help))
+}
+
+/// The request that options mean.
+fn typed(args: &NewRequest) -> Result<Ask, Failure> {
+    let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
+        return Err(
+            Failure::new(Exit::Usage, "a request has a name and a size").help("add --name NAME --memory SIZE, or --file FILE")
+        );
+    };
+    let env = args.env.iter().filter_map(|e| e.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    let launch = LaunchSpec { command: args.command.clone(), env, heap: args.heap, ..LaunchSpec::default() };
+    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Ok(Ask {
+        request,
+        resource: Resource::new(memory, args.cpus),
+        count: args.count,
+        settled: 0,
+        priority: args.priority,
+        avoid_nodes: args.avoid.clone(),
+        nodes: args.nodes.clone(),
+        placement: Box::new(Placement { labels: args.labels.iter().cloned().collect(), ..Placement::default() }),
+        deadline_ms: args.deadline.map(ms),
+        waited_ms: 0,
+        launch: Box::new(launch),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, RequestVerb, Verb};
+    use clap::Parser as _;
+
+    fn args(words: &[&str]) -> NewRequest {
+        let cli = Cli::try_parse_from([&["rmctl", "request", "create", "sort.3"], words].concat()).expect("parses");
+        let Verb::Request { what: RequestVerb::Create(args) } = cli.verb else { panic!("another verb") };
+        *args
+    }
+
+    #[test]
+    fn options_and_a_file_mean_the_same() {
+        let words = [
+            "--name",
+            "extra",
+            "-m",
+            "2GiB",
+            "--cpus",
+            "0.5",
+            "--count",
+            "3",
+            "--avoid",
+            "n1",
+            "--label",
+            "ssd",
+            "--deadline",
+            "1m",
+        ];
+        let ask = typed(&args(&[&words[..], &["-e", "A=b=c", "--", "sleep", "5"]].concat())).expect("right");
+        assert_eq!((ask.request.as_str(), ask.count, ask.deadline_ms), ("extra", 3, Some(60_000)));
+        assert_eq!(
+            (ask.launch.command.as_slice(), ask.launch.env["A"].as_str()),
+            (["sleep".to_owned(), "5".to_owned()].as_slice(), "b=c")
+        );
+        let dir = tempfile::tempdir().expect("directory");
+        let file = dir.path().join("ask.json");
+        for text in [serde_json::json!(ask), serde_json::json!({ "ask": ask })] {
+            std::fs::write(&file, text.to_string()).expect("writes");
+            assert_eq!(read(&file), Ok(ask.clone()));
+        }
+        std::fs::write(&file, "{\"request\": \"a\", \"size\": 1}").expect("writes");
+        let wrong = read(&file).expect_err("wrong");
+        assert!(wrong.exit() == Exit::Usage && wrong.to_string().contains("size"), "{wrong}");
+        assert!(Cli::try_parse_from(["rmctl", "request", "create", "sort.3", "--name", "a"]).is_err(), "no size, no command");
+    }
+
+    #[test]
+    fn each_answer_says_what_to_type_next() {
+        let ask = typed(&args(&["--name", "extra", "-m", "2GiB", "--", "true"])).expect("right");
+        let said = |verdict| people("sort.3", &ask, &AskAnswer { request: ask.request.clone(), verdict }, Paint::PLAIN);
+        assert_eq!(said(AskVerdict::Fits), "extra  1 container of 2G  ✓ fits now\nnext: rmctl container list sort.3\n");
+        let waits = said(AskVerdict::Waits { sentence: "needs 2 GiB".into() });
+        assert!(waits.contains("… waits: needs 2 GiB") && waits.ends_with("next: rmctl request why sort.3 extra\n"), "{waits}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Several tasks of one stage by one word: `sort.3/map/1-3,7`, `last/map/all`, `map/last`. Pure: reads a text, and finds it in a job.
+
+use headroom_types::Name;
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::TaskRow;
+
+use crate::exit::{Exit, Failure};
+
+/// Tasks of one stage, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Several {
+    /// The job, as a target names it.
+    pub(crate) job: String,
+    stage: Name,
+    which: Which,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    /// The one with the largest index.
+    Last,
+    /// Ranges of indexes, both ends counted in.
+    Ranges(Vec<(u32, u32)>),
+}
+
+/// Reads a text that names several tasks; `None` for one that names something else, or a single task.
+pub(crate) fn parse(text: &str) -> Option<Several> {
+    let (job, stage, word) = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [stage, word] => ("last", *stage, *word),
+        [job, stage, word] if !job.is_empty() => (*job, *stage, *word),
+        _ => return None,
+    };
+    let which = match word {
+        "all" => Which::All,
+        "last" => Which::Last,
+        // A plain index, with its attempt or without, is a task: that is read elsewhere.
+        list if list.contains(['-', ',']) => Which::Ranges(list.split(',').map(range).collect::<Option<_>>()?),
+        _ => return None,
+    };
+    Some(Several { job: job.to_owned(), stage: stage.parse().ok()?, which })
+}
+
+fn range(text: &str) -> Option<(u32, u32)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some((first, last))
+}
+
+impl Several {
+    /// Their rows, in the order of their indexes; at least one.
+    pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, Failure> {
+        let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
+        let of_stage = rows.iter().filter(|row| row.task.stage == self.stage);
+        let last = of_stage.clone().map(|row| row.task.index).max();
+        let wanted = |row: &&TaskRow| match &self.which {
+            Which::All => true,
+            Which::Last => Some(row.task.index) == last,
+            Which::Ranges(ranges) => ranges.iter().any(|(from, to)| (*from..=*to).contains(&row.task.index)),
+        };
+        let mut found: Vec<TaskRow> = of_stage.filter(wanted).cloned().collect();
+        found.sort_by(|a, b| a.task.cmp(&b.task));
+        if found.is_empty() {
+            let stages = rows.iter().map(|row| row.task.stage.as_str());
+            let failure = Failure::new(Exit::NotFound, format!("{} has no such tasks of stage {}", app.id, self.stage));
+            let failure = if last.is_none() { failure.near(self.stage.as_str(), stages) } else { failure };
+            return Err(failure.help(format!("rmctl ps {}", app.id)));
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn one_task_and_nonsense_are_no_selectors() {
+        for text in ["sort.3", "sort.3/map/7", "map/7@2", "map/7", "map/3-1", "map/1-x", "a/b/c/d", "/map/all", "map/-", "map/,"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert_eq!(parse("map/all").map(|s| s.job), Some("last".into()));
+        assert_eq!(parse("sort.3/map/1-3,7").map(|s| s.which), Some(Which::Ranges(vec![(1, 3), (7, 7)])));
+    }
+
+    #[test]
+    fn tasks_are_found_by_their_indexes() {
+        let app = fixture::app();
+        let found = |text: &str| -> Result<Vec<u32>, Failure> {
+            Ok(parse(text).expect(text).of(&app)?.iter().map(|row| row.task.index).collect())
+        };
+        assert_eq!(found("map/all"), Ok(vec![2, 4, 7, 9]));
+        assert_eq!(found("last/map/last"), Ok(vec![9]));
+        assert_eq!(found("map/0-4,9"), Ok(vec![2, 4, 9]));
+        assert_eq!(found("map/90-99").expect_err("none").exit(), Exit::NotFound);
+        assert!(found("mapp/all").expect_err("no stage").to_string().contains("did you mean \"map\"?"));
+    }
+}
