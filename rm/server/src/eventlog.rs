@@ -64,7 +64,7 @@ struct Writer {
 }
 
 /// Which events a reader wants; all of what is given must hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     /// Of this application.
     pub(crate) app: Option<AppId>,

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
+use headroom_types::AppId;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::JobView;
@@ -25,6 +26,7 @@ use super::error::Failure;
 use super::parse::Params;
 use super::stream::{ALIVE_EVERY, Format, alive, endless, last_seen, numbered};
 use super::{Web, limits};
+use crate::eventlog;
 use crate::live::lists::{Piece, Sort};
 use crate::live::log::{Filter, Reading};
 use crate::live::{Board, Told, Topic, job, lists, nodes, overview, patch};
@@ -60,6 +62,8 @@ pub(crate) struct Wanted {
     /// Of `events`: only those of this level.
     #[param(inline)]
     level: Option<EventLevel>,
+    /// Of `events`: only those of this application.
+    app: Option<AppId>,
     /// Of `events`: only what came after this number; `Last-Event-ID` goes before it.
     cursor: Option<u64>,
 }
@@ -128,7 +132,8 @@ impl Follower {
         for name in names {
             let topic: Topic = name.parse().map_err(bad)?;
             if topic == Topic::Events {
-                reading = Some(Reading::new(Filter { level: wanted.level, find: find.clone() }, seen.or(wanted.cursor)));
+                let log = eventlog::Filter { app: wanted.app.clone(), level: wanted.level, ..eventlog::Filter::default() };
+                reading = Some(Reading::new(Filter { log, find: find.clone() }, seen.or(wanted.cursor)));
                 continue;
             }
             let name = name.to_owned();

@@ -14,6 +14,7 @@ use super::describe::{Bad, Missing};
 use super::error::Failure;
 use super::parse::Id;
 use super::{Web, ui};
+use crate::eventlog;
 use crate::live::log::{Filter, Reading};
 use crate::live::{Board, job};
 
@@ -39,8 +40,8 @@ pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result
             boards.push((format!("task:{app}/{task}"), board));
         }
     }
-    let find = Some(app.to_string().to_lowercase());
-    let events = Reading::new(Filter { level: None, find }, None).look(&web.shared.events);
+    let own = eventlog::Filter { app: Some(app.clone()), ..eventlog::Filter::default() };
+    let events = Reading::new(Filter { log: own, find: None }, None).look(&web.shared.events);
     let told: serde_json::Map<String, serde_json::Value> =
         boards.into_iter().map(|(topic, board)| (topic, whole(board))).collect();
     let report = json!({"job": app, "made": web.clock.unix_now(), "boards": told, "events": events});

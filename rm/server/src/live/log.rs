@@ -5,7 +5,7 @@ use std::sync::Arc;
 use headroom_wire::v1::events::{Event, EventLevel};
 
 use super::Told;
-use crate::eventlog::{EventLog, Place};
+use crate::eventlog::{self, EventLog, Place};
 
 /// Events shown at first.
 const FIRST: usize = 300;
@@ -15,9 +15,9 @@ const RECENT: u64 = 500;
 /// Which events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Only of this level.
-    pub(crate) level: Option<EventLevel>,
-    /// Only those that have this text somewhere, in lower case.
+    /// Only those that the log itself would give out.
+    pub(crate) log: eventlog::Filter,
+    /// Of these only those that have this text somewhere, in lower case.
     pub(crate) find: Option<String>,
 }
 
@@ -28,10 +28,13 @@ impl Filter {
             let texts = [event.reason.as_str(), event.object.as_str(), event.message.as_str()];
             texts.into_iter().chain(names.iter().flatten().map(String::as_str)).any(|t| t.to_lowercase().contains(find))
         };
-        self.level.is_none_or(|level| level == event.level) && self.find.as_ref().is_none_or(has)
+        self.find.as_ref().is_none_or(has)
+    }
+    fn place(&self, cursor: u64) -> Place {
+        Place { cursor, filter: self.log.clone() }
     }
     fn is_open(&self) -> bool {
-        self.level.is_none() && self.find.is_none()
+        self.find.is_none() && self.log == eventlog::Filter::default()
     }
 }
 
@@ -46,7 +49,8 @@ pub(crate) struct Reading {
 impl Reading {
     /// A reader that has seen everything up to `seen`.
     pub(crate) fn new(filter: Filter, seen: Option<u64>) -> Reading {
-        Reading { filter, place: seen.map(|cursor| Place { cursor, ..Place::default() }) }
+        let place = seen.map(|cursor| filter.place(cursor));
+        Reading { filter, place }
     }
 
     /// What is to be told now.
@@ -84,19 +88,20 @@ impl Reading {
     fn beginning(&self, log: &EventLog) -> Place {
         let last = *log.watch().borrow();
         let back = u64::try_from(FIRST).unwrap_or(0);
-        Place { cursor: if self.filter.is_open() { last.saturating_sub(back) } else { 0 }, ..Place::default() }
+        self.filter.place(if self.filter.is_open() { last.saturating_sub(back) } else { 0 })
     }
 }
 
 /// The latest warnings, oldest first.
 pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<Event>> {
     let last = *log.watch().borrow();
-    let (mut place, mut found) = (Place { cursor: last.saturating_sub(RECENT), ..Place::default() }, Vec::new());
+    let warnings = eventlog::Filter { level: Some(EventLevel::Warning), ..eventlog::Filter::default() };
+    let (mut place, mut found) = (Place { cursor: last.saturating_sub(RECENT), filter: warnings }, Vec::new());
     while let Ok(piece) = log.read(&mut place) {
         if piece.is_empty() {
             break;
         }
-        found.extend(piece.into_iter().filter(|e| e.level == EventLevel::Warning));
+        found.extend(piece);
     }
     found.drain(..found.len().saturating_sub(most));
     found
@@ -135,10 +140,34 @@ mod tests {
         let log = EventLog::new(Epoch(2));
         log.push([event("OomKilled", EventLevel::Warning)]);
         log.push((0..1000).map(|_| event("x", EventLevel::Normal)));
-        let warnings = Filter { level: Some(EventLevel::Warning), find: None };
+        let level = Some(EventLevel::Warning);
+        let warnings = Filter { log: eventlog::Filter { level, ..eventlog::Filter::default() }, find: None };
         assert_eq!(words(&Reading::new(warnings, None).look(&log)), ["true:1"]);
-        let named = Filter { level: None, find: Some("oomk".into()) };
+        let named = Filter { find: Some("oomk".into()), ..Filter::default() };
         assert_eq!(words(&Reading::new(named, None).look(&log)), ["true:1"]);
+    }
+
+    #[test]
+    fn an_application_is_not_its_name_with_more_behind_it() {
+        let log = EventLog::new(Epoch(2));
+        let of = |app: &str| Event { app: app.parse().ok(), ..event("Escalated", EventLevel::Warning) };
+        log.push([of("sort.1"), of("sort.10"), event("NodeLost", EventLevel::Warning)]);
+        let app = "sort.1".parse().ok();
+        let own = Filter { log: eventlog::Filter { app, ..eventlog::Filter::default() }, find: None };
+        let mut reading = Reading::new(own, None);
+        assert_eq!(words(&reading.look(&log)), ["true:1"]);
+        log.push([of("sort.10")]);
+        assert!(reading.look(&log).is_empty(), "what comes later is chosen likewise");
+        log.push([of("sort.1")]);
+        assert_eq!(words(&reading.look(&log)), ["false:1"]);
+    }
+
+    #[test]
+    fn the_latest_warnings_are_warnings() {
+        let log = EventLog::new(Epoch(2));
+        log.push([event("a", EventLevel::Warning), event("b", EventLevel::Normal), event("c", EventLevel::Warning)]);
+        let found = |most| latest_warnings(&log, most).iter().map(|e| e.reason.clone()).collect::<Vec<_>>();
+        assert_eq!((found(8), found(1)), (vec!["a".to_owned(), "c".to_owned()], vec!["c".to_owned()]));
     }
 
     #[test]

@@ -20,7 +20,7 @@ import * as container from './pages/container.js';
 import * as events from './pages/events.js';
 import * as sizes from './pages/sizes.js';
 
-/** @typedef {{ topics: (id: string) => string[], more?: (query: URLSearchParams) => Record<string, string>, Page: (p: { id: string, query: URLSearchParams }) => any, title?: string }} Piece */
+/** @typedef {{ topics: (id: string) => string[], more?: (query: URLSearchParams, id: string) => Record<string, string>, Page: (p: { id: string, query: URLSearchParams }) => any, title?: string }} Piece */
 
 /** @type {Record<string, Piece>} */
 const PIECES = {
@@ -40,7 +40,7 @@ function App() {
   const { page, id, query } = route.value;
   const piece = PIECES[page];
   const topics = piece.topics(id);
-  const more = piece.more?.(query) ?? {};
+  const more = piece.more?.(query, id) ?? {};
   const key = JSON.stringify([topics, more]);
   useEffect(() => follow(topics, more), [key]);
   useEffect(() => {

@@ -9,7 +9,7 @@ import { events, eventsKnown } from '../stream.js';
 
 export const topics = () => ['events'];
 /** @param {URLSearchParams} query */
-export const more = (query) => pick(query, ['find', 'level']);
+export const more = (query) => pick(query, ['find', 'level', 'app']);
 
 /** @param {any} e */
 function link(e) {

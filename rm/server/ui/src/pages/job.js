@@ -11,7 +11,8 @@ import { Events } from './events.js';
 
 /** @param {string} id */
 export const topics = (id) => [`job:${id}`, 'events'];
-export const more = () => ({});
+/** @param {URLSearchParams} _query @param {string} id */
+export const more = (_query, id) => ({ app: id });
 
 const WORDS = /** @type {Record<string, string>} */ ({ b: 'blocked', p: 'pending', r: 'running', d: 'done', f: 'failed' });
 const GLYPHS = /** @type {Record<string, string>} */ ({ b: '', p: '…', r: '▸', d: '', f: '✗' });
@@ -66,7 +67,6 @@ export function Page({ id }) {
   const told = tasks.filter((r) => r.rung > 1 || r.attempts.length > 1 || r.state === 'failed' || r.attempts.some((/** @type {any} */ a) => a.charge === 'memory' || a.grown.length));
   const running = tasks.filter((r) => r.state === 'running' || r.state === 'pending');
   const shown = (kind === 'told' ? told : running).sort((x, y) => (x.task < y.task ? -1 : 1)).map((row) => ({ app: id, row }));
-  const mine = events.value.filter((e) => e.app === id);
   return html`<div class="title"><h1>${id}</h1><${State} of=${app.state} /><span class="hint">queue <a href=${to('queue', app.queue)}>${app.queue}</a> · ${app.user || 'nobody'} · ${app.managed ? 'managed master' : 'master beside its user'}, run ${app.attempt} · ${count(app.containers, 'container')}</span></div>
     ${app.diagnostics ? html`<p class="note">${app.diagnostics}</p>` : ''}
     ${b.totals ? html`<${Chips} t=${b.totals} app=${app} />` : html`<${Card} id="no-tasks" title="Tasks"><${Empty}>Its master has not told of any task.<//><//>`}
@@ -76,5 +76,5 @@ export function Page({ id }) {
       ${shown.length ? html`<${Ladder} rows=${shown} />` : html`<${Empty}>${kind === 'told' ? '✓ No task has needed more than it was given.' : 'Nothing is under way.'}<//>`}<//>` : ''}
     ${b.waits?.length ? html`<${Card} id="waits" title="Why it waits">${b.waits.map((/** @type {any} */ w) => html`<div class="wait" key=${w.request}><p><b>${w.request}</b> ${count(w.missing, 'container')} of ${bytes(w.asks.memory)}, for <${Ago} at=${w.since} />: ${w.sentence}</p><${Command} text=${`rmctl why ${id}`} /></div>`)}<//>` : ''}
     <${Card} id="next" title="Next"><${Command} text=${`rmctl ps ${id}`} /><${Command} text=${`rmctl diagnose ${id}`} /><${Command} text=${`rmctl job suggest ${id.replace(/\.\d+$/, '')}`} /><//>
-    <${Card} id="events" title="Events of this job" actions=${html`<a href=${`#/events?find=${encodeURIComponent(id)}`}>all of them</a>`}>${mine.length ? html`<${Events} rows=${mine.slice(-40)} />` : html`<${Empty}>Nothing of it is in the part of the log that was looked at.<//>`}<//>`;
+    <${Card} id="events" title="Events of this job" actions=${html`<a href=${`#/events?app=${encodeURIComponent(id)}`}>all of them</a>`}>${events.value.length ? html`<${Events} rows=${events.value.slice(-40)} />` : html`<${Empty}>The log no longer has any of them.<//>`}<//>`;
 }
