@@ -18,6 +18,7 @@ mod learn;
 mod notice;
 mod place;
 mod rm;
+mod rungs;
 mod sets;
 mod view;
 
@@ -135,6 +136,7 @@ impl Core {
             core.phase = Phase::Unregistered;
         }
         core.view.forget_events();
+        core.learning.told.resume();
         core
     }
 
@@ -345,7 +347,7 @@ impl Core {
         self.pass_deadlines(now, out);
         self.heed_warnings(now, out);
         self.grow_held(now, out);
-        self.size_waiting(out);
+        self.size_waiting(now, out);
         self.give_up_impossible(now, out);
         self.place_shared(now, out);
         self.admit(now, out);

@@ -383,6 +383,30 @@ fn journals_from_before_are_read_and_teach_what_they_can() {
 }
 
 #[test]
+fn a_size_that_was_learned_is_told_a_few_times_and_one_that_was_not_never() {
+    let many = ALONE.replace("0-39", "0-299").replace("count = 8", "count = 30");
+    let world = Scenario::of(&many).nodes(&[32 * 1024]).usual(Habit::native(200, 20_000)).quick().run();
+    let told = world.words("RungLearned");
+    assert!((1..=8).contains(&told.len()), "300 tasks have ended: {told:#?}");
+    assert!(told[0].starts_with("a task such as map/0 begins with ") && told[0].contains(", 1 GiB before: "), "{}", told[0]);
+    let as_stated = slots().usual(Habit::native(10, 2000)).run();
+    assert_eq!(as_stated.words("RungLearned"), Vec::<&str>::new(), "what a slot has anyway was not learned");
+    let stated = Scenario::of(&ALONE.replace("learned", "stated")).nodes(&[16 * 1024]).usual(Habit::native(200, 20_000)).run();
+    assert_eq!(stated.words("RungLearned"), Vec::<&str>::new());
+}
+
+#[test]
+fn a_master_that_goes_on_does_not_tell_again_what_was_learned_before() {
+    let job = || alone().usual(Habit::native(200, 20_000));
+    let whole = job().run();
+    let late = whole.records.len() * 9 / 10;
+    let world = job().fault(Fault::MasterDiesAfter(late)).run();
+    assert_eq!(done(&world), (40, 0));
+    assert!(!whole.words("RungLearned").is_empty());
+    assert!(world.words("RungLearned").len() <= whole.words("RungLearned").len(), "{:#?}", world.words("RungLearned"));
+}
+
+#[test]
 fn a_long_stage_is_done_in_containers_of_their_own_without_a_kill() {
     let many = ALONE.replace("0-39", "0-499").replace("count = 8", "count = 30");
     let world = Scenario::of(&many).nodes(&[32 * 1024]).usual(Habit::native(200, 20_000)).quick().run();

@@ -63,7 +63,11 @@ fn a_node_that_is_emptied_is_left_as_its_tasks_end() {
     let late = world.rows.values().flat_map(|row| &row.attempts).filter(|a| a.started.0 > 1_700_000_001_400);
     let nodes: Vec<&str> = late.map(|a| a.node.as_str()).collect();
     assert!(!nodes.is_empty() && nodes.iter().all(|n| *n == "n1"), "{nodes:?}");
-    assert!(world.words("NodeDraining").iter().all(|w| w.contains("n0 is to be empty")), "{:?}", world.words("NodeDraining"));
+    assert!(
+        world.words("ContainerLeaving").iter().all(|w| w.contains("n0 is to be empty")),
+        "{:?}",
+        world.words("ContainerLeaving")
+    );
 }
 
 #[test]

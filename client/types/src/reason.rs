@@ -103,6 +103,8 @@ macro_rules! reasons {
 
 reasons! {
     ResourceManagerStarted Cluster Normal "A life of the resource manager begins."
+    ConfigReloaded Cluster Normal "The configuration was read again while it runs; with the keys that hold now."
+    ConfigRefused Cluster Warning "The configuration was to be read again and has mistakes: what held before still holds."
     NodeJoined Node Normal "A node agent registered."
     NodeReady Node Normal "A node takes work."
     NodeUnhealthy Node Warning "A node says that it cannot take work."
@@ -140,6 +142,7 @@ reasons! {
     PreemptPlanned Request Normal "Containers of others are to be taken back for it."
     PreemptCalledOff Request Normal "That is no longer needed."
     PreemptSoon Container Either "A container is about to be taken back for another queue."
+    ContainerLeaving Container Normal "Its node runs empty, so its master begins nothing new in it."
     ContainerStarted Container Normal "Its program runs."
     ContainerExited Container Either "It ended, but not for memory; a warning when its end was not asked for and no success."
     ContainerResizing Container Normal "Another size is on its way to its node."
@@ -153,6 +156,7 @@ reasons! {
     TaskRetried Task Normal "A task runs again, with the same size."
     TaskMoved Task Normal "A task runs again elsewhere."
     TaskFailed Task Warning "A task was given up."
+    RungLearned Task Normal "Tasks of a kind begin with more or less than before, by more than a tenth: learned from those that ended."
     Escalated Task Warning "A task runs again with more, because memory ended its last attempt."
     EscalationExhausted Task Warning "Memory ended it again, and there is no larger size."
     Grown Task Normal "A running attempt was given more memory where it runs."

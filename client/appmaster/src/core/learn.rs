@@ -20,6 +20,7 @@ use headroom_wire::v1::job::{AttemptRow, Shadow, ShadowOutcome};
 
 use super::Core;
 use super::input::Inputs;
+use super::rungs::Told;
 use crate::event::{Effect, Now};
 use crate::ledger;
 use crate::policy::learn::After;
@@ -55,6 +56,8 @@ pub(super) struct Learning {
     line: BTreeSet<TaskKey>,
     /// What earlier jobs needed has been taken in.
     informed: bool,
+    /// What of all that was told.
+    pub(super) told: Told,
 }
 
 impl Learning {
@@ -75,6 +78,7 @@ impl Learning {
             news: BTreeMap::new(),
             line: BTreeSet::new(),
             informed: false,
+            told: Told::default(),
         }
     }
     fn acts(&self) -> bool {
@@ -249,7 +253,7 @@ impl Core {
     }
 
     /// Asks for what is to be measured, and sizes those that wait once enough was learned.
-    pub(super) fn size_waiting(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn size_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         for (stage, spec) in self.job.stages.iter().enumerate() {
             let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
             if begun
@@ -272,8 +276,11 @@ impl Core {
                 continue;
             }
             self.learning.news.remove(&kind);
-            for key in stages.into_iter().flat_map(|stage| self.tasks.keys_of(stage)).collect::<Vec<_>>() {
-                self.size_now(key);
+            let open: Vec<TaskKey> =
+                stages.into_iter().flat_map(|stage| self.tasks.keys_of(stage)).filter(|key| self.is_open(*key)).collect();
+            open.iter().for_each(|key| self.size_now(*key));
+            if !open.is_empty() {
+                self.tell_learned(now, kind);
             }
         }
     }
@@ -307,7 +314,7 @@ impl Core {
     }
 
     /// The size a task would start with, and why.
-    fn learned_size(&mut self, key: TaskKey) -> Option<(Size, String)> {
+    pub(super) fn learned_size(&mut self, key: TaskKey) -> Option<(Size, String)> {
         let (stage, set) = (self.job.stages.get(key.stage)?, self.job.executors.get(*self.set_of.get(key.stage)?)?);
         let cap = self.cap(set);
         let ask = Learning::ask(stage, &self.learning.inputs, key);

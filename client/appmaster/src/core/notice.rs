@@ -5,7 +5,7 @@
 //! again at the same size. Warnings are no lasting state: a master that is started again and does not hear of one loses nothing but
 //! the time it would have saved.
 
-use headroom_types::{ContainerId, ExitReason, NodeId, Tick, UnixMillis};
+use headroom_types::{ContainerId, ExitReason, NodeId, Reason, Tick, UnixMillis};
 
 use super::Core;
 use crate::event::{Effect, Now};
@@ -20,7 +20,7 @@ impl Core {
             let object = container.to_string();
             let left = at.since(now.unix).as_secs();
             let message = format!("{container} will be taken in {left} s: {why}; {}", self.words_on_running(container));
-            self.tell_warning(now, "PreemptSoon", object, message);
+            self.view.tell(now, Reason::PreemptSoon, object, message);
         }
     }
 
@@ -33,7 +33,7 @@ impl Core {
             if self.warn(&container, moment) {
                 let time = until.map_or_else(String::new, |at| format!(" within {} s", at.since(now.unix).as_secs()));
                 let message = format!("{node} is to be empty{time}; {}", self.words_on_running(&container));
-                self.tell_warning(now, "NodeDraining", container.to_string(), message);
+                self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
             }
         }
     }

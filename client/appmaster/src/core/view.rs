@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{Bytes, Dimension, ExitReason, TaskAttemptId};
+use headroom_types::reason::Weight;
+use headroom_types::{Bytes, Dimension, ExitReason, Reason, TaskAttemptId};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, TaskRow};
 
@@ -38,11 +39,19 @@ impl View {
     pub(super) fn forget_events(&mut self) {
         self.events.clear();
     }
-    fn tell(&mut self, now: Now, level: EventLevel, reason: &str, object: String, message: String) {
+    /// As much attention as the reason wants by itself; one that may want either wants a look here.
+    pub(super) fn tell(&mut self, now: Now, reason: Reason, object: String, message: String) {
+        let level = match reason.weight() {
+            Weight::Normal => EventLevel::Normal,
+            Weight::Warning | Weight::Either => EventLevel::Warning,
+        };
+        self.tell_as(level, now, reason, object, message);
+    }
+    fn tell_as(&mut self, level: EventLevel, now: Now, reason: Reason, object: String, message: String) {
         if self.events.len() >= MOST_EVENTS {
             self.events.drain(..MOST_EVENTS / 10);
         }
-        self.events.push(JobEvent { time: now.unix, level, reason: reason.to_owned(), object, message });
+        self.events.push(JobEvent { time: now.unix, level, reason: reason.as_str().to_owned(), object, message });
     }
 }
 
@@ -83,7 +92,7 @@ impl Core {
         let job = &self.job;
         let (tasks, stages) = (plural(job.tasks() as usize, "task"), plural(job.stages.len(), "stage"));
         let message = format!("{}: {tasks} in {stages}, mode {}", job.name, job.mode.as_str());
-        self.view.tell(now, EventLevel::Normal, "JobStarted", job.name.to_string(), message);
+        self.view.tell(now, Reason::JobStarted, job.name.to_string(), message);
     }
 
     pub(super) fn tell_ended(&mut self, now: Now, key: TaskKey, row: &AttemptRow, account: Account, next: &Next) {
@@ -92,15 +101,15 @@ impl Core {
         match account {
             Account::Success => {
                 let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
-                self.view.tell(now, EventLevel::Normal, "TaskFinished", attempt.clone(), format!("{attempt} done{peak}"));
+                self.view.tell(now, Reason::TaskFinished, attempt.clone(), format!("{attempt} done{peak}"));
             }
             Account::Memory | Account::Spike => {
                 let message = format!("{attempt} {} on {}", fate(row, &reason), row.node);
-                self.view.tell(now, EventLevel::Warning, "OomKilled", attempt, message);
+                self.view.tell(now, Reason::OomKilled, attempt, message);
             }
             Account::Plain | Account::Transient | Account::Innocent | Account::Taken => {
                 let message = format!("{attempt} on {}: {}", row.node, reason.sentence());
-                self.view.tell(now, EventLevel::Warning, "AttemptLost", attempt, message);
+                self.view.tell(now, Reason::AttemptLost, attempt, message);
             }
         }
         match next {
@@ -114,7 +123,7 @@ impl Core {
         let task = row.attempt.task.to_string();
         let before = Size { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place: size.place };
         if size.rung == row.rung && !changes_size(&before, next) {
-            self.view.tell(now, EventLevel::Normal, "TaskRetried", task.clone(), format!("{task}: {why}"));
+            self.view.tell(now, Reason::TaskRetried, task.clone(), format!("{task}: {why}"));
             return;
         }
         let place = match size.place {
@@ -124,28 +133,24 @@ impl Core {
         };
         let (from, to) = (row.profile.memory(), size.memory());
         let message = format!("{task} rung {} → {} ({}, {place})", row.rung, size.rung, arrow(from, to));
-        self.view.tell(now, EventLevel::Warning, "Escalated", task, message);
-    }
-
-    pub(super) fn tell_warning(&mut self, now: Now, reason: &str, object: String, message: String) {
-        self.view.tell(now, EventLevel::Warning, reason, object, message);
+        self.view.tell(now, Reason::Escalated, task, message);
     }
 
     pub(super) fn tell_grown(&mut self, now: Now, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} {} where it runs", arrow(from, to));
-        self.view.tell(now, EventLevel::Normal, "Grown", attempt, message);
+        self.view.tell(now, Reason::Grown, attempt, message);
     }
 
     pub(super) fn tell_not_grown(&mut self, now: Now, attempt: &TaskAttemptId, has: Bytes, why: &str) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} gets no more than {has} where it runs: {why}");
-        self.view.tell(now, EventLevel::Warning, "GrowthRefused", attempt, message);
+        self.view.tell(now, Reason::GrowthRefused, attempt, message);
     }
 
     pub(super) fn tell_moved(&mut self, now: Now, key: TaskKey, why: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
-        self.view.tell(now, EventLevel::Normal, "TaskMoved", task.clone(), format!("{task}: {why}"));
+        self.view.tell(now, Reason::TaskMoved, task.clone(), format!("{task}: {why}"));
     }
 
     /// The first attempt of a stage that reads far from what was planned is told; the others are counted.
@@ -161,21 +166,21 @@ impl Core {
             InputGap::Less => "it did not read it all, or by mapped files, which are not counted",
         };
         let message = format!("{} was to read {planned} and read {read}; {so}", row.attempt);
-        self.view.tell(now, EventLevel::Warning, "InputGap", stage.to_string(), message);
+        self.view.tell(now, Reason::InputGap, stage.to_string(), message);
     }
 
     pub(super) fn tell_badly_sized(&mut self, now: Now, key: TaskKey, why: &str) {
         let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else { return };
         let message = format!("{why}: the stage is badly sized, and nothing of it is given more from now on");
-        self.view.tell(now, EventLevel::Warning, "BadlySized", stage, message);
+        self.view.tell(now, Reason::BadlySized, stage, message);
     }
 
     pub(super) fn tell_given_up(&mut self, now: Now, key: TaskKey, cause: Cause, message: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
         if cause == Cause::Memory {
-            self.view.tell(now, EventLevel::Warning, "EscalationExhausted", task.clone(), message.to_owned());
+            self.view.tell(now, Reason::EscalationExhausted, task.clone(), message.to_owned());
         }
-        self.view.tell(now, EventLevel::Warning, "TaskFailed", task, message.to_owned());
+        self.view.tell(now, Reason::TaskFailed, task, message.to_owned());
     }
 
     pub(super) fn failed_ending(&self) -> Ending {
@@ -228,7 +233,7 @@ impl Core {
     pub fn tell_finished(&mut self, now: Now, outcome: &Outcome) {
         let level = if outcome.ending == Ending::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
         let name = self.job.name.to_string();
-        self.view.tell(now, level, "JobFinished", name.clone(), format!("{name}: {}", outcome.diagnostics));
+        self.view.tell_as(level, now, Reason::JobFinished, name.clone(), format!("{name}: {}", outcome.diagnostics));
     }
 }
 

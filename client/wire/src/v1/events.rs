@@ -66,5 +66,7 @@ than what is kept is refused (HR0411), so that nothing is missed unnoticed.
 
 Filters, all of which must hold: `app`, `topic` (a heading below), `type=warning`, `reason`, `object` (an id, or the beginning of ids), `node`,
 `since` (an age such as `1h`). The latest 100000 are kept in memory; the files `events-*.jsonl` in `log` of the state directory keep more, are
-bounded by `events.segment` and `events.segments`, and are read again at the start.
+bounded by `events.segment` and `events.segments`, and are read again at the start. An event is with the kernel at once, so it survives the end of the
+resource manager. It survives the end of its host once it is on the disk: that is waited for after every 256 events, and one second after the first that
+is not there yet.
 ";
