@@ -11,7 +11,7 @@ use headroom_wire::v1::queues::QueueSpec;
 
 use crate::node::{Cache, HealthChecks, Isolation, Logs};
 use crate::raw::parse_duration;
-use crate::telemetry::{HistoryBounds, Kept, Telemetry};
+use crate::telemetry::{HistoryBounds, Kept, LogLevel, Telemetry};
 
 /// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct ResourceManagerConfig {
     pub state: PathBuf,
     /// The database it keeps it in.
     pub store: StoreBackend,
+    /// How much it says.
+    pub log: LogLevel,
     /// Silence after which a node gets no new work until it is heard again.
     pub suspect: Duration,
     /// Silence after which a node is shown as unreachable.
@@ -97,6 +99,7 @@ impl Default for ResourceManagerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             state: PathBuf::from("/var/lib/headroom/resourcemanager"),
             store: StoreBackend::default(),
+            log: LogLevel::default(),
             suspect: Duration::from_secs(3),
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),

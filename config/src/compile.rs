@@ -26,11 +26,13 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let listen = hint("it answers there", "write an address and a port: listen = \"127.0.0.1:7070\"");
     let state = hint("what must survive is kept there", "write an absolute path in quotes");
     let store = hint("what must survive is kept in that database", "write \"sled\" or \"redb\"");
+    let log = hint("less is said, or more", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
     let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
     let config = ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
         state: root.read_or(r, "state", state, usual.state, absolute),
         store: root.read_or(r, "store", store, usual.store, raw::parsed),
+        log: root.read_or(r, "log", log, usual.log, raw::parsed),
         suspect: root.read_or(r, "suspect", silence, usual.suspect, raw::duration),
         unreachable: root.read_or(r, "unreachable", silence, usual.unreachable, raw::duration),
         lost: root.read_or(r, "lost", silence, usual.lost, raw::duration),

@@ -15,6 +15,7 @@ pub mod node;
 pub mod problem;
 pub mod queues;
 pub mod raw;
+pub mod reference;
 pub mod telemetry;
 
 pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
@@ -26,4 +27,4 @@ pub use job::{
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node::{Cache, CpuBound, HealthChecks, Isolation, Logs, RunAs};
 pub use problem::{Problem, render};
-pub use telemetry::{Cardinality, HistoryBounds, Kept, Telemetry};
+pub use telemetry::{Cardinality, HistoryBounds, Kept, LogLevel, Telemetry};

@@ -170,6 +170,23 @@ mod tests {
     }
 
     #[test]
+    fn each_key_is_in_the_reference_with_the_default_that_holds() {
+        let file = Settled {
+            addr: Some("http://h:1".into()),
+            output: Some(Shown::of(Output::plain(crate::args::Format::Table))),
+            timeout: Some(Time(crate::settings::CALL)),
+        };
+        let written: toml::Table = toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
+        let known: Vec<&str> = headroom_config::reference::CLIENT.iter().map(|key| key.name).collect();
+        assert_eq!(written.keys().map(String::as_str).collect::<Vec<_>>(), known);
+        let defaults: String =
+            headroom_config::reference::CLIENT.iter().map(|key| format!("{} = {}\n", key.name, key.default)).collect();
+        let usual = read_machine(&defaults, "client.toml").expect("reads");
+        assert_eq!(usual.addr.as_deref(), Some(crate::args::DEFAULT_ADDR));
+        assert_eq!((usual.output, usual.timeout), (file.output, file.timeout));
+    }
+
+    #[test]
     fn what_is_written_is_read() {
         let dir = tempfile::tempdir().expect("directory");
         let place = dir.path().join("a/config.toml");

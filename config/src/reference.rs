@@ -1,0 +1,338 @@
+//! Every key of the configuration files: what is written there, what holds without it, and when a change takes effect.
+//!
+//! `docs/configuration.md` is made from these tables and from the comments of the shipped files, which say what each key is for. A test
+//! compares the tables with what the parser asks for, and their values with what it reads.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use headroom_types::Bytes;
+
+use crate::checked::{NodeAgentConfig, ResourceManagerConfig, SelfFence};
+
+mod agent;
+mod manager;
+
+/// What is written behind a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Characters in quotes.
+    Text,
+    /// One of a few words, in quotes.
+    Word,
+    /// Words in a list.
+    Words,
+    /// An absolute path, in quotes.
+    Path,
+    /// An address and a port, in quotes.
+    Address,
+    /// An address that begins with `http://`, in quotes.
+    Url,
+    /// A time with its unit, in quotes.
+    Time,
+    /// Bytes: a number, or with a unit in quotes.
+    Size,
+    /// A whole number.
+    Number,
+    /// A whole number of a hundred.
+    Percent,
+    /// A part of a whole with at most one decimal, in quotes.
+    Part,
+    /// Processors: a number, with parts.
+    Cores,
+    /// `true` or `false`.
+    Switch,
+    /// Bits of a mode in octal, in quotes.
+    Octal,
+    /// A table of texts by name.
+    Table,
+}
+
+impl Kind {
+    /// For people, with the unit.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Text => "text",
+            Kind::Word => "word",
+            Kind::Words => "list of words",
+            Kind::Path => "absolute path",
+            Kind::Address => "address:port",
+            Kind::Url => "URL, http",
+            Kind::Time => "time: ms, s, m, h, d",
+            Kind::Size => "size: bytes, KiB, MiB, GiB, TiB",
+            Kind::Number => "whole number",
+            Kind::Percent => "percent",
+            Kind::Part => "part, %",
+            Kind::Cores => "processors",
+            Kind::Switch => "true or false",
+            Kind::Octal => "octal bits",
+            Kind::Table => "table of texts",
+        }
+    }
+}
+
+/// What of a kind is taken. Everything in it is written as in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// Whatever is of the kind, such as this.
+    Any(&'static str),
+    /// These.
+    OneOf(&'static [&'static str]),
+    /// From the first to the second.
+    Between(&'static str, &'static str),
+    /// Not less.
+    From(&'static str),
+}
+
+impl Range {
+    /// What must be taken, the bounds among it.
+    pub fn examples(self) -> Vec<&'static str> {
+        match self {
+            Range::Any(one) | Range::From(one) => vec![one],
+            Range::OneOf(all) => all.to_vec(),
+            Range::Between(least, most) => vec![least, most],
+        }
+    }
+    fn words(self) -> String {
+        match self {
+            Range::Any(_) => "any".to_owned(),
+            Range::OneOf(all) => all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", "),
+            Range::Between(least, most) => format!("`{least}` to `{most}`"),
+            Range::From(least) => format!("from `{least}`"),
+        }
+    }
+}
+
+/// When a change takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// When the file is read again, on SIGHUP.
+    Reload,
+    /// When the daemon is started again.
+    Restart,
+}
+
+impl Takes {
+    fn as_str(self) -> &'static str {
+        match self {
+            Takes::Reload => "reload",
+            Takes::Restart => "restart",
+        }
+    }
+}
+
+/// One key of a file with the configuration `C`.
+#[derive(Debug)]
+pub struct Key<C: 'static> {
+    /// With its table: `history.apps`.
+    pub name: &'static str,
+    /// What is written behind it.
+    pub kind: Kind,
+    /// What is taken.
+    pub range: Range,
+    /// What is not; written as in the file.
+    pub wrong: &'static str,
+    /// Other lines that it cannot do without.
+    pub beside: &'static str,
+    /// When a change takes effect.
+    pub takes: Takes,
+    /// What a configuration has, as it would be written; `None` where the key is left out.
+    pub value: fn(&C) -> Option<String>,
+}
+
+/// The keys of `resourcemanager.toml`, without those of queues.
+pub const MANAGER: &[Key<ResourceManagerConfig>] = manager::KEYS;
+/// The keys of `nodeagent.toml`.
+pub const AGENT: &[Key<NodeAgentConfig>] = agent::KEYS;
+
+/// One key of the files of `rmctl`.
+#[derive(Debug)]
+pub struct ClientKey {
+    /// As in the table of a context, and at the top of the machine's file.
+    pub name: &'static str,
+    /// What is written behind it.
+    pub kind: Kind,
+    /// What holds without it, as it would be written.
+    pub default: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+}
+
+/// What a context of `~/.config/rmctl/config.toml`, and `/etc/headroom/client.toml`, may say. `rmctl` reads both at every call.
+pub const CLIENT: &[ClientKey] = &[
+    ClientKey { name: "addr", kind: Kind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
+    ClientKey {
+        name: "output",
+        kind: Kind::Text,
+        default: "\"table\"",
+        meaning: "How lists and things are printed, as behind `-o`.",
+    },
+    ClientKey { name: "timeout", kind: Kind::Time, default: "\"10s\"", meaning: "How long one call may take." },
+];
+
+/// Keys whose values differ, each with what it was and what it is.
+pub fn changes<C>(keys: &'static [Key<C>], before: &C, after: &C) -> Vec<(&'static Key<C>, String, String)> {
+    let written = |value: Option<String>| value.unwrap_or_else(|| "left out".to_owned());
+    let pair = |key: &'static Key<C>| (key, (key.value)(before), (key.value)(after));
+    let changed = keys.iter().map(pair).filter(|(_, before, after)| before != after);
+    changed.map(|(key, before, after)| (key, written(before), written(after))).collect()
+}
+
+const fn key<C>(name: &'static str, kind: Kind, range: Range, wrong: &'static str, value: fn(&C) -> Option<String>) -> Key<C> {
+    Key { name, kind, range, wrong, beside: "", takes: Takes::Restart, value }
+}
+
+impl<C> Key<C> {
+    const fn live(mut self) -> Self {
+        self.takes = Takes::Reload;
+        self
+    }
+    const fn beside(mut self, lines: &'static str) -> Self {
+        self.beside = lines;
+        self
+    }
+}
+
+fn quoted(text: impl std::fmt::Display) -> String {
+    format!("{:?}", text.to_string())
+}
+
+fn time(time: Duration) -> String {
+    let ms = time.as_millis();
+    let unit = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")].into_iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+    unit.map_or_else(|| quoted(format!("{ms}ms")), |(unit, name)| quoted(format!("{}{name}", ms / unit)))
+}
+
+fn size(size: Bytes) -> String {
+    let n = size.get();
+    let unit = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")].into_iter();
+    let unit = unit.into_iter().find(|(unit, _)| n > 0 && n.is_multiple_of(*unit));
+    unit.map_or_else(|| n.to_string(), |(unit, name)| quoted(format!("{}{name}", n / unit)))
+}
+
+fn fence(fence: SelfFence) -> String {
+    match fence {
+        SelfFence::Never => quoted("never"),
+        SelfFence::After(after) => time(after),
+    }
+}
+
+/// What the comment of a shipped file says of a key, and what holds without it.
+fn comment(sample: &str, name: &str) -> Option<(String, String)> {
+    let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
+    let (mut at, mut lines, mut default) = (String::new(), Vec::new(), String::new());
+    for line in sample.lines() {
+        let bare = line.trim_start_matches("# ");
+        if let Some(header) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            at = header.to_owned();
+        } else if at == table && bare.split_once(" = ").is_some_and(|(word, _)| word == key) {
+            return Some((lines.join(" "), default));
+        } else if let Some(text) = line.strip_prefix("# Default: ") {
+            default = text.to_owned();
+            continue;
+        } else if let Some(text) = line.strip_prefix("# ") {
+            lines.push(text);
+            continue;
+        }
+        (lines, default) = (Vec::new(), String::new());
+    }
+    None
+}
+
+/// What stands above the header of a table.
+fn heading(sample: &str, table: &str) -> String {
+    let before = sample.split(&format!("\n[{table}]\n")).next().unwrap_or_default();
+    let lines: Vec<&str> = before.lines().rev().map_while(|line| line.strip_prefix("# ")).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" ")
+}
+
+const MANAGER_SAMPLE: &str = include_str!("../resourcemanager.toml");
+const AGENT_SAMPLE: &str = include_str!("../nodeagent.toml");
+
+/// `docs/configuration.md`.
+pub fn page() -> String {
+    let mut text = ABOUT.to_owned();
+    text.push_str(MANAGER_HEAD);
+    tables(&mut text, MANAGER, MANAGER_SAMPLE, &ResourceManagerConfig::default());
+    text.push_str(QUEUES);
+    text.push_str(AGENT_HEAD);
+    tables(&mut text, AGENT, AGENT_SAMPLE, &NodeAgentConfig::default());
+    text.push_str(CLIENT_HEAD);
+    for key in CLIENT {
+        row(&mut text, &[&format!("`{}`", key.name), key.kind.as_str(), &format!("`{}`", key.default), key.meaning]);
+    }
+    text.push_str(ENVIRONMENT);
+    text
+}
+
+/// The keys of a file: a table for each of its tables, in the order of the file.
+fn tables<C>(text: &mut String, keys: &[Key<C>], sample: &str, usual: &C) {
+    let mut table = None;
+    for key in keys {
+        let (at, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
+        if table != Some(at) {
+            table = Some(at);
+            if !at.is_empty() {
+                // Writing to a text cannot fail.
+                let _ = write!(text, "\n### [{at}]\n\n{}\n", heading(sample, at));
+            }
+            text.push_str("\n| key | kind | default | taken | changed by | meaning |\n| --- | --- | --- | --- | --- | --- |\n");
+        }
+        let (meaning, without) = comment(sample, key.name).unwrap_or_default();
+        let default = (key.value)(usual).map_or(without, |value| format!("`{value}`"));
+        let name = format!("`{name}`");
+        row(text, &[&name, key.kind.as_str(), &default, &key.range.words(), key.takes.as_str(), &meaning]);
+    }
+}
+
+fn row(text: &mut String, cells: &[&str]) {
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    // As above.
+    let _ = writeln!(text, "| {} |", cells.join(" | "));
+}
+
+const ABOUT: &str = "# Configuration
+
+Made from `config/src/reference.rs` and the comments of the shipped files; a test keeps it current.
+
+Three programs read files in TOML: the resource manager, the node agents, and `rmctl`. A key that is left out has its default, and a file that is left out
+has nothing but defaults. A key that is not known, a value of another kind and a value out of range are refused, all of them at once, each with its line and with
+what to write instead. `--check-config` only checks. What the command line says goes before the file.
+
+The column *changed by* says when another value holds: after a `reload` (SIGHUP, `systemctl reload`), or after a `restart`. A reload takes over everything it
+can and names the keys that wait for a restart, in the log and in an event (`ConfigReloaded`); a file with mistakes changes nothing, and its mistakes are
+in the log and in an event too (`ConfigRefused`).
+";
+const MANAGER_HEAD: &str = "
+## resourcemanager.toml
+
+`resourcemanager --config FILE`; as a service `/etc/headroom/resourcemanager.toml`.
+";
+const QUEUES: &str = "
+### [queues]
+
+A tree of queues, `[queues.NAME]` and `[queues.NAME.queues.NAME]`; the keys of a queue are in the shipped file, each with what holds without it. The tree is taken as
+a whole or not at all. One that was set while the resource manager ran (`rmctl queue set`, or a gate) goes before the one of the file, also after a restart and a
+reload. Changed by a reload, where no such tree was set.
+";
+const AGENT_HEAD: &str = "
+## nodeagent.toml
+
+`nodeagent --config FILE`; as a service `/etc/headroom/nodeagent.toml`. It is read at the start; containers go on while the agent is started again.
+";
+const CLIENT_HEAD: &str = "
+## rmctl
+
+`/etc/headroom/client.toml` has these keys at its top. `~/.config/rmctl/config.toml` (or the file that `HEADROOM_CONFIG` names) has them in a table for each
+context, `[contexts.NAME]`, and the key `current` with the name of the one in use; `rmctl context` writes it. An argument goes before the environment, that before
+the context, that before the machine's file. Both files are read at every call.
+
+| key | kind | default | meaning |
+| --- | --- | --- | --- |
+";
+const ENVIRONMENT: &str = "
+## Environment
+
+`HEADROOM_LOG` goes before `log`, and says more: `info,headroom_rm_core=debug` is another level for one part. It is the only way to set the level of a node
+agent. The variables that `rmctl` reads are in `rmctl --help`.
+";

@@ -1,0 +1,60 @@
+//! The keys of `resourcemanager.toml`, in the order of the shipped file.
+
+use super::Range::{Any, Between, From, OneOf};
+use super::{Key, Kind, Range, quoted, size, time};
+use crate::checked::ResourceManagerConfig as Config;
+
+const SWITCH: Range = OneOf(&["false", "true"]);
+const CALLERS: Range = Between("1", "1000000");
+
+/// With the type of its configuration.
+const fn key(
+    name: &'static str,
+    kind: Kind,
+    range: Range,
+    wrong: &'static str,
+    value: fn(&Config) -> Option<String>,
+) -> Key<Config> {
+    super::key(name, kind, range, wrong, value)
+}
+
+pub(super) const KEYS: &[Key<Config>] = &[
+    key("listen", Kind::Address, Any("\"127.0.0.1:7171\""), "7070", |c| Some(quoted(c.listen))),
+    key("state", Kind::Path, Any("\"/srv/headroom\""), "\"relative\"", |c| Some(quoted(c.state.display()))),
+    key("store", Kind::Word, OneOf(&["\"sled\"", "\"redb\""]), "\"rocksdb\"", |c| Some(quoted(c.store))),
+    key("log", Kind::Word, OneOf(&["\"error\"", "\"warn\"", "\"info\"", "\"debug\"", "\"trace\""]), "\"loud\"", |c| {
+        Some(quoted(c.log.as_str()))
+    })
+    .live(),
+    key("suspect", Kind::Time, Any("\"1s\""), "\"0s\"", |c| Some(time(c.suspect))).live(),
+    key("unreachable", Kind::Time, Any("\"5s\""), "\"5\"", |c| Some(time(c.unreachable))).live(),
+    key("lost", Kind::Time, Any("\"1m\""), "30", |c| Some(time(c.lost))).live(),
+    key("master_silence", Kind::Time, Any("\"1m\""), "\"1 week\"", |c| Some(time(c.master_silence))).live(),
+    key("scheduling.reserve_after", Kind::Time, Any("\"500ms\""), "\"-1s\"", |c| Some(time(c.scheduling.reserve_after))).live(),
+    key("scheduling.preempt_warning", Kind::Time, Any("\"1m\""), "true", |c| Some(time(c.scheduling.preempt_warning))).live(),
+    key("scheduling.preempt_every", Kind::Time, Any("\"10s\""), "\"\"", |c| Some(time(c.scheduling.preempt_every))).live(),
+    key("scheduling.preempt_part", Kind::Part, Between("\"0%\"", "\"100%\""), "\"100.1%\"", |c| {
+        Some(part(c.scheduling.preempt_part))
+    })
+    .live(),
+    key("limits.calls_per_second", Kind::Number, CALLERS, "0", |c| Some(c.limits.calls_per_second.to_string())),
+    key("limits.calls_at_once", Kind::Number, CALLERS, "1000001", |c| Some(c.limits.calls_at_once.to_string())),
+    key("limits.connections_per_peer", Kind::Number, CALLERS, "-1", |c| Some(c.limits.connections_per_peer.to_string())),
+    key("limits.streams", Kind::Number, CALLERS, "1.5", |c| Some(c.limits.streams.to_string())),
+    key("limits.loopback", Kind::Switch, SWITCH, "1", |c| Some(c.limits.loopback.to_string())),
+    key("telemetry.cardinality", Kind::Word, OneOf(&["\"profile\"", "\"job\"", "\"task\""]), "\"all\"", |c| {
+        Some(quoted(c.telemetry.cardinality.as_str()))
+    }),
+    key("events.segment", Kind::Size, From("\"64KiB\""), "65535", |c| Some(size(c.events.segment))).live(),
+    key("events.segments", Kind::Number, Between("2", "10000"), "1", |c| Some(c.events.segments.to_string())).live(),
+    key("audit.segment", Kind::Size, From("\"64KiB\""), "65535", |c| Some(size(c.audit.segment))).live(),
+    key("audit.segments", Kind::Number, Between("2", "10000"), "10001", |c| Some(c.audit.segments.to_string())).live(),
+    key("history.apps", Kind::Number, Between("1", "100000"), "0", |c| Some(c.history.apps.to_string())).live(),
+    key("history.containers", Kind::Number, Between("1", "1000000"), "0", |c| Some(c.history.containers.to_string())).live(),
+    key("history.age", Kind::Time, Any("\"24h\""), "720", |c| Some(time(c.history.age))).live(),
+];
+
+fn part(thousandths: u32) -> String {
+    let (whole, tenth) = (thousandths / 10, thousandths % 10);
+    if tenth == 0 { quoted(format!("{whole}%")) } else { quoted(format!("{whole}.{tenth}%")) }
+}

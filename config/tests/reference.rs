@@ -1,0 +1,110 @@
+//! The reference of the configuration: current, whole, and true.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use headroom_config::compile::{nodeagent, resourcemanager};
+use headroom_config::reference::{AGENT, Key, MANAGER, Range, Takes, changes, page};
+use headroom_config::{NodeAgentConfig, Problem, ResourceManagerConfig};
+
+#[test]
+fn the_page_of_the_configuration_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, page()).expect("the documentation can be written");
+    }
+    let kept = std::fs::read_to_string(&path).expect("the page is there");
+    assert!(kept == page(), "docs/configuration.md is old: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
+}
+
+/// `table.key` as lines of a file.
+fn written(name: &str, value: &str, beside: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((table, key)) => format!("{beside}[{table}]\n{key} = {value}\n"),
+        None => format!("{beside}{name} = {value}\n"),
+    }
+}
+
+/// The keys that the parser itself names when it meets one it does not know, at the top and in each table.
+fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<Problem>>) -> BTreeSet<String> {
+    let named = |table: &str| -> Vec<String> {
+        let unknown = "qqqqqqqqqqqqqqqqqqqq";
+        let text = if table.is_empty() { format!("{unknown} = 1\n") } else { format!("[{table}]\n{unknown} = 1\n") };
+        let problems = parse(&text, "f").err().expect("a key that nobody knows");
+        let told = problems.iter().find_map(|p| p.fix.split("known here: ").nth(1)).unwrap_or_default();
+        told.split(", ").filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    // A table is what is refused when it is a number, because it is no table.
+    let is_table = |key: &str| match parse(&format!("{key} = 1\n"), "f") {
+        Ok(_) => false,
+        Err(problems) => problems.iter().any(|p| p.what.contains("not a table")),
+    };
+    let mut all = BTreeSet::new();
+    for top in named("") {
+        let inside = if is_table(&top) { named(&top) } else { Vec::new() };
+        if inside.is_empty() {
+            all.insert(top);
+        } else {
+            all.extend(inside.into_iter().map(|key| format!("{top}.{key}")));
+        }
+    }
+    all
+}
+
+fn names<C>(keys: &[Key<C>]) -> BTreeSet<String> {
+    keys.iter().map(|key| key.name.to_owned()).collect()
+}
+
+#[test]
+fn each_key_that_is_read_is_in_the_reference_and_no_other() {
+    let mut manager = names(MANAGER);
+    manager.insert("queues".to_owned());
+    assert_eq!(manager, known_to(resourcemanager));
+    assert_eq!(names(AGENT), known_to(nodeagent));
+    assert_eq!((MANAGER.len(), AGENT.len()), (manager.len() - 1, names(AGENT).len()), "each once");
+}
+
+/// What is told of each key is so: its default, what is taken, what is not, and where the value goes.
+fn hold<C: PartialEq + std::fmt::Debug>(keys: &'static [Key<C>], parse: fn(&str, &str) -> Result<C, Vec<Problem>>, usual: &C) {
+    for key in keys {
+        let name = key.name;
+        if let Some(default) = (key.value)(usual) {
+            assert_eq!(parse(&written(name, &default, ""), "f").as_ref(), Ok(usual), "{name}: {default} is the default");
+        }
+        let plain = parse(key.beside, "f").unwrap_or_else(|p| panic!("{name}: {p:?}"));
+        for example in key.range.examples() {
+            let config = parse(&written(name, example, key.beside), "f").unwrap_or_else(|p| panic!("{name} = {example}: {p:?}"));
+            let as_written = (key.value)(&config).unwrap_or_else(|| panic!("{name} = {example} is not seen"));
+            assert_eq!(as_written, example, "{name} is read as it was written");
+            let changed: Vec<&str> = changes(keys, &plain, &config).iter().map(|(key, ..)| key.name).collect();
+            let same = (key.value)(&plain).as_deref() == Some(example);
+            assert_eq!(changed, if same { vec![] } else { vec![name] }, "{name} = {example} changes that key alone");
+        }
+        let problems = parse(&written(name, key.wrong, key.beside), "f").err();
+        let problems = problems.unwrap_or_else(|| panic!("{name} = {} was taken", key.wrong));
+        assert!(problems.iter().all(|p| p.key.starts_with(name)), "{name} = {}: {problems:?}", key.wrong);
+        assert!(!matches!(key.range, Range::OneOf(all) if all.len() < 2), "{name}");
+    }
+}
+
+#[test]
+fn what_is_told_of_the_keys_of_the_manager_is_so() {
+    hold(MANAGER, resourcemanager, &ResourceManagerConfig::default());
+}
+
+#[test]
+fn what_is_told_of_the_keys_of_the_agent_is_so() {
+    hold(AGENT, nodeagent, &NodeAgentConfig::default());
+    assert!(AGENT.iter().all(|key| key.takes == Takes::Restart), "an agent does not read its file again");
+}
+
+#[test]
+fn every_key_has_its_meaning_on_the_page() {
+    for line in page().lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        assert!(cells.len() >= 4 && cells.iter().all(|cell| !cell.is_empty()), "{line}");
+        assert!(cells.last().is_some_and(|meaning| meaning.ends_with('.')), "{line}");
+    }
+}
