@@ -27,6 +27,8 @@ pub struct Lines {
     open: File,
     number: u64,
     written: u64,
+    /// The name of the open file may not be on the disk yet.
+    named: bool,
 }
 
 impl Lines {
@@ -38,10 +40,11 @@ impl Lines {
         fs::create_dir_all(folder)?;
         let number = segments(folder, name)?.last().map_or(1, |(number, _)| *number);
         let (open, written) = append_to(&path(folder, name, number))?;
-        Ok(Lines { folder: folder.to_owned(), name, bounds, open, number, written })
+        Ok(Lines { folder: folder.to_owned(), name, bounds, open, number, written, named: false })
     }
 
-    /// Adds lines. They are with the kernel when this returns: they survive the end of the process, not that of the machine.
+    /// Adds lines. They are with the kernel when this returns: they survive the end of the process; that of the machine
+    /// only after [`Lines::sync`].
     ///
     /// # Errors
     /// The file cannot be written.
@@ -56,9 +59,37 @@ impl Lines {
         if self.written >= self.bounds.segment { self.next() } else { Ok(()) }
     }
 
+    /// Puts on the disk all that was added: it survives the end of the machine from here on.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.open.sync_data()?;
+        if !self.named {
+            File::open(&self.folder)?.sync_all()?;
+            self.named = true;
+        }
+        Ok(())
+    }
+
+    /// Other bounds from now on.
+    ///
+    /// # Errors
+    /// A segment that has to go cannot be removed.
+    pub fn bound(&mut self, bounds: Bounds) -> io::Result<()> {
+        self.bounds = bounds;
+        self.trim()
+    }
+
     fn next(&mut self) -> io::Result<()> {
+        self.sync()?;
         self.number += 1;
         (self.open, self.written) = append_to(&path(&self.folder, self.name, self.number))?;
+        self.named = false;
+        self.trim()
+    }
+
+    fn trim(&self) -> io::Result<()> {
         let all = segments(&self.folder, self.name)?;
         let many = all.len().saturating_sub(self.bounds.segments.max(1));
         all.iter().take(many).try_for_each(|(_, old)| fs::remove_file(old))
@@ -140,6 +171,24 @@ mod tests {
         let size: usize = all.iter().map(|l| l.len() + 1).sum();
         assert!((200..400).contains(&size), "{size}");
         assert_eq!(segments(dir.path(), "x").expect("reads").len(), 3);
+    }
+
+    #[test]
+    fn other_bounds_count_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut lines = open(dir.path());
+        for n in 0..40 {
+            lines.append([format!("a line with the number {n}")]).expect("writes");
+        }
+        lines.sync().expect("syncs");
+        let files = || segments(dir.path(), "x").expect("reads").len();
+        assert_eq!(files(), 3);
+        lines.bound(Bounds { segment: 1000, segments: 2 }).expect("takes them");
+        assert_eq!(files(), 2);
+        for n in 0..20 {
+            lines.append([format!("a longer line with the number {n}")]).expect("writes");
+        }
+        assert_eq!((files(), kept(dir.path()).len() > 20), (2, true), "a segment is longer now");
     }
 
     #[test]

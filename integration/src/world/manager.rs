@@ -360,6 +360,7 @@ fn call_words(call: &Call) -> String {
         Call::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
         Call::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
         Call::Undrain { node } => format!("-> undrain {node}"),
+        Call::Configure(_) => "-> configure".to_owned(),
         Call::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
         Call::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),
         Call::Stop { container } => format!("-> stop {container}"),

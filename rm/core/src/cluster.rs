@@ -13,7 +13,8 @@ use headroom_types::{AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resou
 use crate::app::App;
 use crate::container::Container;
 use crate::event::{
-    Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Object, Refusal, Update, Verdict, Want, Words,
+    Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Object, QueuesFrom, Refusal, Update, Verdict, Want,
+    Words,
 };
 use crate::explain::Said;
 use crate::history::{Finished, History};
@@ -144,6 +145,8 @@ pub struct Cluster {
     pub(crate) history: History,
     pub(crate) ledger: Ledger,
     pub(crate) queue: Queues,
+    /// Whose tree that is.
+    pub(crate) queues_from: QueuesFrom,
     pub(crate) index: FreeIndex,
     pub(crate) reservations: Reservations,
     /// The application and how many of its requests were noted last of those that wait.
@@ -226,6 +229,7 @@ impl Cluster {
         }
         let until = now.plus(settings.recovery_wait);
         let waiting: BTreeSet<NodeId> = restored.nodes.into_iter().collect();
+        let queues_from = if restored.queues.is_some() { QueuesFrom::Operator } else { QueuesFrom::Settings };
         let (generation, tree) = restored.queues.unwrap_or_else(|| (0, settings.queues.clone()));
         let mut cluster = Cluster {
             settings,
@@ -236,6 +240,7 @@ impl Cluster {
             history,
             ledger: Ledger::default(),
             queue: Queues::new(tree, generation),
+            queues_from,
             index: FreeIndex::default(),
             reservations: Reservations::default(),
             noted: None,
@@ -321,6 +326,7 @@ impl Cluster {
             }
             Call::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
             Call::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
+            Call::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),
         }
     }
 

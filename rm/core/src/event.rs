@@ -20,6 +20,7 @@ pub use refusal::Refusal;
 pub use update::{Granted, Update, UpdateKind};
 
 use crate::ask::Ask;
+use crate::cluster::Settings;
 use crate::queue::spec::{Gate, Tree};
 use crate::save::Save;
 
@@ -171,6 +172,8 @@ pub enum Call {
         /// Which.
         node: NodeId,
     },
+    /// Other settings, as far as a cluster that runs takes them.
+    Configure(Box<Settings>),
 }
 
 /// Whether a call changes anything, or only says what it would change.
@@ -508,6 +511,11 @@ pub enum Answer {
         /// Its generation.
         generation: u64,
     },
+    /// The settings hold.
+    Configured {
+        /// Whose tree of queues is in force.
+        queues: QueuesFrom,
+    },
     /// The node is known.
     Node {
         /// Ends the node may forget.
@@ -518,6 +526,15 @@ pub enum Answer {
         /// Ends taken in.
         received: Vec<ContainerId>,
     },
+}
+
+/// Whose tree of queues is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuesFrom {
+    /// That of the settings.
+    Settings,
+    /// One that was set at run time; it goes before that of the settings.
+    Operator,
 }
 
 /// What becomes of a request.

@@ -49,6 +49,13 @@ impl History {
     pub fn new(most: usize) -> Self {
         History { most: most.max(1), order: VecDeque::new(), by_id: Table::default() }
     }
+    /// Keeps at most `most` from now on; what has to leave for that comes back.
+    pub fn keep(&mut self, most: usize) -> Vec<ContainerId> {
+        self.most = most.max(1);
+        let gone: Vec<ContainerId> = self.order.drain(..self.order.len().saturating_sub(self.most)).collect();
+        gone.iter().for_each(|id| self.by_id.drop_row(id));
+        gone
+    }
     /// Adds one; what has to leave for it comes back.
     pub fn push(&mut self, finished: Arc<Finished>) -> Option<ContainerId> {
         let id = finished.container.clone();

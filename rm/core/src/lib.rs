@@ -30,6 +30,7 @@ pub mod testkit;
 pub mod timer;
 
 mod apps;
+mod configure;
 mod drain;
 mod leases;
 mod lifetime;
@@ -42,8 +43,8 @@ mod resize;
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
     AfterDrain, Answer, Answered, Call, CallId, Effect, Event, Exclusive, Granted, Health, How, Launch, Level, Lifetime, LogLine,
-    Master, NewApp, Object, Outcome, Phase, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync, Traits,
-    Update, UpdateKind, Verdict, Want, Words,
+    Master, NewApp, Object, Outcome, Phase, QueuesFrom, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync,
+    Traits, Update, UpdateKind, Verdict, Want, Words,
 };
 pub use explain::{Undecided, Why, WhyNode};
 pub use history::Finished;

@@ -121,6 +121,11 @@ impl Cluster {
     pub(crate) fn node_silent(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let Some(node) = self.nodes.get(id) else { return };
         let (heard, silent) = (node.heard, ctx.now.since(node.heard));
+        if silent < self.settings.suspect {
+            // It was waited for less patiently when the timer was set.
+            self.timers.set(Key::Node(id.clone()), heard.plus(self.settings.suspect));
+            return;
+        }
         let (how, next) = if silent >= self.settings.lost {
             (Silence::Lost, None)
         } else if silent >= self.settings.unreachable {

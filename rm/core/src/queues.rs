@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use headroom_types::{AppId, QueuePath, Reason, Resource};
 
 use crate::cluster::{Cluster, Ctx};
-use crate::event::{Answer, How, Level, Lifetime, LogLine, Object, Refusal, Words};
+use crate::event::{Answer, How, Level, Lifetime, LogLine, Object, QueuesFrom, Refusal, Words};
 use crate::ledger;
 use crate::queue::QueueIx;
 use crate::queue::seats::Standing;
@@ -177,7 +177,7 @@ impl Cluster {
     }
 
     /// Applications that would be left without a leaf.
-    fn homeless(&self, tree: &Tree) -> Vec<QueueProblem> {
+    pub(crate) fn homeless(&self, tree: &Tree) -> Vec<QueueProblem> {
         let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
         let gone = self.queue.slots().filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
         let problems = gone.map(|(_, slot)| {
@@ -196,6 +196,11 @@ impl Cluster {
 
     fn plant(&mut self, tree: Tree, generation: u64, ctx: &mut Ctx<'_>) {
         ctx.save(Save::Queues { generation, tree: Box::new(tree.clone()) });
+        self.queues_from = QueuesFrom::Operator;
+        self.replant(tree, generation);
+    }
+
+    pub(crate) fn replant(&mut self, tree: Tree, generation: u64) {
         self.queue.replant(tree, generation, &mut self.ledger);
         self.reservations.doubt_all();
         self.room_changed = true;
@@ -249,6 +254,6 @@ impl Cluster {
     }
 }
 
-fn log_queue(level: Level, reason: Reason, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
+pub(crate) fn log_queue(level: Level, reason: Reason, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
     ctx.log(LogLine { level, reason, object: Object::Queue(queue.clone()), node: None, words: Words::Text(message) });
 }

@@ -171,6 +171,15 @@ impl Scenario {
         self
     }
 
+    /// The operator writes other settings, and they are read again at once.
+    ///
+    /// # Errors
+    /// As the resource manager refuses them.
+    pub fn configure(&mut self, what: impl FnOnce(&mut Settings)) -> Answered {
+        what(&mut self.settings);
+        self.call(Call::Configure(Box::new(self.settings.clone())))
+    }
+
     /// One event; what follows from it reaches store and nodes; the invariants hold.
     ///
     /// # Panics

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headroom_rm_core::app::State;
 use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
-use headroom_rm_core::{Answer, Call, Launch, Master, NewApp, Outcome, Phase, Refusal, Sync, UpdateKind, Verdict};
+use headroom_rm_core::{Answer, Call, Launch, Level, Master, NewApp, Outcome, Phase, Refusal, Sync, UpdateKind, Verdict};
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, NodeId};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -214,6 +214,9 @@ fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
         s.settle();
     }
     assert_eq!((s.attempt(&app).attempt, s.state(&app)), (4, "running"));
+    let told = s.log.iter().filter(|line| line.reason.as_str() == "NodeOom");
+    let nodes: Vec<bool> = told.map(|line| line.node.is_some() && line.level == Level::Warning).collect();
+    assert_eq!(nodes, [true; 3], "each is a warning about its node");
     assert!(s.alive(&app).contains(&work));
     let Ok(Answer::Master { containers, .. }) = s.master(&app) else { panic!("registers") };
     assert_eq!(containers.iter().map(|g| g.container.clone()).collect::<Vec<_>>(), [work]);

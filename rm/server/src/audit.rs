@@ -7,10 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_config::Kept;
-use headroom_telemetry::{Bounds, Lines, lines};
+use headroom_telemetry::{Lines, lines};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::audit::AuditLine;
 use tracing::warn;
+
+use crate::eventfiles::bounds;
 
 /// Lines kept in memory.
 const MOST: usize = 10_000;
@@ -79,8 +81,7 @@ impl Audit {
             warn!(%error, "the record of changes cannot be read, going on without");
         }
         let next = recent.back().map_or(1, |line| line.index + 1);
-        let segments = usize::try_from(kept.segments).unwrap_or(usize::MAX);
-        let files = Lines::open(folder, FILES, Bounds { segment: kept.segment.get(), segments });
+        let files = Lines::open(folder, FILES, bounds(kept));
         let files = files.map_err(|error| warn!(%error, "changes cannot be recorded on the disk, going on without")).ok();
         Audit { inner: Mutex::new(Inner { recent, next, files }) }
     }
@@ -98,6 +99,15 @@ impl Audit {
         inner.recent.push_back(Arc::new(line));
         if inner.recent.len() > MOST {
             inner.recent.pop_front();
+        }
+    }
+
+    /// Keeps so much on the disk from now on.
+    pub(crate) fn keep(&self, kept: Kept) {
+        if let Some(files) = &mut self.inner().files
+            && let Err(error) = files.bound(bounds(kept))
+        {
+            warn!(%error, "old changes could not be removed from the disk, going on");
         }
     }
 

@@ -2,34 +2,29 @@
 //! after a restart.
 //!
 //! Written by the loop, and by the interface for what only it sees; readers copy what they need out of it. The number of an event
-//! holds the epoch in its upper half, so that numbers go up over restarts and never repeat. The disk is written by a thread of its
-//! own: nobody waits for it, and what it cannot take in time is counted and left out there.
+//! holds the epoch in its upper half, so that numbers go up over restarts and never repeat. The disk is written elsewhere
+//! ([`crate::eventfiles`]): nobody waits for it, and what it cannot take in time is counted and left out there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use headroom_config::Kept;
-use headroom_telemetry::{Bounds, Lines, lines};
+use headroom_telemetry::{Lines, lines};
 use headroom_types::{AppId, Epoch, NodeId, Reason, Topic, UnixMillis};
 use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events::{Event, EventLevel};
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::eventfiles::{Writer, bounds};
 use crate::hour::Hour;
 
 /// Events kept in memory.
 const MOST: usize = 100_000;
 /// Events handed out at once.
 const PIECE: usize = 256;
-/// Events that may wait for the disk.
-const WAITING: usize = 20_000;
-/// Events written at once.
-const WRITTEN_AT_ONCE: usize = 1000;
 /// The number of the first event of the first life.
 const FIRST_OF_ALL: u64 = (1 << 32) + 1;
 /// The files are called so.
@@ -54,13 +49,6 @@ struct Ring {
     hour: Hour,
     /// How many there have been in this life, by reason.
     counts: BTreeMap<&'static str, u64>,
-}
-
-/// The thread that has the files.
-#[derive(Debug)]
-struct Writer {
-    send: SyncSender<Arc<Event>>,
-    thread: JoinHandle<()>,
 }
 
 /// Which events a reader wants; all of what is given must hold.
@@ -127,8 +115,7 @@ impl EventLog {
         if let Err(error) = lines::read(folder, FILES, |line| log.restore(line)) {
             warn!(%error, "events of earlier lives cannot be read, going on without");
         }
-        let segments = usize::try_from(kept.segments).unwrap_or(usize::MAX);
-        match Lines::open(folder, FILES, Bounds { segment: kept.segment.get(), segments }).and_then(Writer::start) {
+        match Lines::open(folder, FILES, bounds(kept)).and_then(Writer::start) {
             Ok(writer) => *log.writer() = Some(writer),
             Err(error) => warn!(%error, "events cannot be written to the disk, going on without"),
         }
@@ -172,7 +159,7 @@ impl EventLog {
     }
 
     fn write(&self, event: &Arc<Event>) {
-        let sent = self.writer().as_ref().is_none_or(|writer| writer.send.try_send(event.clone()).is_ok());
+        let sent = self.writer().as_ref().is_none_or(|writer| writer.write(event));
         if !sent {
             self.unwritten.fetch_add(1, Ordering::Relaxed);
         }
@@ -200,6 +187,13 @@ impl EventLog {
         Ok(piece)
     }
 
+    /// Keeps so much on the disk from now on.
+    pub(crate) fn keep(&self, kept: Kept) {
+        if let Some(writer) = self.writer().as_ref() {
+            writer.keep(kept);
+        }
+    }
+
     /// How many there have been in this life, by reason.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.ring().counts.clone()
@@ -223,10 +217,8 @@ impl EventLog {
     /// Writes what still waits for the disk, and ends with the files. Blocking.
     pub(crate) fn close(&self) {
         let writer = self.writer().take();
-        if let Some(Writer { send, thread }) = writer {
-            drop(send);
-            // A writer that panicked has said so.
-            let _ = thread.join();
+        if let Some(writer) = writer {
+            writer.close();
         }
     }
 
@@ -248,28 +240,6 @@ impl Ring {
         while self.events.len() > MOST {
             self.gone = self.events.pop_front().map_or(self.gone, |event| event.index);
         }
-    }
-}
-
-impl Writer {
-    fn start(files: Lines) -> std::io::Result<Self> {
-        let (send, receive) = sync_channel(WAITING);
-        let thread = std::thread::Builder::new().name("events".into()).spawn(move || write_all(files, &receive))?;
-        Ok(Writer { send, thread })
-    }
-}
-
-/// Until nobody is left who could send any.
-fn write_all(mut files: Lines, events: &Receiver<Arc<Event>>) {
-    let mut healthy = true;
-    while let Ok(first) = events.recv() {
-        let more = events.try_iter().take(WRITTEN_AT_ONCE);
-        let texts = std::iter::once(first).chain(more).filter_map(|event| serde_json::to_vec(&*event).ok());
-        let written = files.append(texts);
-        if let (Err(error), true) = (&written, healthy) {
-            warn!(%error, "events cannot be written to the disk, going on; this is told once");
-        }
-        healthy = written.is_ok();
     }
 }
 

@@ -11,6 +11,7 @@
 mod audit;
 mod clock;
 mod dispatch;
+mod eventfiles;
 mod eventlog;
 mod facts;
 mod families;
@@ -30,8 +31,10 @@ mod outgoing;
 mod peaks;
 mod query;
 mod queues;
+mod reload;
 mod run;
 mod start;
+mod starving;
 mod tally;
 mod view;
 

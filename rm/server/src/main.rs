@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use headroom_config::{load, load_resourcemanager, queues, render};
+use headroom_config::{LogLevel, render};
 use headroom_resourcemanager::{Args, Options, start};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -24,27 +24,18 @@ const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let config = match args.config.as_deref().map(load_resourcemanager).transpose() {
-        Ok(config) => config.unwrap_or_default(),
-        Err(problems) => {
-            say(render(&problems).trim_end());
-            return ExitCode::from(BAD_CONFIG);
-        }
-    };
-    let options = match Options::with(config, &args) {
+    let options = match Options::read(&args) {
         Ok(options) => options,
         Err(problems) => {
-            let path = args.config.unwrap_or_default();
-            let text = load::read(&path).unwrap_or_default();
-            say(render(&queues::at_their_places(&text, &path.display().to_string(), &problems)).trim_end());
+            say(render(&problems).trim_end());
             return ExitCode::from(BAD_CONFIG);
         }
     };
     if args.check_config {
         return ExitCode::SUCCESS;
     }
-    log_to_stderr();
-    match run(options) {
+    let level = log_to_stderr(options.log);
+    match run(options, &args, level) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("resourcemanager: {error:#}"));
@@ -54,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn run(options: Options) -> anyhow::Result<()> {
+async fn run(options: Options, args: &Args, level: impl Fn(LogLevel)) -> anyhow::Result<()> {
     let listener = |kind| signal(kind).context("signals cannot be waited for");
     let (mut terminate, mut interrupt, mut hangup) =
         (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
@@ -64,16 +55,31 @@ async fn run(options: Options) -> anyhow::Result<()> {
             error = running.failed() => return Err(error),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => tracing::warn!("the configuration is read at the start only; restart to change it, going on"),
+            _ = hangup.recv() => {
+                if let Some(to) = running.reload(Options::read(args)).await {
+                    level(to);
+                }
+            }
         }
     }
     running.shutdown().await
 }
 
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+/// The environment goes before the configuration. What comes back changes the level, where the environment has not set it.
+fn log_to_stderr(level: LogLevel) -> impl Fn(LogLevel) {
+    let set = EnvFilter::try_from_env("HEADROOM_LOG").ok();
+    let free = set.is_none();
+    let filter = set.unwrap_or_else(|| EnvFilter::new(level.as_str()));
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    let log = log.with_filter_reloading();
+    let filters = log.reload_handle();
+    log.init();
+    move |level| {
+        if free && let Err(error) = filters.reload(EnvFilter::new(level.as_str())) {
+            tracing::warn!(%error, "the level of the log stays as it is");
+        }
+    }
 }
 
 /// One text for the person who started this. There is nowhere to go when that fails.

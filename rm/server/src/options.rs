@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use headroom_config::{HistoryBounds, Kept, Limits, ResourceManagerConfig, Scheduling, Telemetry};
+use headroom_config::{
+    HistoryBounds, Kept, Limits, LogLevel, Problem, ResourceManagerConfig, Scheduling, Telemetry, load, load_resourcemanager,
+};
 use headroom_rm_core::queue::spec::Tree;
 use headroom_types::StoreBackend;
 use headroom_wire::v1::queues::QueueProblem;
@@ -44,6 +46,8 @@ pub struct Options {
     pub state: PathBuf,
     /// The database it keeps it in.
     pub store: StoreBackend,
+    /// How much it says.
+    pub log: LogLevel,
     /// Silence after which a node gets no more work.
     pub suspect: Duration,
     /// Silence after which a node is shown as unreachable.
@@ -80,6 +84,19 @@ impl Options {
         Options::of(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() }, Tree::default())
     }
 
+    /// What the file that the command line names says, with what the command line says instead.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file.
+    pub fn read(args: &Args) -> Result<Self, Vec<Problem>> {
+        let config = args.config.as_deref().map(load_resourcemanager).transpose()?.unwrap_or_default();
+        Options::with(config, args).map_err(|problems| {
+            let path = args.config.clone().unwrap_or_default();
+            let text = load::read(&path).unwrap_or_default();
+            headroom_config::queues::at_their_places(&text, &path.display().to_string(), &problems)
+        })
+    }
+
     /// A configuration with what the command line says instead.
     ///
     /// # Errors
@@ -96,12 +113,13 @@ impl Options {
     }
 
     fn of(config: ResourceManagerConfig, queues: Tree) -> Self {
-        let ResourceManagerConfig { listen, state, store, suspect, unreachable, lost, master_silence, .. } = config;
+        let ResourceManagerConfig { listen, state, store, log, suspect, unreachable, lost, master_silence, .. } = config;
         let ResourceManagerConfig { scheduling, limits, telemetry, events, audit, history, .. } = config;
         Options {
             listen,
             state,
             store,
+            log,
             suspect,
             unreachable,
             lost,
@@ -117,6 +135,35 @@ impl Options {
             body_time: BODY_TIME,
             queues,
         }
+    }
+
+    /// The configuration these come from, without the tree of queues.
+    pub(crate) fn config(&self) -> ResourceManagerConfig {
+        ResourceManagerConfig {
+            listen: self.listen,
+            state: self.state.clone(),
+            store: self.store,
+            log: self.log,
+            suspect: self.suspect,
+            unreachable: self.unreachable,
+            lost: self.lost,
+            master_silence: self.master_silence,
+            scheduling: self.scheduling,
+            limits: self.limits,
+            telemetry: self.telemetry,
+            events: self.events,
+            audit: self.audit,
+            history: self.history,
+            queues: None,
+        }
+    }
+
+    /// Takes over what a daemon that runs can take over.
+    pub(crate) fn take(&mut self, new: Options) {
+        let Options { log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, .. } = new;
+        (self.log, self.suspect, self.unreachable, self.lost) = (log, suspect, unreachable, lost);
+        (self.master_silence, self.scheduling, self.history) = (master_silence, scheduling, history);
+        (self.events, self.audit, self.queues) = (events, audit, queues);
     }
 
     pub(crate) fn settings(&self, clock: crate::clock::Clock) -> headroom_rm_core::Settings {
@@ -144,6 +191,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_config::reference::{self, Takes};
 
     #[test]
     fn the_command_line_goes_before_the_file() {
@@ -161,6 +209,26 @@ mod tests {
         let all = |s: &headroom_rm_core::Settings| (s.suspect, s.unreachable, s.lost, s.master_silence, s.recovery_wait);
         let scheduling = |s: &headroom_rm_core::Settings| (s.reserve_after, s.preempt_warning, s.preempt_every, s.preempt_part);
         assert_eq!((all(&told), scheduling(&told)), (all(&usual), scheduling(&usual)));
+    }
+
+    #[test]
+    fn what_is_taken_over_while_it_runs_are_the_keys_that_the_reference_says() {
+        let usual = || Options::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
+        for key in reference::MANAGER {
+            for example in key.range.examples() {
+                let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
+                let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
+                let config =
+                    headroom_config::compile::resourcemanager(&format!("{header}{name} = {example}\n"), "f").expect("right");
+                let new = Options::of(config, Tree::default());
+                assert_eq!((key.value)(&new.config()).as_deref(), Some(example), "{} gets lost", key.name);
+                let mut options = usual();
+                options.take(new);
+                let taken = (key.value)(&options.config()).as_deref() == Some(example);
+                let same = (key.value)(&usual().config()).as_deref() == Some(example);
+                assert_eq!(taken, same || key.takes == Takes::Reload, "{} = {example}", key.name);
+            }
+        }
     }
 
     #[test]

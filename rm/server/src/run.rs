@@ -11,10 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headroom_rm_core::app::App;
 use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Object, Save, SavedStage, Settings, Words};
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, Opened, StoreError};
-use headroom_types::{AppId, Reason, RequestId, Tick, UnixMillis};
+use headroom_types::{AppId, Reason, Tick, UnixMillis};
 use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
@@ -32,6 +31,7 @@ use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
 use crate::outgoing;
 use crate::query;
+use crate::starving::Starving;
 use crate::view::View;
 
 /// The loop turns at least so often.
@@ -40,9 +40,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const HELD_UP: Duration = Duration::from_secs(3);
 /// After a view was made, the next one waits for so many times as long as this one took.
 const VIEW_RESTS: u32 = 4;
-/// A request that has waited so long starves.
-const STARVING: Duration = Duration::from_secs(300);
-/// How often it is looked for those.
+/// How often it is looked for requests that starve.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How often a copy of the records is written beside the database.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(600);
@@ -95,8 +93,7 @@ pub(crate) struct Owner {
     view_wanted: bool,
     /// The next one is made then at the earliest.
     next_view: Tick,
-    /// Requests of which it was told that they starve.
-    starving: BTreeSet<(AppId, RequestId)>,
+    starving: Starving,
     next_look: Tick,
 }
 
@@ -136,7 +133,7 @@ impl Owner {
             next_snapshot: now.plus(SNAPSHOT_EVERY),
             view_wanted: false,
             next_view: now,
-            starving: BTreeSet::new(),
+            starving: Starving::default(),
             next_look: now,
         }
     }
@@ -426,31 +423,13 @@ impl Owner {
         self.watchdog.feed(now, || View::of(cluster, now, published.batches(), None).line());
         if now >= self.next_look {
             self.next_look = now.plus(LOOK_EVERY);
-            self.look_for_starving(now);
+            let lines = self.starving.look(&self.cluster, now);
+            lines.into_iter().for_each(|line| self.log(line));
         }
         if now >= self.next_snapshot {
             self.next_snapshot = now.plus(SNAPSHOT_EVERY);
             self.snapshot();
         }
-    }
-
-    /// Requests that have waited for long are told, each once for each wait.
-    fn look_for_starving(&mut self, now: Tick) {
-        let since = |app: &App, request: &RequestId| app.requests.get(request).map(|r| now.since(r.waiting));
-        let waiting = self.cluster.waiting().filter_map(|(app, id)| Some((app, id, since(app, id)?)));
-        let long: Vec<_> = waiting.filter(|(_, _, waited)| *waited >= STARVING).collect();
-        let mut still = BTreeSet::new();
-        for (app, request, waited) in long {
-            let key = (app.id.clone(), request.clone());
-            if !self.starving.contains(&key) {
-                let why = self.cluster.sentence(app, request, now).unwrap_or_default();
-                let message = format!("{request} has waited for {} s: {why}", waited.as_secs());
-                let (object, words) = (Object::App(app.id.clone()), Words::Text(message));
-                self.log(LogLine { level: Level::Warning, reason: Reason::RequestStarving, object, node: None, words });
-            }
-            still.insert(key);
-        }
-        self.starving = still;
     }
 
     fn snapshot(&mut self) {

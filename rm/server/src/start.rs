@@ -42,11 +42,15 @@ pub struct Running {
     pub url: String,
     /// Its life.
     pub epoch: Epoch,
-    handle: Handle,
+    pub(crate) handle: Handle,
     owner: oneshot::Receiver<Result<(), Ended>>,
     server: JoinHandle<()>,
     closing: CancellationToken,
-    events: Arc<EventLog>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) clock: Clock,
+    /// What holds now.
+    pub(crate) options: Options,
 }
 
 /// Starts a resource manager: takes the address, opens the state, answers.
@@ -80,7 +84,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let patient_http = to_nodes().tcp_keepalive(keepalive).build().context("a client for logs that are followed")?;
     let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
-    let events = shared.events.clone();
+    let (events, audit) = (shared.events.clone(), Arc::new(Audit::open(&logs, options.audit)));
     let web = Web {
         handle: handle.clone(),
         shared,
@@ -95,17 +99,18 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         boards: Arc::default(),
         near: Arc::default(),
         peaks: Arc::default(),
-        audit: Arc::new(Audit::open(&logs, options.audit)),
+        audit: audit.clone(),
         cardinality: options.telemetry.cardinality,
         state: options.state.clone().into(),
     };
     let (routes, doors) =
         (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));
     let server = tokio::spawn(listen::serve(listener, routes, doors, options.header_time, closing.clone()));
-    let running = Running { url, epoch, handle, owner, server, closing, events };
+    let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
-    info!(url = running.url, %epoch, apps, nodes, state = %options.state.display(), store = %options.store, "the resource manager answers");
+    let (state, store) = (running.options.state.display(), running.options.store);
+    info!(url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
     Ok(running)
 }

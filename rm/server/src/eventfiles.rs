@@ -1,0 +1,203 @@
+//! The event log on the disk: a thread that has the files, so that nobody waits for a disk.
+//!
+//! What the thread has written survives the end of the process. That it survives the end of the machine costs a wait for the disk, so
+//! that is done for many at once: after [`BEHIND`] events, and [`SOON`] after the first that is not there yet.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use headroom_config::Kept;
+use headroom_telemetry::{Bounds, Lines};
+use headroom_wire::v1::events::Event;
+use tracing::warn;
+
+/// Events that may wait for the thread.
+const WAITING: usize = 20_000;
+/// Written events that may not be on the disk yet.
+const BEHIND: usize = 256;
+/// For so long at most.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The thread that has the files.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    send: SyncSender<Order>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Write(Arc<Event>),
+    Keep(Kept),
+}
+
+/// The files, and what of them is not on the disk.
+#[derive(Debug)]
+struct Files {
+    lines: Lines,
+    /// Events.
+    behind: usize,
+    /// When they have to be there.
+    until: Option<Instant>,
+    healthy: bool,
+}
+
+/// How much is kept, for files.
+pub(crate) fn bounds(kept: Kept) -> Bounds {
+    Bounds { segment: kept.segment.get(), segments: usize::try_from(kept.segments).unwrap_or(usize::MAX) }
+}
+
+impl Writer {
+    pub(crate) fn start(lines: Lines) -> std::io::Result<Self> {
+        let (send, receive) = sync_channel(WAITING);
+        let files = Files { lines, behind: 0, until: None, healthy: true };
+        let thread = std::thread::Builder::new().name("events".into()).spawn(move || files.run(&receive))?;
+        Ok(Writer { send, thread })
+    }
+
+    /// False when the disk is so slow that it does not get this one.
+    pub(crate) fn write(&self, event: &Arc<Event>) -> bool {
+        self.send.try_send(Order::Write(event.clone())).is_ok()
+    }
+
+    /// Other bounds. Waits for a place in the line.
+    pub(crate) fn keep(&self, kept: Kept) {
+        // The thread ends with this.
+        let _ = self.send.send(Order::Keep(kept));
+    }
+
+    /// Writes what waits, puts it on the disk, and ends. Blocking.
+    pub(crate) fn close(self) {
+        drop(self.send);
+        // A thread that panicked has said so.
+        let _ = self.thread.join();
+    }
+}
+
+impl Files {
+    /// Until nobody is left who could send any.
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+            let order = match left {
+                Some(left) => orders.recv_timeout(left),
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match order {
+                Ok(order) => self.take(order, orders),
+                Err(RecvTimeoutError::Timeout) => self.sync(),
+                Err(RecvTimeoutError::Disconnected) => return self.sync(),
+            }
+        }
+    }
+
+    /// One order, and the events that came with it, as far as they may be behind.
+    fn take(&mut self, first: Order, orders: &Receiver<Order>) {
+        let (mut events, mut next) = (Vec::new(), Some(first));
+        while let Some(order) = next {
+            match order {
+                Order::Write(event) => events.push(event),
+                Order::Keep(kept) => {
+                    self.write(&std::mem::take(&mut events));
+                    let bound = self.lines.bound(bounds(kept));
+                    self.told(bound);
+                }
+            }
+            let room = self.behind + events.len() < BEHIND;
+            next = if room { orders.try_recv().ok() } else { None };
+        }
+        self.write(&events);
+        if self.behind >= BEHIND || self.until.is_some_and(|until| until <= Instant::now()) {
+            self.sync();
+        }
+    }
+
+    fn write(&mut self, events: &[Arc<Event>]) {
+        if events.is_empty() {
+            return;
+        }
+        let texts = events.iter().filter_map(|event| serde_json::to_vec(&**event).ok());
+        let written = self.lines.append(texts);
+        self.told(written);
+        self.behind += events.len();
+        self.until.get_or_insert_with(|| Instant::now() + SOON);
+    }
+
+    fn sync(&mut self) {
+        if self.behind > 0 {
+            let synced = self.lines.sync();
+            self.told(synced);
+        }
+        (self.behind, self.until) = (0, None);
+    }
+
+    fn told(&mut self, done: std::io::Result<()>) {
+        if let (Err(error), true) = (&done, self.healthy) {
+            warn!(%error, "events cannot be written to the disk, going on; this is told once");
+        }
+        self.healthy = done.is_ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::UnixMillis;
+    use headroom_wire::v1::events::EventLevel;
+
+    fn event() -> Arc<Event> {
+        let (reason, object, message) = ("x".to_owned(), "o".to_owned(), String::new());
+        let level = EventLevel::Normal;
+        Arc::new(Event { index: 1, time: UnixMillis(1), level, reason, object, app: None, node: None, message })
+    }
+    fn files(dir: &tempfile::TempDir) -> Files {
+        let lines = Lines::open(dir.path(), "x", bounds(Kept::default())).expect("opens");
+        Files { lines, behind: 0, until: None, healthy: true }
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_behind_however_many_come_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (send, orders) = sync_channel(1000);
+        for _ in 0..700 {
+            send.try_send(Order::Write(event())).expect("has room");
+        }
+        let mut files = files(&dir);
+        let mut seen = Vec::new();
+        while let Ok(first) = orders.try_recv() {
+            files.take(first, &orders);
+            seen.push((files.behind, files.until.is_some()));
+        }
+        assert_eq!(seen, [(0, false), (0, false), (700 - 2 * BEHIND, true)], "the last ones wait for others, for a while");
+        files.sync();
+        assert_eq!((files.behind, files.until), (0, None));
+    }
+
+    #[test]
+    fn what_is_behind_for_too_long_is_synced_with_the_next() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_send, orders) = sync_channel(1);
+        let mut files = files(&dir);
+        files.take(Order::Write(event()), &orders);
+        assert_eq!(files.behind, 1);
+        files.until = Some(Instant::now());
+        files.take(Order::Write(event()), &orders);
+        assert_eq!(files.behind, 0);
+    }
+
+    #[test]
+    fn other_bounds_are_taken_between_two_events() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let writer = Writer::start(files(&dir).lines).expect("a thread");
+        assert!(writer.write(&event()));
+        writer.keep(Kept { segment: headroom_types::Bytes::new(1), segments: 2 });
+        for _ in 0..5 {
+            assert!(writer.write(&event()));
+        }
+        writer.close();
+        let left = std::fs::read_dir(dir.path()).expect("lists").count();
+        assert_eq!(left, 2, "each batch fills a segment, and two are kept");
+    }
+}

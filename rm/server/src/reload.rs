@@ -1,0 +1,162 @@
+//! The configuration while the daemon runs, read again when it is asked to.
+//!
+//! All that can change does, or nothing: the core takes its part as a whole, and what it refuses holds back the rest. What waits for a
+//! restart is named each time, until there was one.
+
+use headroom_config::reference::{self, Takes};
+use headroom_config::{LogLevel, Problem, render};
+use headroom_rm_core::{Answer, Call, Object, QueuesFrom};
+use headroom_types::Reason;
+use headroom_wire::v1::audit::AuditLine;
+use headroom_wire::v1::events::{Event, EventLevel};
+use tracing::{info, warn};
+
+use crate::options::Options;
+use crate::start::Running;
+
+/// Who did it, in the record of changes.
+const WHO: &str = "SIGHUP";
+
+/// What came of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Taken {
+    /// `history.apps: 500 → 7`.
+    holds: Vec<String>,
+    /// Keys with another value that waits.
+    waits: Vec<String>,
+    notes: Vec<&'static str>,
+}
+
+impl Running {
+    /// Takes over what was read, as far as a daemon that runs can; says in the log, in an event and in the record of changes what became
+    /// of it. How much is to be said in the log from now on, unless nothing was taken over.
+    pub async fn reload(&mut self, read: Result<Options, Vec<Problem>>) -> Option<LogLevel> {
+        let taken = match read {
+            Ok(new) => self.take(new).await,
+            Err(problems) => {
+                warn!("the configuration has mistakes:\n{}", render(&problems).trim_end());
+                Err(in_one_line(&problems))
+            }
+        };
+        match &taken {
+            Ok(taken) => self.tell(Reason::ConfigReloaded, EventLevel::Normal, taken.words(), 200),
+            Err(why) => self.tell(Reason::ConfigRefused, EventLevel::Warning, format!("nothing has changed: {why}"), 400),
+        }
+        taken.is_ok().then_some(self.options.log)
+    }
+
+    async fn take(&mut self, new: Options) -> Result<Taken, String> {
+        let call = Call::Configure(Box::new(new.settings(self.clock)));
+        let Answer::Configured { queues } = self.handle.call(call).await.map_err(|problem| problem.detail)? else {
+            return Err("the cluster answered something else".to_owned());
+        };
+        let taken = compare(&self.options, &new, queues);
+        let (events, audit, kept) = (self.events.clone(), self.audit.clone(), (new.events, new.audit));
+        let bounds = tokio::task::spawn_blocking(move || {
+            events.keep(kept.0);
+            audit.keep(kept.1);
+        });
+        if let Err(fault) = bounds.await {
+            warn!(error = %fault, "the bounds of the logs could not be changed, going on");
+        }
+        self.options.take(new);
+        Ok(taken)
+    }
+
+    fn tell(&self, reason: Reason, level: EventLevel, message: String, outcome: u16) {
+        match level {
+            EventLevel::Normal => info!("{reason}: {message}"),
+            EventLevel::Warning => warn!("{reason}: {message}"),
+        }
+        let time = self.clock.unix_now();
+        let (who, object) = (WHO.to_owned(), "configuration".to_owned());
+        self.audit.write(AuditLine {
+            index: 0,
+            time,
+            from: who.clone(),
+            who,
+            verb: "RELOAD".to_owned(),
+            object,
+            request: "-".to_owned(),
+            outcome,
+            code: None,
+            before: None,
+            after: Some(message.clone()),
+        });
+        let (reason, object) = (reason.as_str().to_owned(), Object::Manager.to_string());
+        self.events.push([Event { index: 0, time, level, reason, object, app: None, node: None, message }]);
+    }
+}
+
+fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Taken {
+    let mut taken = Taken::default();
+    for (key, was, is) in reference::changes(reference::MANAGER, &before.config(), &now.config()) {
+        match key.takes {
+            Takes::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
+            Takes::Restart => taken.waits.push(key.name.to_owned()),
+        }
+    }
+    if before.log != now.log && std::env::var_os("HEADROOM_LOG").is_some() {
+        taken.notes.push("HEADROOM_LOG goes before log");
+    }
+    if before.queues != now.queues {
+        match queues {
+            QueuesFrom::Settings => taken.holds.push("queues".to_owned()),
+            QueuesFrom::Operator => taken.notes.push("a tree that was set at run time goes before queues"),
+        }
+    }
+    taken
+}
+
+impl Taken {
+    fn words(&self) -> String {
+        let mut parts = self.holds.clone();
+        if !self.waits.is_empty() {
+            parts.push(format!("after a restart: {}", self.waits.join(", ")));
+        }
+        parts.extend(self.notes.iter().map(|note| (*note).to_owned()));
+        if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
+    }
+}
+
+/// The first mistake, and how many there are.
+fn in_one_line(problems: &[Problem]) -> String {
+    let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
+    let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let more = match problems.len() {
+        1 => String::new(),
+        n => format!(" ({} more in the log)", n - 1),
+    };
+    format!("{}{line}: {}{more}", first.file, first.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn options() -> Options {
+        Options::new(([127, 0, 0, 1], 0).into(), "/s".into())
+    }
+
+    #[test]
+    fn what_holds_what_waits_and_what_is_overruled_is_told_apart() {
+        let mut new = Options { lost: Duration::from_secs(60), ..options() };
+        (new.limits.streams, new.history.apps) = (7, 9);
+        let taken = compare(&options(), &new, QueuesFrom::Settings);
+        assert_eq!(taken.words(), "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams");
+        assert_eq!(compare(&new, &new, QueuesFrom::Operator).words(), "no key has another value");
+        let mut in_force = options();
+        in_force.take(new.clone());
+        let again = compare(&in_force, &new, QueuesFrom::Settings);
+        assert_eq!(again.words(), "after a restart: limits.streams", "until there was one");
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_one_line() {
+        let problems = headroom_config::compile::resourcemanager("# x\nlost = 30\nlsten = 'x'\n", "rm.toml").expect_err("two");
+        let line = in_one_line(&problems);
+        assert!(line.starts_with("rm.toml:2: lost: ") && line.ends_with("(1 more in the log)"), "{line}");
+        assert_eq!(line.lines().count(), 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! Requests that have waited for long: each is told once for each wait.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use headroom_rm_core::app::App;
+use headroom_rm_core::{Cluster, Level, LogLine, Object, Words};
+use headroom_types::{AppId, Reason, RequestId, Tick};
+
+/// A request that has waited so long starves.
+const STARVING: Duration = Duration::from_secs(300);
+
+/// Those of which it was told.
+#[derive(Debug, Default)]
+pub(crate) struct Starving {
+    told: BTreeSet<(AppId, RequestId)>,
+}
+
+impl Starving {
+    /// What is to be told now.
+    pub(crate) fn look(&mut self, cluster: &Cluster, now: Tick) -> Vec<LogLine> {
+        let since = |app: &App, request: &RequestId| app.requests.get(request).map(|r| now.since(r.waiting));
+        let waiting = cluster.waiting().filter_map(|(app, id)| Some((app, id, since(app, id)?)));
+        let (mut still, mut lines) = (BTreeSet::new(), Vec::new());
+        for (app, request, waited) in waiting.filter(|(_, _, waited)| *waited >= STARVING) {
+            let key = (app.id.clone(), request.clone());
+            if !self.told.contains(&key) {
+                let why = cluster.sentence(app, request, now).unwrap_or_default();
+                let message = format!("{request} has waited for {} s: {why}", waited.as_secs());
+                let (object, words) = (Object::App(app.id.clone()), Words::Text(message));
+                lines.push(LogLine { level: Level::Warning, reason: Reason::RequestStarving, object, node: None, words });
+            }
+            still.insert(key);
+        }
+        self.told = still;
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_rm_core::Settings;
+    use headroom_rm_core::testkit::{Scenario, size};
+    use headroom_types::ExitReason;
+
+    #[test]
+    fn a_request_that_waits_for_long_is_told_once_for_each_wait() {
+        let patient = Settings { master_silence: Duration::from_secs(3600), ..Settings::default() };
+        let (mut s, mut starving) = (Scenario::with(patient), Starving::default());
+        s.node("n1", size(4, 4));
+        let (greedy, other) = (s.app("greedy"), s.app("other"));
+        s.ask(&greedy, "all", 1, size(4, 4)).expect("asks");
+        s.ask_waits(&other, "work", 1, size(2, 1));
+        s.settle().alive_for(Duration::from_secs(299));
+        assert_eq!(starving.look(&s.cluster, s.now), []);
+        s.alive_for(Duration::from_secs(2));
+        let told = starving.look(&s.cluster, s.now);
+        assert_eq!(
+            (told.len(), told[0].reason, told[0].level, told[0].app()),
+            (1, Reason::RequestStarving, Level::Warning, Some(&other))
+        );
+        let message = told[0].message();
+        assert!(message.starts_with("work has waited for 301 s: ") && message.len() > 40, "{message}");
+        s.alive_for(Duration::from_secs(400));
+        assert_eq!(starving.look(&s.cluster, s.now), [], "told already");
+        let all = s.alive(&greedy)[0].clone();
+        s.exit(&all, ExitReason::Exit { code: 0 }).settle();
+        assert_eq!((starving.look(&s.cluster, s.now), s.alive(&other).len()), (vec![], 1));
+        s.check();
+    }
+}
