@@ -14,7 +14,6 @@ use headroom_wire::v1::events::Event;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
 
 use crate::incoming::cut;
-use crate::metrics::job_label;
 use crate::tally::Tallies;
 
 /// Most rows of one application.
@@ -115,19 +114,20 @@ impl Jobs {
     }
 
     /// Puts the figures of tasks and attempts on the page.
-    pub(crate) fn put(&self, page: &mut Page, fine: Cardinality) {
+    pub(crate) fn put(&self, page: &mut Page) {
         for state in ["pending", "running", "done", "failed"] {
             page.count(&AM_TASKS, &["", state], 0);
         }
+        let mut tallies = self.tallies();
         for (app, rows) in &*self.apps() {
-            let (app, totals) = (app.to_string(), &rows.totals);
-            let JobTotals { tasks, done, failed, running, .. } = totals;
+            let job = tallies.job(app);
+            let JobTotals { tasks, done, failed, running, .. } = &rows.totals;
             let pending = tasks.saturating_sub(*done).saturating_sub(*failed).saturating_sub(*running);
             for (state, n) in [("pending", pending), ("running", *running), ("done", *done), ("failed", *failed)] {
-                page.count(&AM_TASKS, &[job_label(fine, &app), state], u64::from(n));
+                page.count(&AM_TASKS, &[&job, state], u64::from(n));
             }
         }
-        self.tallies().put(page);
+        tallies.put(page);
     }
 
     fn tallies(&self) -> MutexGuard<'_, Tallies> {

@@ -15,7 +15,7 @@ use headroom_telemetry::histogram::{LONG, SHORT};
 use headroom_types::QueuePath;
 
 pub(crate) use calls::Calls;
-pub(crate) use put::{job_label, page};
+pub(crate) use put::page;
 
 /// What was decided about a container of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

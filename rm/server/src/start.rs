@@ -100,7 +100,6 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         near: Arc::default(),
         peaks: Arc::default(),
         audit: audit.clone(),
-        cardinality: options.telemetry.cardinality,
         state: options.state.clone().into(),
     };
     let (routes, doors) =

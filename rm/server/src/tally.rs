@@ -13,8 +13,6 @@ use headroom_telemetry::{Histogram, Page};
 use headroom_types::{AppId, Bytes, Charge, TaskId, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use crate::metrics::job_label;
-
 /// Milliseconds of a minute.
 const MINUTE_MS: u64 = 60_000;
 /// Minutes that are kept.
@@ -26,6 +24,10 @@ pub(crate) struct Tallies {
     since: UnixMillis,
     fine: Cardinality,
     profiles: BTreeSet<String>,
+    /// Applications that live and have a label of their own.
+    own: BTreeSet<AppId>,
+    /// Those that came when there were too many: what was counted for all others stays there.
+    others: BTreeSet<AppId>,
     /// By application (empty: of all) and profile.
     of: BTreeMap<(String, String), Tally>,
     peaks: BTreeMap<String, Histogram>,
@@ -50,14 +52,16 @@ struct Tally {
 impl Tallies {
     /// Nothing yet; what ended before `since` belongs to an earlier life.
     pub(crate) fn new(since: UnixMillis, fine: Cardinality) -> Self {
-        Tallies { since, fine, profiles: BTreeSet::new(), of: BTreeMap::new(), peaks: BTreeMap::new(), lately: BTreeMap::new() }
+        let (profiles, own, others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Tallies { since, fine, profiles, own, others, of: BTreeMap::new(), peaks: BTreeMap::new(), lately: BTreeMap::new() }
     }
 
     /// A row took the place of another one.
     pub(crate) fn row(&mut self, app: &AppId, before: Option<&TaskRow>, row: &TaskRow) {
         let profile = self.profile(row.task.stage.as_str());
-        let (since, fine) = (self.since, self.fine);
-        let tally = self.of.entry((job_label(fine, &app.to_string()).to_owned(), profile.clone())).or_default();
+        let since = self.since;
+        let job = self.job(app);
+        let tally = self.of.entry((job, profile.clone())).or_default();
         let known = |a: &AttemptRow| before.and_then(|b| b.attempts.iter().find(|old| old.attempt == a.attempt));
         let mut earlier: Option<&AttemptRow> = None;
         let mut killed = false;
@@ -93,14 +97,31 @@ impl Tallies {
     pub(crate) fn exhausted(&mut self, app: &AppId, task: &str) {
         let stage = task.parse::<TaskId>().map_or_else(|_| OTHER.to_owned(), |t| t.stage.to_string());
         let profile = self.profile(&stage);
-        let key = (job_label(self.fine, &app.to_string()).to_owned(), profile);
-        self.of.entry(key).or_default().exhausted += 1;
+        let job = self.job(app);
+        self.of.entry((job, profile)).or_default().exhausted += 1;
     }
 
     /// An application is over: series of it alone end.
     pub(crate) fn forget(&mut self, app: &AppId) {
-        let app = app.to_string();
-        self.of.retain(|(job, _), _| *job != app);
+        self.others.remove(app);
+        if self.own.remove(app) {
+            let app = app.to_string();
+            self.of.retain(|(job, _), _| *job != app);
+        }
+    }
+
+    /// The label of an application: none where series are not that fine, and the word for all others when there are too many.
+    pub(crate) fn job(&mut self, app: &AppId) -> String {
+        match self.fine {
+            Cardinality::Profile => return String::new(),
+            Cardinality::Job | Cardinality::Task => {}
+        }
+        if !self.own.contains(app) && (self.own.len() >= MOST_VALUES || self.others.contains(app)) {
+            self.others.insert(app.clone());
+            return OTHER.to_owned();
+        }
+        self.own.insert(app.clone());
+        app.to_string()
     }
 
     /// The name, or the word for all others when there are too many.
@@ -259,6 +280,37 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
+    }
+
+    fn labels(text: &str, name: &str) -> BTreeSet<String> {
+        let of = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.split("job=\"").nth(1));
+        of.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn series_of_single_jobs_are_bounded_and_end_with_their_job() {
+        for fine in [Cardinality::Job, Cardinality::Task] {
+            let mut tallies = Tallies::new(UnixMillis(5_000), fine);
+            let app = |n: usize| -> AppId { format!("job.{n}").parse().expect("id") };
+            let killed = row(vec![attempt(1, 1, Some((12_000, ExitReason::OverheadOom)))]);
+            (1..=3 * MOST_VALUES).for_each(|n| tallies.row(&app(n), None, &killed));
+            let name = "headroom_am_task_attempts_total";
+            let seen = labels(&text(&tallies), name);
+            assert_eq!((seen.len(), seen.contains(OTHER)), (MOST_VALUES + 1, true));
+            let others = format!("{name}{{job=\"other\",profile=\"map\",outcome=\"overhead_oom\"}} {}.0", 2 * MOST_VALUES);
+            assert!(text(&tallies).contains(&others), "{others}");
+            tallies.forget(&app(1));
+            assert!(!labels(&text(&tallies), name).contains("job.1"));
+            tallies.row(&app(3 * MOST_VALUES), Some(&killed), &killed);
+            assert_eq!(tallies.job(&app(3 * MOST_VALUES)), OTHER, "it does not change its label when there is room");
+            tallies.forget(&app(3 * MOST_VALUES));
+            assert!(text(&tallies).contains(&others), "what was counted for all others stays");
+            tallies.row(&app(9999), None, &killed);
+            assert!(labels(&text(&tallies), name).contains("job.9999"), "a new one takes the free place");
+        }
+        let mut coarse = Tallies::new(UnixMillis(5_000), Cardinality::Profile);
+        coarse.row(&"job.1".parse().expect("id"), None, &row(vec![attempt(1, 1, None)]));
+        assert!(labels(&text(&coarse), "headroom_am").is_empty());
     }
 
     #[test]

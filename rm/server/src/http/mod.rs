@@ -36,7 +36,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use headroom_config::{Cardinality, Limits};
+use headroom_config::Limits;
 use headroom_rm_store::Documents;
 use headroom_types::Epoch;
 use headroom_wire::v1::error::{Code, Problem};
@@ -89,8 +89,6 @@ pub(crate) struct Web {
     pub(crate) peaks: Arc<Peaks>,
     /// Who changed what.
     pub(crate) audit: Arc<Audit>,
-    /// How fine the series of metrics are.
-    pub(crate) cardinality: Cardinality,
     /// The state directory; only its size is looked at.
     pub(crate) state: Arc<Path>,
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use headroom_config::Cardinality;
 use headroom_telemetry::names::*;
 use headroom_telemetry::{Page, process};
 use headroom_types::{Reason, Tick};
@@ -29,7 +28,7 @@ pub(crate) async fn page(web: &Web) -> Result<Page, Problem> {
     nodes(&mut page, web, &view);
     queues(&mut page, &view);
     counted(&mut page, &web.shared.counters, web);
-    web.shared.jobs.put(&mut page, web.cardinality);
+    web.shared.jobs.put(&mut page);
     page.count(&RM_STATE_SIZE, &[], size);
     process::put(&mut page, seconds(web.clock.unix_at_zero().0));
     Ok(page)
@@ -138,12 +137,4 @@ fn size_of(folder: &Path) -> u64 {
         }
     }
     sum
-}
-
-/// How fine the series of jobs are.
-pub(crate) fn job_label(fine: Cardinality, app: &str) -> &str {
-    match fine {
-        Cardinality::Profile => "",
-        Cardinality::Job | Cardinality::Task => app,
-    }
 }
