@@ -187,6 +187,8 @@ fn every_page_is_whole_in_every_light_on_this_host() {
         ("task", format!("task/{task}"), "[data-card=verdict] [data-evidence]"),
         ("container", format!("container/{container}"), "[data-card=timeline] .chart, [data-card=timeline] .empty"),
         ("events", "events".into(), "[data-event=OomKilled]"),
+        ("events-of-job", format!("events?app={app}"), "[data-event=OomKilled]"),
+        ("audit", "audit".into(), "[data-card=audit] [data-audit] [data-row], [data-card=audit] [data-audit]"),
         ("sizes", "sizes".into(), "[data-card=families] [data-row]"),
         ("family", format!("family/{}/skewed", if user.is_empty() { "-" } else { &user }), "[data-card=kind-large]"),
     ];
@@ -236,6 +238,19 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     press(&mut browser, "g");
     press(&mut browser, "n");
     browser.until("document.querySelector('main[data-page=nodes] [data-row]')", SOON).expect("nodes");
+    press(&mut browser, "g");
+    press(&mut browser, "a");
+    browser.until("document.querySelector('main[data-page=audit] [data-card=audit]')", SOON).expect("changes");
+    let before = browser.eval("document.querySelectorAll('[data-audit]').length").expect("rows");
+    cluster.call(cluster.client().kill(&"none.7".parse().expect("an id"), None)).expect_err("no such job");
+    browser
+        .until(&format!("document.querySelectorAll('[data-audit]').length > {before}"), SOON)
+        .expect("the call, as it happens");
+    let told = browser.eval("document.querySelector('[data-audit]').innerText").expect("text");
+    assert!(told.as_str().is_some_and(|t| t.contains("apps/none.7") && t.contains("HR0404")), "{told}");
+    press(&mut browser, "j");
+    assert_eq!(browser.eval("location.hash = document.activeElement.getAttribute('href')").expect("goes"), "#/job/none.7");
+    browser.until("document.querySelector('.nowhere')", SOON).expect("there is no such job");
     press(&mut browser, "?");
     browser.until("document.querySelector('[role=dialog]')", SOON).expect("help");
     press(&mut browser, "Escape");

@@ -10,6 +10,7 @@ use headroom_config::Kept;
 use headroom_telemetry::{Lines, lines};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::audit::AuditLine;
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::eventfiles::bounds;
@@ -23,6 +24,7 @@ const FILES: &str = "audit";
 #[derive(Debug)]
 pub(crate) struct Audit {
     inner: Mutex<Inner>,
+    last: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,7 @@ impl Audit {
         let next = recent.back().map_or(1, |line| line.index + 1);
         let files = Lines::open(folder, FILES, bounds(kept));
         let files = files.map_err(|error| warn!(%error, "changes cannot be recorded on the disk, going on without")).ok();
-        Audit { inner: Mutex::new(Inner { recent, next, files }) }
+        Audit { inner: Mutex::new(Inner { recent, next, files }), last: watch::Sender::new(next - 1) }
     }
 
     /// One more; its number is given here.
@@ -96,10 +98,18 @@ impl Audit {
         {
             warn!(%error, request = line.request, "a change could not be recorded on the disk, going on");
         }
+        let last = line.index;
         inner.recent.push_back(Arc::new(line));
         if inner.recent.len() > MOST {
             inner.recent.pop_front();
         }
+        drop(inner);
+        self.last.send_replace(last);
+    }
+
+    /// Tells when there is more.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
     }
 
     /// Keeps so much on the disk from now on.

@@ -163,6 +163,25 @@ async fn a_thousand_nodes_are_told_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_changes_what_is_told_as_it_happens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut all = Page::open(&client, "topics=audit", None).await;
+    let mut kills = Page::open(&client, "topics=audit&find=KILL", None).await;
+    let lines = |p: &Page| p.part("audit", "lines").and_then(Value::as_array).cloned();
+    assert_eq!(all.until("the empty record", lines).await, Vec::<Value>::new());
+    kills.until("the empty record", lines).await;
+    client.submit(&unmanaged("job")).await.expect("submits");
+    client.kill(&id("none.7"), None).await.expect_err("no such application");
+    let first = |p: &Page| lines(p).filter(|lines| lines.len() == 2);
+    let both = all.until("both calls", first).await;
+    assert_eq!((&both[0]["verb"], &both[0]["outcome"], &both[1]["verb"]), (&"POST kill".into(), &404.into(), &"POST".into()));
+    let one = kills.until("the kill", |p| lines(p).filter(|lines| !lines.is_empty())).await;
+    assert_eq!((one.len(), &one[0]["object"], &one[0]["code"]), (1, &"apps/none.7".into(), &"HR0404".into()));
+    assert_eq!(kills.part("audit", "page").map(|page| (page["of"].clone(), page["all"].clone())), Some((1.into(), 2.into())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_page_is_served() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;

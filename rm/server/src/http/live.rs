@@ -48,16 +48,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
     /// Up to 8, with commas between them: `overview`, `nodes`, `node:NODE`, `queues`, `jobs`, `job:JOB`, `task:JOB/STAGE/INDEX`,
-    /// `container:ID`, `events`, `families`.
+    /// `container:ID`, `events`, `families`, `audit`.
     topics: String,
-    /// Of `nodes` and `jobs`: so many rows go before the piece of 50 that is shown.
+    /// Of `nodes`, `jobs` and `audit`: so many rows go before the piece of 50 that is shown.
     #[serde(default)]
     from: usize,
     /// The order of `nodes`.
     #[serde(default)]
     #[param(inline)]
     sort: Sort,
-    /// Of `nodes`, `jobs` and `events`: only those that have this text somewhere.
+    /// Of `nodes`, `jobs`, `events` and `audit`: only those that have this text somewhere.
     find: Option<String>,
     /// Of `events`: only those of this level.
     #[param(inline)]
@@ -146,6 +146,7 @@ impl Follower {
     /// Looks, tells, and waits until something has changed; for as long as there is a reader.
     async fn run(mut self, out: mpsc::Sender<Bytes>) {
         let (mut batches, mut logged) = (self.web.handle.batches(), self.web.shared.events.watch());
+        let mut changes = self.web.audit.watch();
         let closing = self.web.closing.clone();
         let mut said = Instant::now();
         loop {
@@ -164,12 +165,18 @@ impl Follower {
             tokio::select! {
                 () = closing.cancelled() => return,
                 () = out.closed() => return,
-                news = batches.changed() => if news.is_err() { return } else { self.topics.iter_mut().for_each(|t| t.stale = true) },
+                news = batches.changed() => if news.is_err() { return } else { self.outdate(|topic| *topic != Topic::Audit) },
+                news = changes.changed() => if news.is_err() { return } else { self.outdate(|topic| *topic == Topic::Audit) },
                 news = logged.changed() => if news.is_err() { return },
                 () = tokio::time::sleep_until(until) => continue,
             }
             tokio::time::sleep_until(together).await;
         }
+    }
+
+    /// These have to be looked at again.
+    fn outdate(&mut self, which: impl Fn(&Topic) -> bool) {
+        self.topics.iter_mut().filter(|t| which(&t.topic)).for_each(|t| t.stale = true);
     }
 
     /// When a topic that has changed may be looked at again.
@@ -228,6 +235,7 @@ async fn make(web: &Web, followed: &mut Followed, piece: &Piece) -> Result<Optio
         Topic::Task(id, task) => job::task(web, id, task, &mut followed.over).await?,
         Topic::Container(id) => nodes::container(web, id).await?,
         Topic::Families => Some(lists::families(web)),
+        Topic::Audit => Some(lists::audit(web, piece)),
         Topic::Events => None,
     };
     Ok(board.map(Arc::new))

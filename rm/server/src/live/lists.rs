@@ -1,7 +1,10 @@
 //! Pieces of lists: nodes and applications by a window, queues whole, families whole.
 
+use std::sync::Arc;
+
 use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::error::Problem;
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueueView;
@@ -11,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::overview::filled;
 use super::{Board, brief, json};
+use crate::audit::Filter;
 use crate::http::Web;
 use crate::input::{Input, Query};
 
@@ -120,6 +124,19 @@ pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, Proble
     let waits = web.handle.ask(|reply| Input::Query(Query::Waits(app, WAITS, reply))).await?;
     let zero = web.clock.unix_at_zero();
     Ok(json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>()))
+}
+
+/// A piece of the record of changes, the latest first.
+pub(crate) fn audit(web: &Web, piece: &Piece) -> Board {
+    let all = web.audit.read(0, &Filter::default());
+    let finds = |line: &&Arc<AuditLine>| {
+        let code = line.code.map(|code| code.to_string()).unwrap_or_default();
+        piece.finds(&[&line.who, &line.verb, &line.object, &line.request, &line.outcome.to_string(), &code])
+    };
+    let found: Vec<&Arc<AuditLine>> = all.iter().rev().filter(finds).collect();
+    let rows: Vec<&AuditLine> = found.iter().skip(piece.from).take(ROWS).map(|line| &***line).collect();
+    let page = json!({"from": piece.from, "of": found.len(), "all": all.len(), "rows": ROWS});
+    Board::from([("page".into(), page), ("lines".into(), json(&rows))])
 }
 
 /// All families.

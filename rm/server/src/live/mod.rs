@@ -54,6 +54,8 @@ pub(crate) enum Topic {
     Events,
     /// What jobs of one name have needed.
     Families,
+    /// A piece of the record of changes.
+    Audit,
 }
 
 impl FromStr for Topic {
@@ -67,6 +69,7 @@ impl FromStr for Topic {
             "jobs" => Some(Topic::Jobs),
             "events" => Some(Topic::Events),
             "families" => Some(Topic::Families),
+            "audit" => Some(Topic::Audit),
             _ => None,
         };
         if let Some(topic) = plain {
@@ -81,7 +84,7 @@ impl FromStr for Topic {
                 Ok(Topic::Task(app.parse().map_err(|e| bad(&e))?, task.parse().map_err(|e| bad(&e))?))
             }
             Some(_) | None => Err(bad(
-                &"known are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, container:ID, events, families",
+                &"known are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, container:ID, events, families, audit",
             )),
         }
     }
@@ -94,7 +97,7 @@ impl Topic {
             Topic::Overview | Topic::Nodes | Topic::Queues | Topic::Jobs | Topic::Families => OVERVIEW_EVERY,
             Topic::Node(_) | Topic::Container(_) => Duration::from_millis(400),
             Topic::Job(_) | Topic::Task(..) => Duration::from_millis(200),
-            Topic::Events => Duration::from_millis(100),
+            Topic::Events | Topic::Audit => Duration::from_millis(100),
         }
     }
 }
