@@ -86,6 +86,25 @@ mod tests {
     }
 
     #[test]
+    fn the_screens_are_typed_as_the_program_reads_them() {
+        use clap::Parser as _;
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/screens.md");
+        let text = std::fs::read_to_string(path).expect("docs/screens.md");
+        let screens: Vec<&str> = text.split("```text\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+        assert_eq!(screens.len(), 10);
+        for screen in screens {
+            let (typed, shown) = screen.split_once('\n').expect("a command and what it printed");
+            let words: Vec<&str> = typed.strip_prefix("$ ").expect("a prompt").split_whitespace().collect();
+            assert!(Cli::try_parse_from(&words).is_ok(), "{typed}");
+            assert!(shown.lines().all(|line| line.chars().count() <= 100), "{typed}: more than 100 columns");
+            let last = shown.lines().last().unwrap_or_default();
+            let next = ["next: rmctl ", "SEE       rmctl "].iter().any(|word| last.starts_with(word));
+            // What tasks print ends with what they printed.
+            assert!(next || words[1] == "logs", "{typed} ends with {last:?}");
+        }
+    }
+
+    #[test]
     fn every_verb_and_argument_has_a_word() {
         fn silent(c: &Command, found: &mut Vec<String>) {
             let args = c.get_arguments().filter(|a| !a.is_hide_set() && a.get_help().is_none());

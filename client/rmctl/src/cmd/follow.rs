@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
-use headroom_types::AppId;
+use headroom_types::{AppId, Charge, TaskId};
 use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::TaskRow;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -45,11 +46,15 @@ pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &P
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
     let mut printer = Printer { context, stderr: args.stderr, halves: BTreeMap::new() };
+    let mut handovers = Handovers::default();
     let mut look = Box::pin(changed(client.clone(), id.clone(), 0));
     loop {
         tokio::select! {
             looked = &mut look => {
                 let (app, index) = looked?;
+                for line in handovers.news(&app, part).into_iter().filter(|_| !args.no_prefix) {
+                    context.term.say(&line);
+                }
                 for source in sources(client, &app, part, args).await? {
                     if known.insert(source.clone()) {
                         streams.spawn(follow(client.clone(), source, args.tail, tell.clone(), over.subscribe()));
@@ -77,6 +82,37 @@ pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &P
     }
     printer.finish();
     Ok(Exit::Ok)
+}
+
+/// Attempts that took the place of others while they were looked at.
+#[derive(Debug, Default)]
+struct Handovers {
+    /// The latest attempt of each task.
+    latest: BTreeMap<TaskId, u32>,
+    begun: bool,
+}
+
+impl Handovers {
+    /// A line for each task that goes on with another attempt than at the look before. What was so at the first look is no news.
+    fn news(&mut self, app: &AppView, part: &Part) -> Vec<String> {
+        let mut lines = Vec::new();
+        let wanted = |row: &&TaskRow| part.task().is_none_or(|task| *task == row.task);
+        for row in app.job.iter().flat_map(|job| &job.tasks).filter(wanted) {
+            let [.., before, now] = row.attempts.as_slice() else { continue };
+            let number = now.attempt.attempt;
+            let known = self.latest.insert(row.task.clone(), number);
+            if self.begun && known.is_none_or(|known| known < number) {
+                let how = match before.reason {
+                    Some(reason) if reason.charge() == Charge::Memory => format!("out of memory at {}", before.profile.memory()),
+                    Some(reason) => reason.sentence(),
+                    None => "lost".to_owned(),
+                };
+                lines.push(format!("── {} ended: {how}; continuing with @{number} ──", before.attempt));
+            }
+        }
+        self.begun = true;
+        lines
+    }
 }
 
 /// The job, as soon as it is another one than `index` tells of.
@@ -173,5 +209,27 @@ impl Printer<'_> {
         for (source, half) in self.halves.iter().filter(|(_, half)| !half.is_empty()) {
             print(self.context, source, &String::from_utf8_lossy(half), self.stderr);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn an_attempt_that_follows_another_is_news_once() {
+        let (mut handovers, mut app) = (Handovers::default(), fixture::app());
+        assert!(handovers.news(&app, &Part::Whole).is_empty(), "it was so before");
+        let rows = &mut app.job.as_mut().expect("job").tasks;
+        let row = rows.iter_mut().find(|row| row.task.index == 7).expect("map/7");
+        let mut next = row.attempts[2].clone();
+        next.attempt = "map/7@4".parse().expect("id");
+        row.attempts[2].reason = Some(headroom_types::ExitReason::OverheadOom);
+        row.attempts.push(next);
+        assert!(handovers.news(&app, &Part::Task("map/4".parse().expect("id"))).is_empty(), "another task");
+        let lines = handovers.news(&app, &Part::Whole);
+        assert_eq!(lines, ["── map/7@3 ended: out of memory at 8.8 GiB; continuing with @4 ──"]);
+        assert!(handovers.news(&app, &Part::Whole).is_empty());
     }
 }

@@ -180,10 +180,19 @@ pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people:
     .await?;
     show(summary(&app, paint));
     if people {
-        let verb = if Exit::of_app(&app) == Exit::Ok { "ps" } else { "diagnose" };
-        show(paint.dim(&format!("next: rmctl {verb} {}", app.id)));
+        show(paint.dim(&format!("next: {}", next(&app))));
     }
     Ok(app)
+}
+
+/// What to type when a job has ended: better sizes where some were not enough.
+fn next(app: &AppView) -> String {
+    let escalated = app.job.as_ref().is_some_and(|job| job.totals.escalated > 0);
+    match Exit::of_app(app) == Exit::Ok {
+        true if escalated && cfg!(feature = "dev") => format!("rmctl job suggest {} · rmctl ps {}", app.id.name(), app.id),
+        true => format!("rmctl ps {}", app.id),
+        false => format!("rmctl diagnose {}", app.id),
+    }
 }
 
 /// The last line: how it ended and what it cost.
@@ -193,9 +202,12 @@ fn summary(app: &AppView, paint: Paint) -> String {
     let why = if app.diagnostics.is_empty() { String::new() } else { format!("\n       {}", app.diagnostics) };
     let figures = app.job.as_ref().map(|j| &j.totals).map(|t| {
         let (kills, escalated) = (count(t.memory_kills, "kill"), count(t.escalated, "task"));
-        let innocent = count(t.innocent_reruns, "innocent re-run");
+        let innocent = match t.innocent_reruns {
+            0 => String::new(),
+            n => format!(", {}", count(n, "innocent re-run")),
+        };
         let rerun = byte_time(t.rerun_byte_ms);
-        format!(" · {} ok, {} failed · {kills}, {escalated} escalated, {innocent}, {rerun} re-run", t.done, t.failed)
+        format!(" · {} ok, {} failed · {kills}, {escalated} escalated{innocent}, {rerun} re-run", t.done, t.failed)
     });
     format!("{took:>5}  {state}{}{why}", figures.unwrap_or_default())
 }
@@ -325,5 +337,10 @@ mod tests {
         app.state = headroom_wire::v1::apps::AppState::Finished;
         app.ended = Some(UnixMillis(fixture::START + 280_000));
         insta::assert_snapshot!(summary(&app, Paint::PLAIN));
+        assert!(next(&app).ends_with("rmctl ps wordcount.7"));
+        app.job.as_mut().expect("job").totals.innocent_reruns = 1;
+        assert!(summary(&app, Paint::PLAIN).contains("1 task escalated, 1 innocent re-run, "));
+        app.state = headroom_wire::v1::apps::AppState::Failed;
+        assert_eq!(next(&app), "rmctl diagnose wordcount.7");
     }
 }

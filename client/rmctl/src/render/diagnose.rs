@@ -151,7 +151,9 @@ fn size(a: &AttemptRow) -> Option<String> {
         format!("a learned size would have been {}{outcome} ({})", s.profile, s.why)
     });
     let parts: Vec<String> = [Some(a.why.clone()).filter(|why| !why.is_empty()), shadow].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("rung {}: {}", a.rung, parts.join("; ")))
+    let rung = format!("rung {}: ", a.rung);
+    let said = parts.join("; ");
+    (!parts.is_empty()).then(|| if said.starts_with(&rung) { said } else { rung + &said })
 }
 
 fn so_far(a: &AttemptRow) -> String {

@@ -6,6 +6,12 @@ use headroom_wire::v1::events::{Event, EventLevel};
 
 use super::Paint;
 use super::figures::{clock, rfc3339, time_of_day};
+use super::table::cut;
+
+/// Columns of a line.
+const COLUMNS: usize = 100;
+/// Columns that a message has at least.
+const LEAST: usize = 30;
 
 /// Which events stand for which glyph.
 fn glyph(e: &Event, paint: Paint) -> String {
@@ -32,9 +38,12 @@ pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
         Some(app) if e.object.contains('/') && !e.object.starts_with(&app.to_string()) => format!("{app}/{}", e.object),
         Some(_) | None => e.object.clone(),
     };
-    let reason = format!("{:<19}", e.reason);
+    let reason = format!("{:<16}", e.reason);
+    let head = format!("{time} {:<6} x {reason} {object:<20}  ", number(e.index)).chars().count();
+    // Where there is little room, all of it is with `-o wide`.
+    let said = if wide { said(e).to_owned() } else { cut(said(e), COLUMNS.saturating_sub(head).max(LEAST)) };
     let reason = if e.level == EventLevel::Warning { paint.warn(&reason) } else { reason };
-    format!("{time} {:<6} {} {reason} {object:<22}  {}{node}", number(e.index), glyph(e, paint), said(e)).trim_end().to_owned()
+    format!("{time} {:<6} {} {reason} {object:<20}  {said}{node}", number(e.index), glyph(e, paint)).trim_end().to_owned()
 }
 
 /// The running number; the resource manager's life before it, which is kept in the upper half.

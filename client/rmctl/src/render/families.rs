@@ -61,7 +61,8 @@ pub(crate) fn suggestions(family: &Family, found: &[Suggestion], paint: Paint) -
     }
     let runs = super::count(family.runs, "run");
     let head = format!("{} of {}, {runs}\n\n", paint.strong(family.name.as_str()), family.user);
-    let note = "WOULD FAIL: tasks that needed more than the suggestion; they are tried again larger, and are counted twice in WOULD GIVE.\n";
+    let note = "WOULD FAIL: tasks that needed more than the suggestion; they are tried again larger,\n\
+                and are counted twice in WOULD GIVE.\nnext: rmctl explain sizes · rmctl job families\n";
     head + &table.text() + "\n" + &paint.dim(note)
 }
 

@@ -102,9 +102,25 @@ pub(crate) fn gib_seconds(byte_ms: u128) -> f64 {
     byte_ms as f64 / 1000.0 / f64::from(1 << 30)
 }
 
+/// A part of a whole, both as [`byte_time`]; with one unit where they share it.
+pub(crate) fn byte_time_of(part: u128, whole: u128) -> String {
+    let (part, whole) = (byte_time(part), byte_time(whole));
+    match (part.split_once(' '), whole.split_once(' ')) {
+        (Some((figure, unit)), Some((_, other))) if unit == other => format!("{figure} of {whole}"),
+        (_, _) => format!("{part} of {whole}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_time_has_one_unit_where_it_can() {
+        let minutes = |n: u128| (n * 60_000) << 30;
+        assert_eq!(byte_time_of(minutes(3), minutes(34)), "3.0 of 34.0 GiB·min");
+        assert_eq!(byte_time_of(minutes(3), minutes(340)), "3.0 GiB·min of 5.7 GiB·h");
+    }
 
     #[test]
     fn sizes_for_columns() {

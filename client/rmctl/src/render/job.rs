@@ -4,7 +4,7 @@ use headroom_types::{Charge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{JobTotals, ShadowTotals, TaskRow, TaskState};
 
-use super::figures::{byte_time, short, short_or_dash, span};
+use super::figures::{byte_time, byte_time_of, short, short_or_dash, span};
 use super::table::{Table, cut};
 use super::{Look, Paint, apps, count, inputs};
 use crate::render::ladder::{ladder, rung};
@@ -61,18 +61,17 @@ pub(crate) fn figures(t: &JobTotals) -> String {
     let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
     let shadow = t.shadow.as_ref().map(shadow).unwrap_or_default() + &inputs::of_stages(&t.inputs);
     format!(
-        "tasks   {} of {} done, {} running, {waiting} waiting, {} failed · mode {}\nmemory  {}, {} escalated, {}, {} lost otherwise · {} re-run of {}\n{shadow}",
+        "tasks   {} of {} done, {} running, {waiting} waiting, {} failed · mode {}\nmemory  {}, {} escalated, {}, {} lost otherwise · {} re-run\n{shadow}",
         t.done,
         t.tasks,
         t.running,
         t.failed,
         t.mode.as_str(),
         count(t.memory_kills, "kill"),
-        count(t.escalated, "task"),
+        t.escalated,
         count(t.innocent_reruns, "innocent re-run"),
         t.transient,
-        byte_time(t.rerun_byte_ms),
-        byte_time(t.allocated_byte_ms),
+        byte_time_of(t.rerun_byte_ms, t.allocated_byte_ms),
     )
 }
 
@@ -124,6 +123,7 @@ fn note(t: &TaskRow, wide: bool) -> String {
     let said = match (&t.note, free) {
         (note, _) if !note.is_empty() => note.clone(),
         (_, Some(reason)) if t.state == TaskState::Running => format!("again after {reason}"),
+        (_, None) if t.state == TaskState::Pending => "waits for a slot".to_owned(),
         (_, _) if wide => t.attempts.last().map(|a| a.why.clone()).unwrap_or_default(),
         (_, _) => String::new(),
     };

@@ -11,7 +11,7 @@ use super::table::Table;
 use super::{Look, Paint, bars, containers, count};
 
 /// Characters of the largest node's bar.
-const WIDTH: usize = 30;
+const WIDTH: usize = 24;
 
 /// The whole screen.
 pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
@@ -98,7 +98,8 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
         let cpus = format!("{}/{}", n.allocated.cpus, n.offers.cpus);
         cells.extend([cpus, n.enforcer.to_string(), n.version.clone(), silent, n.url.clone()]);
     }
-    let reason = n.reason.as_deref().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
+    let said = n.reason.as_deref().or(n.mark.as_ref().map(|m| m.reason.as_str())).filter(|r| !r.is_empty());
+    let reason = said.map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
     let label = if n.enforcer.is_kernel() { "" } else { "  not kernel-enforced" };
     cells.push(format!("{}{reason}{label}", bar(n, largest)));
     cells
@@ -125,6 +126,15 @@ mod tests {
     #[test]
     fn one_node_with_what_is_on_it() {
         insta::assert_snapshot!(one(&fixture::nodes()[0], &fixture::containers(), fixture::NOW, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_drained_node_says_why() {
+        let mut node = fixture::nodes().remove(0);
+        node.state = "draining".into();
+        node.mark = Some(NodeMark { reason: "kernel upgrade".into(), until: None, decommission: false, drained: false });
+        let text = screen(&[node], Look::USUAL, Paint::PLAIN);
+        assert!(text.lines().nth(1).is_some_and(|line| line.ends_with("  kernel upgrade")), "{text}");
     }
 
     #[test]

@@ -5,6 +5,10 @@ use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 
 use super::figures::short;
+use super::table::wrap;
+
+/// Columns of a line.
+const COLUMNS: usize = 100;
 
 /// The plan of a job: its executors, its stages, and what a memory failure would lead to.
 pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
@@ -14,8 +18,9 @@ pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String 
         format!("plan  executors {name}: {} × {} with {} {slots}, {} a slot\n", e.count, e.profile, e.slots, short(e.share()))
     });
     let stages = job.stages.iter().map(|s| stage(job, s));
-    let sizes = format!("      mode {}: {}\n", mode.as_str(), ladder(job, mode, largest));
-    executors.chain(stages).chain([sizes]).collect()
+    let sizes = format!("mode {}: {}", mode.as_str(), ladder(job, mode, largest));
+    let sizes = wrap(&sizes, COLUMNS - 6).into_iter().map(|line| format!("      {line}\n"));
+    executors.chain(stages).chain(sizes).collect()
 }
 
 fn stage(job: &JobSpec, s: &StageSpec) -> String {

@@ -102,8 +102,11 @@ struct Look {
 
 /// What an operator should look at, worst first: nodes, what waits, jobs that failed lately.
 fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
-    let mut look: Vec<Look> = nodes.iter().filter(|n| n.state != "ready").take(NODES).map(trouble).collect();
-    let more = nodes.iter().filter(|n| n.state != "ready").count().saturating_sub(NODES);
+    // What somebody wanted to be so goes last.
+    let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) =
+        nodes.iter().filter(|n| n.state != "ready").partition(|n| n.mark.is_some());
+    let mut look: Vec<Look> = sick.iter().take(NODES).map(|n| trouble(n)).collect();
+    let more = sick.len().saturating_sub(NODES);
     if more > 0 {
         look.push(Look { what: format!("{more} more nodes are not ready"), see: "rmctl node list".into() });
     }
@@ -121,14 +124,17 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
             .take(FAILED)
             .map(|a| Look { what: format!("{} failed: {}", a.id, a.diagnostics), see: format!("rmctl diagnose {}", a.id) }),
     );
+    look.extend(planned.iter().take(NODES).map(|n| trouble(n)));
     look
 }
 
 fn trouble(node: &NodeView) -> Look {
-    let reason = node.reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default();
+    let said = node.reason.as_deref().or(node.mark.as_ref().map(|m| m.reason.as_str())).filter(|r| !r.is_empty());
+    let reason = said.map(|r| format!(": {r}")).unwrap_or_default();
+    let verb = if node.mark.is_some() { "undrain" } else { "show" };
     let silent = Duration::from_millis(node.silent_ms);
     let silence = if silent >= Duration::from_secs(3) { format!(", silent for {}", span(silent)) } else { String::new() };
-    Look { what: format!("{} is {}{silence}{reason}", node.id, node.state), see: format!("rmctl node show {}", node.id) }
+    Look { what: format!("{} is {}{silence}{reason}", node.id, node.state), see: format!("rmctl node {verb} {}", node.id) }
 }
 
 #[cfg(test)]

@@ -104,7 +104,14 @@ fn request(w: &WhyPending, paint: Paint) -> String {
     if !w.nodes.is_empty() {
         text.push_str(&table.text());
     }
-    text
+    text + &ways(w)
+}
+
+/// What somebody could do about it: take back a node that is drained and has the room.
+fn ways(w: &WhyPending) -> String {
+    let drained = |n: &&headroom_wire::v1::apps::WhyNode| n.verdict.contains("drain") && w.asks.fits(&n.free);
+    let ways: Vec<String> = w.nodes.iter().filter(drained).take(2).map(|n| format!("rmctl node undrain {}", n.node)).collect();
+    if ways.is_empty() { String::new() } else { format!("ways    {}\n", ways.join(" │ ")) }
 }
 
 #[cfg(test)]
@@ -112,6 +119,15 @@ mod tests {
     use super::*;
     use crate::render::fixture;
     use headroom_wire::v1::apps::Reserved;
+
+    #[test]
+    fn a_drained_node_with_room_is_a_way() {
+        let mut waits = fixture::why();
+        assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
+        waits[0].nodes[2].verdict = "draining".into();
+        let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
+        assert!(text.contains("\nways    rmctl node undrain worker-04\n"), "{text}");
+    }
 
     #[test]
     fn a_job_that_waits_for_room() {
