@@ -19,5 +19,6 @@ pub mod programs;
 pub mod provoke;
 pub mod scenario;
 pub mod sweep;
+pub mod typed;
 pub mod verdicts;
 pub mod world;

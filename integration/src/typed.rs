@@ -1,0 +1,49 @@
+//! What a page of the documentation tells people to type: found in it, and typed into a shell that ends at the first command that fails.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::cluster::until;
+use crate::programs;
+
+/// The blocks of a page that are marked so, in their order.
+pub fn blocks(text: &str, mark: &str) -> Vec<String> {
+    let (fence, mut blocks, mut inside) = (format!("```{mark}"), Vec::<String>::new(), false);
+    for line in text.lines().map(str::trim_end) {
+        if !inside && line == fence {
+            inside = true;
+            blocks.push(String::new());
+        } else if inside && line == "```" {
+            inside = false;
+        } else if let Some(block) = blocks.last_mut().filter(|_| inside) {
+            block.push_str(line);
+            block.push('\n');
+        }
+    }
+    blocks
+}
+
+/// Types a script, with the programs of this build in the path, and waits for its end. What it printed comes back; when it fails, with the
+/// reason. `said` is where that is kept meanwhile.
+///
+/// # Errors
+/// It failed, or did not end in time.
+pub fn run(shell: &mut Command, said: &Path, patience: Duration) -> Result<String> {
+    let file = File::create(said)?;
+    let path = format!("{}:{}", programs::dir()?.display(), std::env::var("PATH").unwrap_or_default());
+    let shell = shell.env("PATH", path).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let mut child = shell.spawn().context("a shell")?;
+    let ended = until("the end of what is typed", patience, || Ok(child.try_wait()?));
+    if ended.is_err() {
+        child.kill()?;
+        child.wait()?;
+    }
+    let words = std::fs::read_to_string(said).unwrap_or_default();
+    let status = ended.with_context(|| format!("it did not end; it said:\n{words}"))?;
+    ensure!(status.success(), "it failed with {status}; it said:\n{words}");
+    Ok(words)
+}

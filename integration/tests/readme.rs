@@ -1,0 +1,110 @@
+//! What the README tells people to type, typed as it stands, from the top to the bottom.
+//!
+//! What would build or install for a long time is not done again: it is the same that continuous integration does, letter by letter.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use integration::{programs, typed};
+
+/// Longest that one of them may take, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(540);
+
+/// Two terminals on a machine of their own, where the usual address is free: the first block is typed into one of them and goes on until
+/// the second one, typed into the other, has ended.
+const TERMINALS: &str = r#"
+    ip link set lo up
+    bash -euo pipefail -c "$FIRST" &
+    first=$!
+    trap 'kill -INT $first; wait $first' EXIT
+    until (: </dev/tcp/127.0.0.1/7070) 2>/dev/null; do kill -0 $first; sleep 0.1; done
+    bash -euo pipefail -c "$SECOND"
+"#;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn readme() -> Result<String> {
+    fs::read_to_string(root().join("README.md")).context("README.md")
+}
+
+/// Build and demonstration, tests, a cluster, and what is typed beside it.
+fn typed_in() -> Result<[String; 4]> {
+    let blocks = typed::blocks(&readme()?, "sh");
+    let n = blocks.len();
+    blocks.try_into().ok().with_context(|| format!("README.md has {n} blocks to type, and four of them are tried here"))
+}
+
+#[test]
+fn the_command_that_tests_everything_is_the_one_of_continuous_integration() -> Result<()> {
+    let [_, test, ..] = typed_in()?;
+    let ci = fs::read_to_string(root().join(".ci/run"))?;
+    ensure!(ci.lines().any(|line| line == test.trim_end()), ".ci/run does not call {test}");
+    Ok(())
+}
+
+#[test]
+fn the_first_command_builds_as_measurements_do_and_its_demonstration_runs() -> Result<()> {
+    let [first, ..] = typed_in()?;
+    let (build, demo) = first.trim_end().split_once(" && ").context("a build and what follows")?;
+    let builds = fs::read_to_string(root().join("integration/programs"))?;
+    ensure!(builds.lines().any(|line| line.trim() == format!("{build} --locked --quiet")), "nobody else calls {build}");
+    let typed = demo.strip_prefix("./target/release/").context("a program of that build")?;
+    let place = tempfile::tempdir()?;
+    let mut shell = Command::new("bash");
+    shell.args(["-euo", "pipefail", "-c", typed]).current_dir(place.path()).env_remove("HEADROOM_ADDR");
+    shell.env(programs::DIR_VARIABLE, programs::dir()?);
+    let said = typed::run(&mut shell, &place.path().join(".said"), PATIENCE)?;
+    ensure!(said.contains("out of memory") || said.contains("killed"), "no kill was shown:\n{said}");
+    Ok(())
+}
+
+#[test]
+#[allow(clippy::print_stdout)] // the runner counts these lines
+fn a_cluster_of_ones_own_in_two_terminals() -> Result<()> {
+    let alone = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
+    if !alone.is_ok_and(|ran| ran.status.success()) {
+        println!("SKIPPED: this user may not have a network of its own");
+        return Ok(());
+    }
+    let [_, _, first, second] = typed_in()?;
+    let place = tempfile::tempdir()?;
+    let mut shell = Command::new("unshare");
+    shell.args(["--net", "bash", "-euo", "pipefail", "-c", TERMINALS]).current_dir(root());
+    shell.env("FIRST", first).env("SECOND", second).env_remove("HEADROOM_ADDR");
+    let said = typed::run(&mut shell, &place.path().join("said"), PATIENCE)?;
+    for word in ["hello.1", "http://127.0.0.1:7070", "finished"] {
+        ensure!(said.contains(word), "{word} was not told:\n{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_job_file_is_one() -> Result<()> {
+    let jobs = typed::blocks(&readme()?, "toml");
+    ensure!(jobs.len() == 1, "one job is shown");
+    let job = headroom_config::job::compile(&jobs[0], "README.md");
+    job.map_err(|problems| anyhow::anyhow!("{}", headroom_config::render(&problems)))?;
+    Ok(())
+}
+
+/// Every file and directory the README points to is there.
+#[test]
+fn what_it_points_to_is_there() -> Result<()> {
+    let text = readme()?;
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|t| !t.contains("://"));
+    let mut seen = 0;
+    for target in targets {
+        seen += 1;
+        let path = root().join(target.split('#').next().unwrap_or_default());
+        ensure!(path.exists(), "README.md points to {target}");
+    }
+    ensure!(seen > 10, "only {seen} links were found");
+    Ok(())
+}
