@@ -61,19 +61,25 @@ impl Inputs {
     }
     /// What a task of a finished attempt has read: as it was seen where it lies far from the plan, else as planned.
     pub(super) fn actual(&self, key: TaskKey, row: &AttemptRow) -> Option<Bytes> {
-        let seen = row.input.as_ref().filter(|input| input.gap.is_some()).and_then(|input| input.read);
+        let seen = row.input.as_ref().and_then(far_from_planned);
         self.planned(key).map(|planned| seen.unwrap_or(planned))
     }
     /// An attempt has ended well.
     pub(super) fn ended(&mut self, key: TaskKey, row: &AttemptRow) {
         let (Some(kind), Some(input)) = (self.kind_of.get(key.stage), &row.input) else { return };
-        let Some((planned, read)) = input.planned.zip(input.read) else { return };
+        let Some(planned) = input.planned.filter(|_| input.read.is_some()) else { return };
         let ratios = self.ratios.entry(*kind).or_default();
-        ratios.push_back(if input.gap.is_some() { ratio(read, planned) } else { 1.0 });
+        ratios.push_back(far_from_planned(input).map_or(1.0, |read| ratio(read, planned)));
         if ratios.len() > REMEMBERED {
             ratios.pop_front();
         }
     }
+}
+
+/// What was read, where that lies far from the plan and tells of the input. Who reads no more than programs read for themselves maps its
+/// input, or has others read it: such a figure is the same for a large input and a small one.
+fn far_from_planned(input: &AttemptInput) -> Option<Bytes> {
+    input.read.filter(|read| input.gap.is_some() && *read > OF_ITS_OWN)
 }
 
 fn median(ratios: &VecDeque<f64>) -> f64 {
@@ -250,6 +256,10 @@ mod tests {
             inputs.ended(ONE, &read(200, 205));
         }
         assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "most read what was planned");
+        for _ in 0..REMEMBERED {
+            inputs.ended(ONE, &read(200, 1));
+        }
+        assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "the plan is all there is to go by");
     }
 
     #[test]
@@ -257,6 +267,8 @@ mod tests {
         let inputs = Inputs::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
         assert_eq!(inputs.actual(ONE, &read(100, 104)), Some(Bytes::from_mib(100)));
         assert_eq!(inputs.actual(ONE, &read(100, 800)), Some(Bytes::from_mib(800)));
+        assert_eq!(inputs.actual(ONE, &read(100, 20)), Some(Bytes::from_mib(20)));
+        assert_eq!(inputs.actual(ONE, &read(100, 3)), Some(Bytes::from_mib(100)), "it mapped its input");
         let unknown = Inputs::new(vec![vec![None]], vec![0]);
         assert_eq!(unknown.actual(ONE, &read(100, 800)), None, "whoever comes next has no input to go by either");
     }

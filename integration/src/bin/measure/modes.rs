@@ -200,7 +200,10 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     let program = programs::path("workload")?;
     let needs: Vec<String> = stage.needs.iter().map(u32::to_string).collect();
     let (needs, program) = (needs.join(" "), program.display());
-    let script = format!("n=$1; set -- {needs}; shift $n; exec {program} run --log {} --mib $1 --over-ms 300", log.display());
+    // Who says what it will read reads that; what it says is not believed otherwise.
+    let reads = if stage.told { "head -c $(($1 * 2))M /dev/zero > /dev/null; " } else { "" };
+    let script =
+        format!("n=$1; set -- {needs}; shift $n; {reads}exec {program} run --log {} --mib $1 --over-ms 300", log.display());
     let own = mode == Mode::Headroom;
     let mut text = format!(
         "version = 1\nname = \"{}-{}{}{}\"\nmode = \"{}\"\n{}\
