@@ -219,7 +219,7 @@ impl Oracle {
                 }
             }
             Record::Begin(_) | Record::JobStarted { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
-            Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } => {}
+            Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } | Record::Cancelled { .. } => {}
             Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}
         }
     }
@@ -268,6 +268,8 @@ impl Oracle {
             Cause::Transient => losses > spec.retry.transient || unused,
             Cause::NotIdempotent => stage.idempotent == Idempotent::No,
             Cause::NeverFits => spec.mode != Mode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap,
+            // Nobody asks for that here.
+            Cause::Cancelled => false,
             Cause::Memory => {
                 let sure = spec.mode == Mode::Headroom && stage.enforce == TaskLimit::Task;
                 !sure || needed(habit, stage) > cap

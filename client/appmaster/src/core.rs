@@ -16,6 +16,7 @@ mod grow;
 mod input;
 mod learn;
 mod notice;
+mod orders;
 mod place;
 mod rm;
 mod rungs;
@@ -281,6 +282,7 @@ impl Core {
         for key in lost {
             out.extend(self.start_message(key));
         }
+        self.stop_cancelled(&hello.container, out);
     }
 
     fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId, out: &mut Vec<Effect>) {

@@ -57,6 +57,8 @@ pub struct Seat {
     pub held: Option<Held>,
     /// Its runtime spends its time collecting a heap that is too small.
     pub starved: bool,
+    /// Somebody asked for another attempt in the place of this one.
+    pub to_retry: bool,
 }
 
 /// A task waits for more memory.

@@ -117,6 +117,13 @@ pub enum Record {
         /// Names the task and what to do.
         message: String,
     },
+    /// A task that runs is to end and not to be tried again. Written before its executor is told.
+    Cancelled {
+        /// The task.
+        task: TaskKey,
+        /// Names the task, and why.
+        message: String,
+    },
     /// Everything is decided.
     Over {
         /// Whether all tasks are done.

@@ -140,6 +140,8 @@ pub struct Task {
     pub why: String,
     /// False while its size follows from what is learned; true once it is written down.
     pub sized: bool,
+    /// Why it is not to be tried again once its attempt has ended.
+    pub cancelled: Option<String>,
 }
 
 impl Task {

@@ -3,6 +3,7 @@
 mod job;
 mod objects;
 mod operator;
+mod ordered;
 mod output;
 mod record;
 mod settings;
@@ -26,6 +27,7 @@ pub(crate) use objects::{
     AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, Sure, TaskVerb, Top,
 };
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
+pub(crate) use ordered::{Ordered, SetTask};
 pub(crate) use output::{Format, Output, Rows, Watched};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};

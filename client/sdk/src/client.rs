@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId};
-use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, nodes, queues};
+use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
+use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, queues};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -311,6 +311,22 @@ impl Client {
         body: &apps::ChangeApp,
     ) -> Result<apps::AppView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
+    }
+    /// One task with every attempt at it.
+    pub async fn task(&self, app: &AppId, task: &TaskId) -> Result<job::TaskRow, ClientError> {
+        self.get(&format!("/v1/apps/{app}/tasks/{task}")).await
+    }
+    /// A task ends for good; its row as it was comes back.
+    pub async fn kill_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/kill"), &apps::OrderTask { reason }).await
+    }
+    /// Another attempt at a task in the place of the one that runs; its row as it was comes back.
+    pub async fn retry_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/retry"), &apps::OrderTask { reason }).await
+    }
+    /// Another size for the next attempt at a task that waits; its row as it was comes back.
+    pub async fn resize_task(&self, app: &AppId, task: &TaskId, body: &apps::ResizeTask) -> Result<job::TaskRow, ClientError> {
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body).await
     }
     /// Another size for a container that runs.
     pub async fn resize(

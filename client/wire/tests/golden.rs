@@ -4,8 +4,7 @@
 
 #![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
 
-use std::fmt::Debug;
-use std::path::PathBuf;
+mod kept;
 
 use headroom_types::exit::{GroupFacts, Mark, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Victim};
 use headroom_types::{
@@ -14,20 +13,7 @@ use headroom_types::{
 };
 use headroom_wire::v1::share::Percent;
 use headroom_wire::v1::{am, apps, error, events, families, job, nodes, queues, task};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-fn golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, sample: &T) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1").join(format!("{name}.json"));
-    let text = serde_json::to_string_pretty(sample).expect("a message can be written") + "\n";
-    if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &text).expect("the golden file can be written");
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    assert_eq!(text, kept, "{name}: version 1 is additive; what is written today must stay readable");
-    let back: T = serde_json::from_str(&kept).unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert_eq!(&back, sample, "{name}");
-}
+use kept::golden;
 
 fn app() -> AppId {
     "word-count.7".parse().expect("app id")

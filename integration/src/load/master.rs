@@ -406,6 +406,7 @@ impl Master {
             | UpdateKind::PreemptSoon { .. }
             | UpdateKind::NodeDraining { .. }
             | UpdateKind::Expired { .. }
+            | UpdateKind::Order(_)
             | UpdateKind::Alive => {}
         }
         Ok(())

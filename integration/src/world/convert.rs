@@ -21,6 +21,7 @@ pub(super) fn update(what: rm::UpdateKind) -> am::UpdateKind {
         }
         rm::UpdateKind::PreemptSoon { container, at, why } => am::UpdateKind::PreemptSoon { container, at, why },
         rm::UpdateKind::NodeDraining { node, until } => am::UpdateKind::NodeDraining { node, until },
+        rm::UpdateKind::Order(order) => am::UpdateKind::Order(order),
         rm::UpdateKind::Expired { request, why } => am::UpdateKind::Expired { request, why },
         rm::UpdateKind::Exited { request, report } => am::UpdateKind::Exited { request, report: Box::new((*report).clone()) },
     }

@@ -454,9 +454,11 @@ impl World {
 fn is_another_life(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => true,
-        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::StaleAttempt { .. } => {
-            false
-        }
+        Refusal::NoSuchApp(_)
+        | Refusal::NoSuchContainer(_)
+        | Refusal::NoSuchRequest { .. }
+        | Refusal::NoSuchTask { .. }
+        | Refusal::StaleAttempt { .. } => false,
         Refusal::Recovering(_) | Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => false,
         Refusal::NeverFits { .. } | Refusal::TooMany { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
@@ -470,9 +472,11 @@ fn may_try_again(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Recovering(_) | Refusal::TooMany { .. } => true,
         Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => false,
-        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::StaleAttempt { .. } => {
-            false
-        }
+        Refusal::NoSuchApp(_)
+        | Refusal::NoSuchContainer(_)
+        | Refusal::NoSuchRequest { .. }
+        | Refusal::NoSuchTask { .. }
+        | Refusal::StaleAttempt { .. } => false,
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,

@@ -358,6 +358,7 @@ fn call_words(call: &Call) -> String {
         Call::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
         Call::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
         Call::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
+        Call::Order { app, order } => format!("-> order {app}/{} {:?}", order.task, order.wish),
         Call::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
         Call::Undrain { node } => format!("-> undrain {node}"),
         Call::Configure(_) => "-> configure".to_owned(),

@@ -180,6 +180,7 @@ impl Tenant {
                 }
             }
             UpdateKind::PreemptSoon { container, .. } if self.plan.heeds => drop(self.release.insert(container)),
+            UpdateKind::Order(_) => {}
             UpdateKind::Expired { request, .. } => self.books.entry(request).or_default().expired = true,
             UpdateKind::Running { .. } | UpdateKind::PreemptSoon { .. } | UpdateKind::NodeDraining { .. } => {}
         }
@@ -394,7 +395,10 @@ impl Tenant {
             }
             Refusal::NoSuchApp(_) | Refusal::AppEnding { .. } | Refusal::StaleAttempt { .. } => {}
             Refusal::Recovering(_) | Refusal::TooMany { .. } | Refusal::QueueClosed { .. } | Refusal::NotLaunched(_) => {}
-            Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::NeverFits { .. } => {}
+            Refusal::NoSuchContainer(_)
+            | Refusal::NoSuchRequest { .. }
+            | Refusal::NoSuchTask { .. }
+            | Refusal::NeverFits { .. } => {}
             Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => {}
             Refusal::Conflict { .. } | Refusal::NotResizable { .. } | Refusal::NoRoom { .. } => {}
             Refusal::Decommissioned(_) | Refusal::NotReserved(_) => {}

@@ -324,6 +324,7 @@ impl Cluster {
             Call::ChangeApp { app, queue, priority, lifetime } => {
                 self.change_app(&app, queue, priority, lifetime, ctx).map(Reply::Ready)
             }
+            Call::Order { app, order } => self.order(&app, order, ctx).map(Reply::Ready),
             Call::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
             Call::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
             Call::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, FetchedFile, Name, NodeId, QueuePath, RequestId,
-    Resource, StopCause, UnixMillis,
+    Resource, StopCause, TaskOrder, UnixMillis,
 };
 
 pub use log::{Level, LogLine, Object, Words};
@@ -155,6 +155,13 @@ pub enum Call {
         priority: Option<i32>,
         /// How long it may live, counted from its submission.
         lifetime: Option<Lifetime>,
+    },
+    /// Somebody wants something done with one task of an application: its master is told.
+    Order {
+        /// Whose.
+        app: AppId,
+        /// What.
+        order: TaskOrder,
     },
     /// A node gets no new work; what is on it may end by itself until the time is over, and is stopped then.
     Drain {

@@ -36,6 +36,7 @@ mod leases;
 mod lifetime;
 mod masters;
 mod nodes;
+mod orders;
 mod patience;
 mod queues;
 mod resize;

@@ -287,7 +287,8 @@ impl Load {
             | UpdateKind::ResizeFailed { .. }
             | UpdateKind::PreemptSoon { .. }
             | UpdateKind::NodeDraining { .. }
-            | UpdateKind::Expired { .. } => {}
+            | UpdateKind::Expired { .. }
+            | UpdateKind::Order(_) => {}
         }
         if job.heard == job.acked + SYNC_AFTER {
             self.due.push(n);

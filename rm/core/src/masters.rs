@@ -218,7 +218,7 @@ impl Cluster {
         self.requeue(id, request);
     }
 
-    fn live(&self, id: &AppId) -> Result<&App, Refusal> {
+    pub(crate) fn live(&self, id: &AppId) -> Result<&App, Refusal> {
         let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
             return Err(Refusal::AppEnding { app: id.clone(), state: app.state.as_str() });

@@ -419,7 +419,8 @@ impl Scenario {
             | UpdateKind::ResizeFailed { .. }
             | UpdateKind::PreemptSoon { .. }
             | UpdateKind::NodeDraining { .. }
-            | UpdateKind::Expired { .. } => None,
+            | UpdateKind::Expired { .. }
+            | UpdateKind::Order(_) => None,
         });
         exits.collect()
     }

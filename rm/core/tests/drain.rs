@@ -34,7 +34,8 @@ fn told(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
         | UpdateKind::Resized { .. }
         | UpdateKind::ResizeFailed { .. }
         | UpdateKind::PreemptSoon { .. }
-        | UpdateKind::Expired { .. } => None,
+        | UpdateKind::Expired { .. }
+        | UpdateKind::Order(_) => None,
     })
     .collect()
 }

@@ -67,7 +67,8 @@ fn warned(s: &Scenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
         | UpdateKind::Resized { .. }
         | UpdateKind::ResizeFailed { .. }
         | UpdateKind::NodeDraining { .. }
-        | UpdateKind::Expired { .. } => None,
+        | UpdateKind::Expired { .. }
+        | UpdateKind::Order(_) => None,
     });
     soon.collect()
 }

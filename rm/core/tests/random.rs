@@ -124,7 +124,8 @@ impl World {
                 | UpdateKind::ResizeFailed { .. }
                 | UpdateKind::PreemptSoon { .. }
                 | UpdateKind::NodeDraining { .. }
-                | UpdateKind::Expired { .. } => {}
+                | UpdateKind::Expired { .. }
+                | UpdateKind::Order(_) => {}
                 UpdateKind::Exited { request, report } => {
                     m.ended.entry(request).or_default().insert(report.container.clone());
                 }

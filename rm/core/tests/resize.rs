@@ -48,7 +48,8 @@ fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
         | UpdateKind::Exited { .. }
         | UpdateKind::PreemptSoon { .. }
         | UpdateKind::NodeDraining { .. }
-        | UpdateKind::Expired { .. } => None,
+        | UpdateKind::Expired { .. }
+        | UpdateKind::Order(_) => None,
     });
     sizes.collect()
 }

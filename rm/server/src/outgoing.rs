@@ -15,7 +15,9 @@ use crate::queues;
 pub(crate) fn problem(refusal: &Refusal) -> Problem {
     let says = |code| Problem::new(code, refusal.to_string());
     match refusal {
-        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } => says(Code::HR0404),
+        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::NoSuchTask { .. } => {
+            says(Code::HR0404)
+        }
         Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => {
             says(Code::HR0410).hint("register again")
         }
@@ -76,6 +78,7 @@ pub(crate) fn update(update: core::Update) -> Update {
         core::UpdateKind::PreemptSoon { container, at, why } => UpdateKind::PreemptSoon { container, at, why },
         core::UpdateKind::NodeDraining { node, until } => UpdateKind::NodeDraining { node, until },
         core::UpdateKind::Expired { request, why } => UpdateKind::Expired { request, why },
+        core::UpdateKind::Order(order) => UpdateKind::Order(order),
     };
     Update { cursor: update.cursor, what }
 }

@@ -39,6 +39,12 @@ impl Core {
                 }
                 self.change(*task, Change::GivenUp);
             }
+            Record::Cancelled { task, message } => {
+                if let Some(t) = self.tasks.get_mut(*task) {
+                    (t.cancelled, t.note) = (Some(message.clone()), message.clone());
+                }
+                self.view.touch(*task);
+            }
             Record::Over { succeeded, diagnostics, .. } => {
                 let ending = if *succeeded { Ending::Succeeded } else { self.failed_ending() };
                 self.note_tasks_never_run();
@@ -97,8 +103,16 @@ impl Core {
         task.note.clear();
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             let memory = row.profile.memory();
-            let seat =
-                Seat { task: key, slots: row.slots, started: false, memory, extra: Bytes::ZERO, held: None, starved: false };
+            let seat = Seat {
+                task: key,
+                slots: row.slots,
+                started: false,
+                memory,
+                extra: Bytes::ZERO,
+                held: None,
+                starved: false,
+                to_retry: false,
+            };
             executor.seats.insert(row.attempt.clone(), seat);
         }
     }

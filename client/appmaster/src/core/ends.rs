@@ -91,7 +91,7 @@ impl Core {
             bound: budget.as_deref().map(Bound::Budget).or_else(|| breaker.as_deref().map(Bound::Stage)),
             remote_input,
         };
-        let (account, next) = decide(&case);
+        let (account, next) = self.as_ordered(key, &row, decide(&case));
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);
         let innocent = account == Account::Innocent && within(&row);

@@ -202,6 +202,8 @@ pub enum Cause {
     NotIdempotent,
     /// No node could ever give it room.
     NeverFits,
+    /// Somebody asked for that.
+    Cancelled,
 }
 
 /// Why nothing is given more any longer, in words.

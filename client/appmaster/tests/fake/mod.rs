@@ -298,6 +298,7 @@ fn ended(update: &Update) -> Option<ContainerId> {
         | UpdateKind::PreemptSoon { .. }
         | UpdateKind::NodeDraining { .. }
         | UpdateKind::Expired { .. }
+        | UpdateKind::Order(_)
         | UpdateKind::Alive => None,
     }
 }

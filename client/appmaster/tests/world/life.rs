@@ -87,7 +87,9 @@ impl World {
                 self.start(container, attempt);
             }
             ToExecutor::Stop { attempt } => {
-                b.running.remove(&attempt);
+                if b.running.contains_key(&attempt) && self.stopped.insert(attempt.clone()) {
+                    self.later(20, Thing::TaskEnds(container.clone(), attempt));
+                }
             }
             ToExecutor::Ack { attempt } => {
                 b.unacked.remove(&attempt);
@@ -180,6 +182,7 @@ impl World {
         let nth = usize::try_from(attempt.attempt - 1).expect("small");
         let forced = habit.ends.get(nth).copied();
         let verdict = if self.shared_fate { None } else { verdict(&habit, &start) };
+        let forced = if self.stopped.contains(attempt) { Some(ExitReason::Stopped) } else { forced };
         let (reason, dimension) = match forced {
             Some(reason) => (reason, None),
             None => verdict.unwrap_or((ExitReason::Exit { code: 0 }, None)),

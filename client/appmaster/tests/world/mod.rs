@@ -22,7 +22,7 @@ use headroom_config::JobSpec;
 use headroom_types::exit::{HeapFacts, TaskGroupFacts, TaskReport};
 use headroom_types::{
     Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, TaskAttemptId, TaskId,
-    Tick, UnixMillis,
+    TaskOrder, Tick, UnixMillis,
 };
 use headroom_wire::v1::am::{Ask, Granted, LaunchSpec, Placement, UpdateKind};
 use headroom_wire::v1::job::{JobEvent, JobPatch, Mode, TaskRow};
@@ -60,6 +60,8 @@ pub enum Fault {
     Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
     /// The master dies right after this many outputs came into their places, before it hears of the last of them.
     MasterDiesAfterCommit(usize),
+    /// At this time somebody wants something done with a task; told again to every master that comes after.
+    Ordered { at_ms: u64, order: TaskOrder },
     /// Every message about an end comes twice.
     Twice,
     /// Containers end as soon as they are granted.
@@ -89,6 +91,7 @@ enum Thing {
     Warned(usize, u64),
     Resized(ContainerId, Resource),
     Drained,
+    Ordered(TaskOrder),
     Registered(Epoch),
     Exited(u64),
     Deliver(Event),
@@ -229,6 +232,8 @@ pub struct World {
     pub resizes: u32,
     /// Outputs.
     pub files: Files,
+    orders: Vec<TaskOrder>,
+    stopped: BTreeSet<TaskAttemptId>,
     /// How the containers of each request are started.
     pub launches: BTreeMap<RequestId, LaunchSpec>,
     /// Where they would rather be.
@@ -283,6 +288,8 @@ impl World {
             master_up: true,
             resizes: 0,
             files: s.files.clone(),
+            orders: Vec::new(),
+            stopped: BTreeSet::new(),
             launches: BTreeMap::new(),
             placements: BTreeMap::new(),
             closed: None,
@@ -298,6 +305,7 @@ impl World {
                 }
                 Fault::Partitioned { at_ms, nth, for_ms } => world.later(*at_ms, Thing::Cut(*nth, *for_ms)),
                 Fault::MasterDiesAfterCommit(n) => world.files.die_after = Some(*n),
+                Fault::Ordered { at_ms, order } => world.later(*at_ms, Thing::Ordered(order.clone())),
                 Fault::Twice => world.twice = true,
                 Fault::NothingStarts => world.nothing_starts = true,
             }
@@ -384,6 +392,12 @@ impl World {
                 self.closed = Some(0);
                 self.update(UpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
             }
+            Thing::Ordered(order) => {
+                self.orders.push(order.clone());
+                if self.master_up {
+                    self.update(UpdateKind::Order(order));
+                }
+            }
             Thing::Exited(cursor) => {
                 let number = cursor;
                 let next = self.cursor + 1;
@@ -415,6 +429,8 @@ impl World {
         let containers = self.boxes.values().map(|b| b.granted.clone()).collect();
         let cursor = self.acked;
         self.step(Event::Registered { epoch, largest: Resource::new(largest, Cpus::from_cores(64)), containers, cursor });
+        let orders = std::mem::take(&mut self.orders);
+        orders.into_iter().for_each(|order| self.later(1, Thing::Ordered(order)));
         let again: Vec<u64> = self.exits.keys().copied().collect();
         for cursor in again {
             self.later(1, Thing::Exited(cursor));

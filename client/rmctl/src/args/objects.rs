@@ -8,7 +8,7 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::queues::Gate;
 
-use super::{Logs, Rows, Watched, duration, variable};
+use super::{Logs, Ordered, Rows, SetTask, Watched, duration, variable};
 use crate::complete;
 
 /// About nodes.
@@ -254,6 +254,12 @@ pub(crate) enum TaskVerb {
         #[command(flatten)]
         rows: Rows,
     },
+    /// End it for good; the others of its job go on
+    Kill(Ordered),
+    /// End the attempt that runs and begin another, charged to no budget
+    Retry(Ordered),
+    /// Another size for a task that waits
+    Set(SetTask),
 }
 
 /// About one application.

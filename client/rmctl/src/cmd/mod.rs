@@ -26,6 +26,7 @@ mod metrics;
 mod newrequest;
 mod node;
 mod operator;
+mod orders;
 mod ps;
 mod queue;
 mod request;

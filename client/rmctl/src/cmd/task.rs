@@ -1,9 +1,10 @@
 //! `rmctl task`: the tasks of a job, one task, the sizes it was tried at.
 
+use headroom_types::TaskWish;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use super::ps;
+use super::{orders, ps};
 use crate::args::{Rows, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
@@ -18,6 +19,9 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
         TaskVerb::Show { task } => show(context, &task).await,
         TaskVerb::Ladder { task } => ladder(context, &task).await,
         TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
+        TaskVerb::Kill(ordered) => orders::run(context, TaskWish::Cancel, ordered).await,
+        TaskVerb::Retry(ordered) => orders::run(context, TaskWish::Retry { attempt: 0 }, ordered).await,
+        TaskVerb::Set(set) => orders::run(context, TaskWish::Resize { memory: set.memory }, set.ordered).await,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{
-    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, UnixMillis,
+    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, TaskOrder, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -381,6 +381,8 @@ pub enum UpdateKind {
         /// Why it had to wait, for people.
         why: String,
     },
+    /// Somebody wants something done with one of its tasks. A master that has no such task forgets it.
+    Order(TaskOrder),
     /// The stream lives. Sent every few seconds; its cursor is that of the last update.
     Alive,
 }

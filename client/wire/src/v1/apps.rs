@@ -207,6 +207,28 @@ pub struct KillApp {
     pub reason: Option<String>,
 }
 
+/// `POST /v1/apps/{app}/tasks/{stage}/{index}/kill` and `…/retry`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OrderTask {
+    /// Why, for people: kept with the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `POST /v1/apps/{app}/tasks/{stage}/{index}/resize`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResizeTask {
+    /// Heap and overhead together, parted as they are now. Bytes.
+    pub memory: Bytes,
+    /// Why, for people: kept with the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// `GET /v1/apps/{app}/why` answers a list: one for each request that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

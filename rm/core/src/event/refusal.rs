@@ -2,7 +2,7 @@
 //!
 //! Plain data. A refused call has changed nothing.
 
-use headroom_types::{AppId, AttemptId, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource};
+use headroom_types::{AppId, AttemptId, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, TaskId};
 
 use crate::queue::spec::QueueProblem;
 
@@ -25,6 +25,14 @@ pub enum Refusal {
         app: AppId,
         /// Which.
         request: RequestId,
+    },
+    /// Unknown task.
+    #[error("application {app} has no task {task}")]
+    NoSuchTask {
+        /// Whose.
+        app: AppId,
+        /// Which.
+        task: TaskId,
     },
     /// The sender speaks to an earlier life of the resource manager.
     #[error("the message is for life {given} of the resource manager; this is life {current}")]

@@ -23,7 +23,8 @@ pub(crate) mod parse;
 pub(crate) mod queues;
 pub(crate) mod report;
 pub(crate) mod stream;
-pub(crate) mod trace;
+pub(crate) mod tasks;
+mod trace;
 pub(crate) mod ui;
 pub(crate) mod wait;
 pub(crate) mod yarn;
@@ -117,6 +118,10 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(apps::submit, apps::list))
         .routes(routes!(apps::one, apps::change))
         .routes(routes!(apps::kill))
+        .routes(routes!(tasks::one))
+        .routes(routes!(tasks::kill))
+        .routes(routes!(tasks::retry))
+        .routes(routes!(tasks::resize))
         .routes(routes!(report::report))
         .routes(routes!(apps::why))
         .routes(routes!(am::ask, apps::requests))

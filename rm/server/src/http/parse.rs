@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use headroom_types::UnixMillis;
+use headroom_types::{AppId, TaskId, UnixMillis};
 use headroom_wire::v1::error::{Code, Problem};
 use serde::de::DeserializeOwned;
 
@@ -118,6 +118,19 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let Path((first, second)) = path::<(String, String), S>(parts, state).await?;
         Ok(Ids(parse(&first)?, parse(&second)?))
+    }
+}
+
+/// A task of an application in the address.
+#[derive(Debug)]
+pub(crate) struct TaskOf(pub(crate) AppId, pub(crate) TaskId);
+
+impl<S: Send + Sync> FromRequestParts<S> for TaskOf {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let Path((app, stage, index)) = path::<(String, String, String), S>(parts, state).await?;
+        Ok(TaskOf(parse(&app)?, parse(&format!("{stage}/{index}"))?))
     }
 }
 

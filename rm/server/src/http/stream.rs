@@ -132,6 +132,7 @@ fn word(what: &am::UpdateKind) -> &'static str {
         am::UpdateKind::PreemptSoon { .. } => "preempt_soon",
         am::UpdateKind::NodeDraining { .. } => "node_draining",
         am::UpdateKind::Expired { .. } => "expired",
+        am::UpdateKind::Order(_) => "order",
         am::UpdateKind::Alive => "alive",
     }
 }

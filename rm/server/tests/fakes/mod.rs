@@ -147,7 +147,7 @@ pub(crate) struct FakeNode {
     pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
     /// Every container it was ever told to run.
     pub(crate) orders: BTreeMap<ContainerId, RunOrder>,
-    line: Option<Lines<Desired>>,
+    pub(crate) line: Option<Lines<Desired>>,
 }
 
 impl FakeNode {
@@ -311,7 +311,7 @@ pub(crate) struct FakeMaster {
     pub(crate) granted: BTreeSet<ContainerId>,
     pub(crate) running: BTreeSet<ContainerId>,
     pub(crate) ended: BTreeMap<ContainerId, ExitReport>,
-    line: Option<Lines<Update>>,
+    pub(crate) line: Option<Lines<Update>>,
 }
 
 impl FakeMaster {
@@ -428,6 +428,7 @@ impl FakeMaster {
             | UpdateKind::PreemptSoon { .. }
             | UpdateKind::NodeDraining { .. }
             | UpdateKind::Expired { .. }
+            | UpdateKind::Order(_)
             | UpdateKind::Alive => {}
         }
     }

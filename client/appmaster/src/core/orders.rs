@@ -1,0 +1,107 @@
+//! What somebody wants done with one task: it ends for good, it is tried again, or its next attempt gets another size.
+//!
+//! Orders come through the resource manager's stream of updates and may come twice. Only what lasts is written down: a task that is
+//! to end while an attempt of it runs stays marked until that attempt has ended, whoever ends it and however often this master is
+//! started again in between.
+
+use headroom_config::Idempotent;
+use headroom_types::{Bytes, ContainerId, ExitReason, TaskOrder, TaskWish};
+use headroom_wire::v1::job::AttemptRow;
+use headroom_wire::v1::task::ToExecutor;
+
+use super::{Core, send};
+use crate::event::{Effect, Now};
+use crate::policy::seats::seated;
+use crate::policy::{Account, Cause, Elsewhere, Next, Size, ladder};
+use crate::record::Record;
+use crate::taskset::{State, TaskKey};
+
+impl Core {
+    pub(super) fn on_order(&mut self, now: Now, order: &TaskOrder, out: &mut Vec<Effect>) {
+        let Some(key) = self.tasks.find(&self.job, &order.task) else { return };
+        let Some(state) = self.tasks.get(key).map(|task| task.state.clone()) else { return };
+        match (order.wish, state) {
+            (_, State::Done | State::Failed) => {}
+            (TaskWish::Cancel, State::Blocked | State::Pending { .. }) => self.give_up_on_request(now, key, order, out),
+            (TaskWish::Cancel, State::Running { .. }) => self.cancel_running(now, key, order, out),
+            (TaskWish::Retry { attempt }, State::Running { .. }) => self.retry(key, attempt, out),
+            // It will be tried anyway.
+            (TaskWish::Retry { .. }, State::Blocked | State::Pending { .. }) => {}
+            (TaskWish::Resize { memory }, State::Blocked | State::Pending { .. }) => {
+                self.resize_on_request(now, key, memory, order, out)
+            }
+            // What runs has its size; whoever looked before the order came has been told so.
+            (TaskWish::Resize { .. }, State::Running { .. }) => {}
+        }
+    }
+
+    fn give_up_on_request(&mut self, now: Now, key: TaskKey, order: &TaskOrder, out: &mut Vec<Effect>) {
+        let message = format!("{} {}", order.task, order.sentence());
+        self.record(now, Record::GivenUp { task: key, cause: Cause::Cancelled, message: message.clone() }, out);
+        self.tell_given_up(now, key, Cause::Cancelled, &message);
+    }
+
+    fn cancel_running(&mut self, now: Now, key: TaskKey, order: &TaskOrder, out: &mut Vec<Effect>) {
+        if self.tasks.get(key).is_some_and(|task| task.cancelled.is_none()) {
+            let message = format!("{} {}", order.task, order.sentence());
+            self.record(now, Record::Cancelled { task: key, message }, out);
+        }
+        self.stop_attempt(key, out);
+    }
+
+    /// The attempt that runs ends by somebody's wish, and the next one is charged to no budget.
+    fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<Effect>) {
+        if self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::No) {
+            if let Some(task) = self.tasks.get_mut(key) {
+                task.note = "not tried again on request: it must not run twice (idempotent = \"no\")".to_owned();
+            }
+            self.view.touch(key);
+            return;
+        }
+        let open = self.tasks.get(key).and_then(|task| task.open_attempt()).filter(|row| row.attempt.attempt == number);
+        let Some((container, attempt)) = open.map(|row| (row.container.clone(), row.attempt.clone())) else { return };
+        if let Some(seat) = self.fleet.executors.get_mut(&container).and_then(|e| e.seats.get_mut(&attempt)) {
+            seat.to_retry = true;
+        }
+        self.stop_attempt(key, out);
+    }
+
+    /// Ends the attempt that runs; what becomes of the task is decided when it has.
+    pub(super) fn stop_attempt(&self, key: TaskKey, out: &mut Vec<Effect>) {
+        let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else { return };
+        out.push(send(&row.container, ToExecutor::Stop { attempt: row.attempt.clone() }));
+    }
+
+    fn resize_on_request(&mut self, now: Now, key: TaskKey, memory: Bytes, order: &TaskOrder, out: &mut Vec<Effect>) {
+        let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
+        let wanted = ladder::in_proportion(&task.size.profile, memory);
+        let size = Size { rung: task.size.rung, ..seated(stage, set, (&wanted, false), self.cap(set)) };
+        if size == task.size {
+            return;
+        }
+        let why = order.sentence();
+        self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
+        self.tell_moved(now, key, &why);
+    }
+
+    /// What becomes of a task after an end that somebody has asked for. What ended well is done all the same.
+    pub(super) fn as_ordered(&self, key: TaskKey, row: &AttemptRow, (account, next): (Account, Next)) -> (Account, Next) {
+        let Some(task) = self.tasks.get(key).filter(|_| next != Next::Done) else { return (account, next) };
+        if let Some(message) = &task.cancelled {
+            return (account, Next::GiveUp { cause: Cause::Cancelled, message: message.clone() });
+        }
+        let seat = self.fleet.executors.get(&row.container).and_then(|e| e.seats.get(&row.attempt));
+        if row.reason != Some(ExitReason::Stopped) || !seat.is_some_and(|seat| seat.to_retry) {
+            return (account, next);
+        }
+        let why = "tried again on request, not charged".to_owned();
+        (Account::Taken, Next::Again { size: task.size.clone(), wait_ms: 0, elsewhere: Elsewhere::No, why })
+    }
+
+    /// An executor is back: the word that something was to end may have been lost with its line.
+    pub(super) fn stop_cancelled(&self, container: &ContainerId, out: &mut Vec<Effect>) {
+        let Some(executor) = self.fleet.executors.get(container) else { return };
+        let cancelled = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| task.cancelled.is_some());
+        executor.seats.values().map(|seat| seat.task).filter(cancelled).for_each(|key| self.stop_attempt(key, out));
+    }
+}

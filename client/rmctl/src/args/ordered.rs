@@ -1,0 +1,34 @@
+//! Arguments of the verbs that want something done with one task.
+
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::Bytes;
+
+use super::Sure;
+use crate::complete;
+
+/// Which task, and how it is said.
+#[derive(Debug, Args)]
+pub(crate) struct Ordered {
+    /// The task, such as last/map/7
+    #[arg(add = Completer::new(complete::jobs))]
+    pub(crate) task: String,
+    /// Why; kept with the task
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Return before it is carried out
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) sure: Sure,
+}
+
+/// `rmctl task set`.
+#[derive(Debug, Args)]
+pub(crate) struct SetTask {
+    #[command(flatten)]
+    pub(crate) ordered: Ordered,
+    /// Its heap and overhead together, such as 9.5GiB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Bytes,
+}

@@ -1,0 +1,157 @@
+//! `rmctl task kill`, `retry` and `set`: something is to be done with one task, and is waited for.
+
+use std::time::Duration;
+
+use headroom_client::{Client, ClientError};
+use headroom_types::{AppId, Bytes, TaskId, TaskWish};
+use headroom_wire::v1::apps::ResizeTask;
+use headroom_wire::v1::job::{TaskRow, TaskState};
+
+use crate::args::Ordered;
+use crate::context::{Context, user};
+use crate::exit::{Exit, Failure};
+use crate::render::json::Found;
+use crate::target;
+
+/// Masters take an order in with their next line from the resource manager, and executors give a task some seconds to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Gives an order about one task, and waits until it is carried out.
+pub(crate) async fn run(context: &Context, wish: TaskWish, ordered: Ordered) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (app, target) = context.app(&client, &ordered.task).await?;
+    let Some(task) = target.part.task().cloned() else {
+        let wrong = format!("{} is no task", ordered.task);
+        return Err(Failure::new(Exit::Usage, wrong).help(format!("write for example {}/map/7", app.id)));
+    };
+    let row = target::task(&app, &task)?;
+    let would = format!("{}/{task} {}", app.id, would(row, wish));
+    if ordered.sure.dry_run {
+        context.term.line(&would);
+        return Ok(Exit::Ok);
+    }
+    match wish {
+        TaskWish::Cancel | TaskWish::Retry { .. } => context.agreed(ordered.sure, &would)?,
+        TaskWish::Resize { .. } => {}
+    }
+    let reason = ordered.reason.or_else(|| user().map(|user| format!("by {user}")));
+    let before = give(&client, &app.id, &task, wish, reason).await?;
+    if ordered.no_wait || context.curl {
+        return Ok(Exit::Ok);
+    }
+    let after = watch(&client, &app.id, &before, wish).await?;
+    let found = Found { items: std::slice::from_ref(&after), list: false };
+    let text = found.text(&context.output, |row| format!("{}/{}", app.id, row.task));
+    context.term.print(&text.unwrap_or_else(|| people(&app.id, &after, wish)));
+    Ok(Exit::Ok)
+}
+
+async fn give(
+    client: &Client,
+    app: &AppId,
+    task: &TaskId,
+    wish: TaskWish,
+    reason: Option<String>,
+) -> Result<TaskRow, ClientError> {
+    match wish {
+        TaskWish::Cancel => client.kill_task(app, task, reason).await,
+        TaskWish::Retry { .. } => client.retry_task(app, task, reason).await,
+        TaskWish::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
+    }
+}
+
+/// Looks until it is so. An order can be lost when the resource manager is started again, so there is an end to waiting.
+async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskWish) -> Result<TaskRow, Failure> {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let now = client.task(app, &before.task).await?;
+        if is_so(before, &now, wish) {
+            return Ok(now);
+        }
+        if tokio::time::Instant::now() >= until {
+            let seen = if now.note.is_empty() { String::new() } else { format!(": {}", now.note) };
+            let text = format!("{app}/{} is as it was after {} s{seen}", before.task, PATIENCE.as_secs());
+            return Err(Failure::new(Exit::WaitTimeout, text).help("give the order again; twice changes nothing more"));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// True once an order shows.
+fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskWish) -> bool {
+    let over = matches!(now.state, TaskState::Done | TaskState::Failed);
+    let ended = |row: &TaskRow| row.attempts.iter().filter(|attempt| attempt.ended.is_some()).count();
+    match wish {
+        TaskWish::Cancel => over,
+        TaskWish::Retry { .. } => over || ended(now) > ended(before),
+        TaskWish::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
+    }
+}
+
+fn would(row: &TaskRow, wish: TaskWish) -> String {
+    let size = row.profile.memory();
+    match wish {
+        TaskWish::Cancel => match row.state {
+            TaskState::Running => format!("would end, its attempt {} of {size} with it", row.attempts.len()),
+            TaskState::Blocked | TaskState::Pending => "would never run".to_owned(),
+            TaskState::Done | TaskState::Failed => "is over already".to_owned(),
+        },
+        TaskWish::Retry { .. } => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
+        TaskWish::Resize { memory } => format!("would get {memory} in the place of {size}"),
+    }
+}
+
+fn people(app: &AppId, row: &TaskRow, wish: TaskWish) -> String {
+    let task = &row.task;
+    let done = match (wish, row.state) {
+        (_, TaskState::Done) => "was done before".to_owned(),
+        (TaskWish::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
+        (TaskWish::Retry { .. } | TaskWish::Resize { .. }, TaskState::Failed) => format!("was given up before: {}", row.note),
+        (TaskWish::Retry { .. }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+            format!("is tried again at {}, charged to no budget", row.profile.memory())
+        }
+        (TaskWish::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
+        (TaskWish::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
+    };
+    format!("{app}/{task}  {done}\nnext: rmctl task show {app}/{task}\n")
+}
+
+fn resized(row: &TaskRow, asked: Bytes) -> String {
+    let has = row.profile.memory();
+    if has < asked { format!("will get {has}: no container here is larger") } else { format!("will get {has}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn row(state: TaskState) -> TaskRow {
+        let mut row = fixture::retried();
+        row.state = state;
+        row
+    }
+
+    #[test]
+    fn an_order_shows_in_the_row() {
+        let (runs, failed) = (row(TaskState::Running), row(TaskState::Failed));
+        assert!(!is_so(&runs, &runs, TaskWish::Cancel) && is_so(&runs, &failed, TaskWish::Cancel));
+        let mut again = runs.clone();
+        again.attempts.iter_mut().for_each(|attempt| attempt.ended = None);
+        assert_eq!(is_so(&again, &runs, TaskWish::Retry { attempt: 1 }), runs.attempts.iter().any(|a| a.ended.is_some()));
+        let asked = TaskWish::Resize { memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)) };
+        assert!(!is_so(&runs, &runs, asked));
+    }
+
+    #[test]
+    fn what_came_of_it_is_said() {
+        let app: AppId = "wordcount.7".parse().expect("id");
+        let waits = row(TaskState::Pending);
+        let more = waits.profile.memory().saturating_add(Bytes::from_mib(1));
+        assert!(people(&app, &waits, TaskWish::Resize { memory: more }).contains("no container here is larger"));
+        assert!(people(&app, &row(TaskState::Failed), TaskWish::Cancel).contains("will not be tried again"));
+        assert!(would(&row(TaskState::Pending), TaskWish::Cancel).contains("never run"));
+    }
+}

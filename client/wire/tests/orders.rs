@@ -1,0 +1,21 @@
+//! Samples of the messages about one task, kept as files like [all others](golden.rs).
+
+#![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
+
+mod kept;
+
+use headroom_types::{Bytes, TaskOrder, TaskWish};
+use headroom_wire::v1::{am, apps};
+use kept::golden;
+
+#[test]
+fn messages_about_one_task() {
+    let resize = TaskWish::Resize { memory: Bytes::from_gib(2) };
+    let wishes = [("kill", TaskWish::Cancel), ("retry", TaskWish::Retry { attempt: 2 }), ("resize", resize)];
+    for (name, wish) in wishes {
+        let order = TaskOrder { task: "map/7".parse().expect("id"), wish, reason: Some("it will need it".into()) };
+        golden(&format!("update_order_{name}"), &am::Update { cursor: 12, what: am::UpdateKind::Order(order) });
+    }
+    golden("order_task", &apps::OrderTask { reason: Some("wrong day".into()) });
+    golden("resize_task", &apps::ResizeTask { memory: Bytes::from_gib(2), reason: None });
+}

@@ -1,0 +1,54 @@
+//! `rmctl task kill`, `retry` and `set` on real daemons: what was asked is what happens, and only to that task.
+
+use headroom_types::{Bytes, ExitReason};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::{TaskRow, TaskState};
+use integration::cluster::{Cluster, Ran, SOON};
+use integration::jobs::JobFile;
+
+fn row<'a>(app: &'a AppView, id: &str) -> &'a TaskRow {
+    app.job.iter().flat_map(|job| &job.tasks).find(|row| row.task.to_string() == id).expect("a task")
+}
+
+fn ordered(cluster: &Cluster, arguments: &[&str]) -> Ran {
+    cluster.rmctl(&[&["task"], arguments].concat()).expect("runs")
+}
+
+#[test]
+fn one_task_is_cancelled_one_tried_again_and_one_resized() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let job = JobFile::new("orders", 1, 2, Bytes::from_mib(32)).stage("nap", 4, &["sleep", "600"], "");
+    let app = cluster.submit(job.text()).expect("submits");
+    let both = |view: &AppView| view.job.as_ref().filter(|job| job.totals.running == 2).map(|_| ());
+    cluster.until_app(&app, "two tasks to run", SOON, both).expect("they run");
+
+    let retried = ordered(&cluster, &["retry", &format!("{app}/nap/0"), "--reason", "stuck on a lock"]);
+    assert_eq!(retried.code, 0, "{}", retried.stderr);
+    assert!(retried.stdout.contains("is tried again at 32 MiB, charged to no budget"), "{}", retried.stdout);
+
+    let set = ordered(&cluster, &["set", &format!("{app}/nap/3"), "--memory", "60MiB"]);
+    assert_eq!((set.code, set.stdout.contains("will get 6")), (0, true), "{}{}", set.stdout, set.stderr);
+    let runs = ordered(&cluster, &["set", &format!("{app}/nap/1"), "--memory", "60MiB"]);
+    assert_eq!((runs.code, runs.stderr.contains("what runs keeps its size")), (4, true), "{}", runs.stderr);
+    let unknown = ordered(&cluster, &["kill", &format!("{app}/nap/9")]);
+    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
+    let dry = ordered(&cluster, &["kill", &format!("{app}/nap/1"), "--dry-run"]);
+    assert!(dry.stderr.contains("would end") || dry.stdout.contains("would end"), "{}{}", dry.stdout, dry.stderr);
+
+    for n in 0..4 {
+        let killed = ordered(&cluster, &["kill", &format!("{app}/nap/{n}"), "--reason", "wrong day"]);
+        assert_eq!(killed.code, 0, "{}{}", killed.stdout, killed.stderr);
+    }
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Failed);
+    for n in 0..4 {
+        let row = row(&end, &format!("nap/{n}"));
+        assert_eq!((row.state, row.note.as_str()), (TaskState::Failed, &*format!("nap/{n} cancelled on request: wrong day")));
+    }
+    let first = &row(&end, "nap/0").attempts;
+    assert_eq!((first.len(), first[0].reason), (2, Some(ExitReason::Stopped)), "{first:?}");
+    assert!(first[0].decision.contains("not charged"), "{}", first[0].decision);
+    assert!(row(&end, "nap/3").profile.memory() >= Bytes::from_mib(60), "{:?}", row(&end, "nap/3").profile);
+    let late = ordered(&cluster, &["kill", &format!("{app}/nap/0")]);
+    assert_eq!((late.code, late.stderr.contains("was given up")), (4, true), "{}", late.stderr);
+}

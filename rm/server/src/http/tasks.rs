@@ -1,0 +1,124 @@
+//! `/v1/apps/{app}/tasks/{stage}/{index}`: one task of a job that runs ends, is tried again, or gets another size.
+//!
+//! The master decides; it is told, and what came of it is seen in the task's row. An order that the master had not acknowledged when the
+//! resource manager was started again is lost, and may be given once more: twice changes nothing.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use headroom_rm_core::{Call, Refusal};
+use headroom_types::{AppId, Bytes, Name, TaskId, TaskOrder, TaskWish};
+use headroom_wire::v1::apps::{OrderTask, ResizeTask};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::job::{TaskRow, TaskState};
+
+use super::Web;
+use super::apps::without_job;
+use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
+use super::error::Failure;
+use super::parse::{Body, Nothing, Params, TaskOf};
+use crate::incoming::cut;
+
+/// Less holds no process. Bytes.
+const LEAST: Bytes = Bytes::from_mib(1);
+
+type Taken = Result<(StatusCode, Json<TaskRow>), Failure>;
+
+/// One task with every attempt at it.
+#[utoipa::path(get, path = "/v1/apps/{app}/tasks/{stage}/{index}", tag = "tasks",
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)),
+    responses((status = 200, body = TaskRow), Bad, Missing, TooMany))]
+pub(crate) async fn one(
+    State(web): State<Web>,
+    TaskOf(app, task): TaskOf,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Json<TaskRow>, Failure> {
+    find(&web, &app, &task).await.map(Json)
+}
+
+/// Ends a task for good; the others of its job go on, and the job fails when they are over. The row as it was is the answer.
+#[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/kill", tag = "tasks",
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = OrderTask,
+    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn kill(
+    State(web): State<Web>,
+    TaskOf(app, task): TaskOf,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<OrderTask>,
+) -> Taken {
+    order(&web, app, TaskOrder { task, wish: TaskWish::Cancel, reason: body.reason }).await
+}
+
+/// Ends the attempt that runs, and begins another one that is charged to no budget. The row as it was is the answer.
+#[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/retry", tag = "tasks",
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = OrderTask,
+    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn retry(
+    State(web): State<Web>,
+    TaskOf(app, task): TaskOf,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<OrderTask>,
+) -> Taken {
+    let attempt = u32::try_from(find(&web, &app, &task).await?.attempts.len()).unwrap_or(u32::MAX);
+    order(&web, app, TaskOrder { task, wish: TaskWish::Retry { attempt }, reason: body.reason }).await
+}
+
+/// Gives a task that waits another size for its next attempt, up to the largest there is. The row as it was is the answer.
+#[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/resize", tag = "tasks",
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = ResizeTask,
+    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn resize(
+    State(web): State<Web>,
+    TaskOf(app, task): TaskOf,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<ResizeTask>,
+) -> Taken {
+    if body.memory < LEAST {
+        let problem = Problem::new(Code::HR0400, format!("memory: {} holds no process", body.memory));
+        return Err(problem.hint(format!("ask for {LEAST} or more")).into());
+    }
+    order(&web, app, TaskOrder { task, wish: TaskWish::Resize { memory: body.memory }, reason: body.reason }).await
+}
+
+async fn order(web: &Web, app: AppId, mut order: TaskOrder) -> Taken {
+    let row = find(web, &app, &order.task).await?;
+    if let Some(problem) = not_now(&app, &row, order.wish) {
+        return Err(problem.into());
+    }
+    order.reason = order.reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
+    web.handle.call(Call::Order { app, order }).await?;
+    Ok((StatusCode::ACCEPTED, Json(row)))
+}
+
+async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, Failure> {
+    let live = web.shared.jobs.snapshot(app).and_then(|job| job.rows().find(|row| row.task == *task).cloned());
+    if let Some(row) = live {
+        return Ok(row);
+    }
+    // It may be over, and its rows in the store; or there is no such application.
+    without_job(web, app).await?;
+    let kept = super::apps::job(web, app).await.and_then(|job| job.tasks.into_iter().find(|row| row.task == *task));
+    kept.ok_or_else(|| outgoing(&Refusal::NoSuchTask { app: app.clone(), task: task.clone() }))
+}
+
+fn outgoing(refusal: &Refusal) -> Failure {
+    crate::outgoing::problem(refusal).into()
+}
+
+/// What a task's state does not allow.
+fn not_now(app: &AppId, row: &TaskRow, wish: TaskWish) -> Option<Problem> {
+    let says = |why: &str, fix: String| Some(Problem::new(Code::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
+    match (row.state, wish) {
+        (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),
+        (TaskState::Failed, _) => says("was given up", format!("rmctl diagnose {app}/{}", row.task)),
+        (TaskState::Blocked | TaskState::Pending, TaskWish::Retry { .. }) => {
+            says("does not run, and will when its turn comes", format!("rmctl why {app}"))
+        }
+        (TaskState::Running, TaskWish::Resize { .. }) => {
+            says("runs, and what runs keeps its size", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
+        }
+        (TaskState::Blocked | TaskState::Pending | TaskState::Running, TaskWish::Cancel)
+        | (TaskState::Running, TaskWish::Retry { .. })
+        | (TaskState::Blocked | TaskState::Pending, TaskWish::Resize { .. }) => None,
+    }
+}

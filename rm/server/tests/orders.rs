@@ -1,0 +1,87 @@
+//! Orders about one task: what its state does not allow is refused, the rest is passed on to the master, once it is known.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use fakes::*;
+use headroom_types::{Bytes, Cpus, Profile, TaskId, TaskOrder, TaskWish};
+use headroom_wire::v1::am::UpdateKind;
+use headroom_wire::v1::apps::ResizeTask;
+use headroom_wire::v1::error::Code;
+use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow, TaskState};
+
+fn row(task: &str, state: TaskState) -> TaskRow {
+    let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+    TaskRow { task: id(task), state, profile, rung: 1, note: String::new(), attempts: Vec::new(), ahead: Vec::new() }
+}
+
+/// An application whose master has told of a task in each state.
+async fn told(client: &headroom_client::Client) -> FakeMaster {
+    let master = FakeMaster::submit(client, "job").await;
+    let states = [TaskState::Running, TaskState::Pending, TaskState::Done, TaskState::Failed];
+    let tasks = states.into_iter().enumerate().map(|(n, state)| row(&format!("map/{n}"), state)).collect();
+    let patch = JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new() };
+    master.sync_with(Vec::new(), Some(patch)).await.expect("syncs");
+    master
+}
+
+fn code<T: std::fmt::Debug>(answer: Result<T, headroom_client::ClientError>) -> Option<Code> {
+    answer.expect_err("is refused").code()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_state_does_not_allow_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let master = told(&client).await;
+    let app = master.app();
+    let task = |n: u32| -> TaskId { id(&format!("map/{n}")) };
+    let more = |memory| ResizeTask { memory, reason: None };
+    assert_eq!(code(client.kill_task(app, &task(9), None).await), Some(Code::HR0404));
+    assert_eq!(code(client.kill_task(&id("other.1"), &task(0), None).await), Some(Code::HR0404));
+    for over in [2, 3] {
+        assert_eq!(code(client.kill_task(app, &task(over), None).await), Some(Code::HR0409));
+        assert_eq!(code(client.retry_task(app, &task(over), None).await), Some(Code::HR0409));
+    }
+    assert_eq!(code(client.retry_task(app, &task(1), None).await), Some(Code::HR0409), "it does not run");
+    assert_eq!(code(client.resize_task(app, &task(0), &more(Bytes::from_mib(64))).await), Some(Code::HR0409), "it runs");
+    assert_eq!(code(client.resize_task(app, &task(1), &more(Bytes::new(1))).await), Some(Code::HR0400));
+    assert_eq!(client.task(app, &task(1)).await.expect("a row").state, TaskState::Pending);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_allowed_is_passed_on_in_its_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut master = told(&client).await;
+    let (app, runs, waits): (_, TaskId, TaskId) = (master.app().clone(), id("map/0"), id("map/1"));
+    client.kill_task(&app, &runs, Some("wrong day".into())).await.expect("is taken");
+    let body = ResizeTask { memory: Bytes::from_mib(128), reason: Some("  ".into()) };
+    client.resize_task(&app, &waits, &body).await.expect("is taken");
+    let line = master.line.as_mut().expect("listens");
+    let mut orders = Vec::new();
+    while orders.len() < 2 {
+        let update = soon("an order", line.next()).await.expect("open").expect("an update");
+        if let UpdateKind::Order(order) = update.what {
+            orders.push(order);
+        }
+    }
+    let resize = TaskWish::Resize { memory: Bytes::from_mib(128) };
+    let expected = [
+        TaskOrder { task: runs, wish: TaskWish::Cancel, reason: Some("wrong day".into()) },
+        TaskOrder { task: waits, wish: resize, reason: None },
+    ];
+    assert_eq!(orders, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_nobody_takes_in_have_a_bound() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let master = told(&client).await;
+    for _ in 0..256 {
+        client.kill_task(master.app(), &id("map/0"), None).await.expect("is taken");
+    }
+    assert_eq!(code(client.kill_task(master.app(), &id("map/0"), None).await), Some(Code::HR0429));
+}
