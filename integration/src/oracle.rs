@@ -44,6 +44,8 @@ pub(crate) enum Truth {
 struct Book {
     job: usize,
     attempts: BTreeMap<TaskAttemptId, Truth>,
+    /// Ends that the master that lives now was told of by their executor.
+    heard: BTreeSet<TaskAttemptId>,
     successes: BTreeMap<TaskId, u32>,
     losses: BTreeMap<TaskId, u32>,
     /// Memory of the largest node that the masters of this journal were told of.
@@ -161,6 +163,7 @@ impl Oracle {
     pub(crate) fn master_begins(&mut self, token: &str, job: usize) {
         let book = self.by_token.entry(token.to_owned()).or_default();
         (book.job, book.told) = (job, Bytes::ZERO);
+        book.heard.clear();
     }
     /// A master is told how large the largest node is.
     pub(crate) fn told_largest(&mut self, token: &str, largest: Bytes) {
@@ -186,6 +189,12 @@ impl Oracle {
         }
     }
     /// Its container went with it inside.
+    /// A master was told by the executor how this one ended.
+    pub(crate) fn task_heard(&mut self, token: &str, attempt: &TaskAttemptId) {
+        if let Some(book) = self.by_token.get_mut(token) {
+            book.heard.insert(attempt.clone());
+        }
+    }
     pub(crate) fn task_lost(&mut self, token: &str, attempt: &TaskAttemptId) {
         if let Some(book) = self.by_token.get_mut(token) {
             book.attempts.entry(attempt.clone()).or_insert(Truth::Lost);
@@ -229,7 +238,8 @@ impl Oracle {
         let truth = book.attempts.get(attempt).copied();
         // Where only the executor has a limit, ends that nobody heard of are judged together with its death.
         let together = stage_of(&self.jobs[book.job], &attempt.task).is_some_and(|s| s.enforce == TaskLimit::Executor);
-        let unheard = together && matches!(truth, Some(Truth::Success | Truth::Plain));
+        let by_itself = matches!(truth, Some(Truth::Success | Truth::Plain | Truth::NotItsFault));
+        let unheard = together && by_itself && !book.heard.contains(attempt);
         let right = match account {
             Account::Success => {
                 *book.successes.entry(attempt.task.clone()).or_default() += 1;

@@ -357,7 +357,10 @@ impl World {
                 if p.lines.get(&container) != Some(&line) => {}
             FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, Event::Started { container, attempt }),
             FromExecutor::Usage { tasks } => self.core_steps(pid, Event::Usage { container, tasks }),
-            FromExecutor::Ended { report } => self.core_steps(pid, Event::Ended { container, report }),
+            FromExecutor::Ended { report } => {
+                self.oracle.task_heard(&p.greeting.token, &report.attempt);
+                self.core_steps(pid, Event::Ended { container, report });
+            }
             FromExecutor::Pressure { attempt, limit, current: _ } => {
                 self.core_steps(pid, Event::Pressure { container, attempt, limit });
             }
