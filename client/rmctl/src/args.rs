@@ -1,5 +1,6 @@
 //! What can be typed. Pure declarations; nothing here does anything.
 
+mod ca;
 mod job;
 mod objects;
 mod operator;
@@ -20,6 +21,7 @@ use headroom_wire::v1::job::Mode;
 
 use crate::complete;
 
+pub(crate) use ca::{CaIssue, CaPlace, CaVerb};
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
@@ -226,6 +228,11 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: ContextVerb,
     },
+    /// Certificates of a cluster: an authority, and what it signs for daemons and users
+    Ca {
+        #[command(subcommand)]
+        what: CaVerb,
+    },
     /// What holds for a call, and who said so
     Config {
         #[command(subcommand)]
@@ -290,6 +297,7 @@ impl Verb {
             Verb::Sample { .. }
                 | Verb::Context { .. }
                 | Verb::Config { .. }
+                | Verb::Ca { .. }
                 | Verb::Explain { .. }
                 | Verb::Completion { .. }
                 | Verb::Man { .. }

@@ -3,6 +3,7 @@
 mod app;
 mod attach;
 mod audit;
+pub(crate) mod ca;
 mod container;
 mod contexts;
 mod debug;
@@ -79,6 +80,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         #[cfg(feature = "dev")]
         Verb::Demo(args) => demo::run(context, args).await,
         Verb::Context { what } => contexts::contexts(context, what),
+        Verb::Ca { what } => ca::run(context, what),
         Verb::Config { what } => contexts::config(context, what),
         Verb::Explain { word } => explain::run(context, word.as_deref()),
         Verb::Completion { shell, fixed: false } => documents::completion(context, shell),

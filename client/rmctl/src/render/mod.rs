@@ -3,6 +3,7 @@
 pub(crate) mod apps;
 pub(crate) mod audit;
 pub(crate) mod bars;
+pub(crate) mod ca;
 pub(crate) mod containers;
 #[cfg(feature = "dev")]
 pub(crate) mod demo;

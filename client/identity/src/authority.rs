@@ -1,0 +1,317 @@
+//! An authority for one cluster: signs certificates for managers, nodes and users. No time of its own, no file.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use headroom_types::UnixMillis;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+};
+use time::OffsetDateTime;
+
+use crate::certificate::CertificateError;
+use crate::role::Role;
+use crate::token::{NoRandomness, random};
+use crate::{Certificate, certificate};
+
+/// Clocks of other hosts may be so far behind.
+const SKEW: Duration = Duration::from_secs(300);
+/// Names and addresses in one certificate.
+const NAMES: usize = 64;
+
+/// Why nothing was signed.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// A key, a certificate or a request cannot be read or made.
+    #[error("{what}: {source}")]
+    Rcgen {
+        /// What was being done.
+        what: &'static str,
+        /// What is wrong.
+        source: rcgen::Error,
+    },
+    /// The certificate of the authority.
+    #[error("the authority's certificate: {0}")]
+    Certificate(#[from] CertificateError),
+    /// It is somebody's certificate.
+    #[error("this certificate is no authority's: it may not sign others")]
+    NoAuthority,
+    /// A name that cannot stand in a certificate.
+    #[error("{0:?} is neither a host name nor an address")]
+    Name(String),
+    /// Too many of them.
+    #[error("{0} names; at most {NAMES} can stand in one certificate")]
+    Names(usize),
+    /// No random numbers.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+}
+
+/// What is signed.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// Whose it is to be.
+    pub role: Role,
+    /// Host names and addresses it is reached at; none for a user.
+    pub names: &'a [String],
+    /// Now.
+    pub now: UnixMillis,
+    /// Valid for so long from now.
+    pub lifetime: Duration,
+}
+
+/// A certificate and the key that belongs to it, as PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// Not secret.
+    pub certificate: String,
+    /// Secret.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Issued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issued").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// An authority with its key.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    until: UnixMillis,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+fn failed(what: &'static str) -> impl FnOnce(rcgen::Error) -> AuthorityError {
+    move |source| AuthorityError::Rcgen { what, source }
+}
+
+/// A new authority called `name`.
+///
+/// # Errors
+/// A name that cannot be, no random numbers.
+pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<Issued, AuthorityError> {
+    let key = KeyPair::generate().map_err(failed("a key"))?;
+    let mut params = params(now, lifetime)?;
+    params.distinguished_name = called(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key).map_err(failed("the authority's certificate"))?;
+    Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// A key, and what asks for a certificate for it: the key stays where it was made.
+///
+/// # Errors
+/// No random numbers.
+pub fn request() -> Result<(String, KeyText), AuthorityError> {
+    let key = KeyPair::generate().map_err(failed("a key"))?;
+    let request = CertificateParams::default().serialize_request(&key).map_err(failed("a request"))?;
+    let text = request.pem().map_err(failed("a request"))?;
+    Ok((text, KeyText(key.serialize_pem())))
+}
+
+/// A key as PEM, which is not printed.
+#[derive(Clone)]
+pub struct KeyText(pub String);
+
+impl std::fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyText(…)")
+    }
+}
+
+impl Authority {
+    /// One that was created before.
+    ///
+    /// # Errors
+    /// Either cannot be read, or the certificate is no authority's.
+    pub fn open(certificate: &str, key: &str) -> Result<Self, AuthorityError> {
+        let facts = Certificate::from_pem(certificate)?;
+        if !facts.authority {
+            return Err(AuthorityError::NoAuthority);
+        }
+        let key = KeyPair::from_pem(key).map_err(failed("the authority's key"))?;
+        let first = certificate::certificates(certificate)?.into_iter().next().ok_or(CertificateError::Nothing)?;
+        let issuer = Issuer::from_ca_cert_der(&first, key).map_err(failed("the authority's certificate"))?;
+        Ok(Authority { issuer, until: facts.until })
+    }
+
+    /// A certificate with a new key.
+    ///
+    /// # Errors
+    /// A name that cannot be, no random numbers.
+    pub fn issue(&self, wanted: &Wanted<'_>) -> Result<Issued, AuthorityError> {
+        let key = KeyPair::generate().map_err(failed("a key"))?;
+        let certificate = self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?;
+        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Another certificate for a key that is there.
+    ///
+    /// # Errors
+    /// A key that cannot be read, a name that cannot be.
+    pub fn certify(&self, key: &str, wanted: &Wanted<'_>) -> Result<String, AuthorityError> {
+        let key = KeyPair::from_pem(key).map_err(failed("the key"))?;
+        Ok(self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?.pem())
+    }
+
+    /// A certificate for a key that somebody else keeps. Only the key is taken from the request: what it says of itself is not
+    /// believed.
+    ///
+    /// # Errors
+    /// A request that cannot be read or is not signed with its own key, a name that cannot be.
+    pub fn sign(&self, request: &str, wanted: &Wanted<'_>) -> Result<String, AuthorityError> {
+        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(failed("the request"))?;
+        request.params = self.params(wanted)?;
+        Ok(request.signed_by(&self.issuer).map_err(failed("a certificate"))?.pem())
+    }
+
+    fn params(&self, wanted: &Wanted<'_>) -> Result<CertificateParams, AuthorityError> {
+        // Nothing is valid for longer than who vouches for it.
+        let left = Duration::from_millis(self.until.0.saturating_sub(wanted.now.0));
+        let mut params = params(wanted.now, wanted.lifetime.min(left))?;
+        params.distinguished_name = called(&wanted.role.to_string());
+        let uri = wanted.role.uri();
+        params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().map_err(|_| AuthorityError::Name(uri.clone()))?)];
+        if wanted.names.len() > NAMES {
+            return Err(AuthorityError::Names(wanted.names.len()));
+        }
+        for name in wanted.names {
+            params.subject_alt_names.push(place(name)?);
+        }
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = match wanted.role {
+            Role::Manager | Role::Node(_) => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            Role::User(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        params.use_authority_key_identifier_extension = true;
+        Ok(params)
+    }
+}
+
+/// A host name or an address.
+fn place(name: &str) -> Result<SanType, AuthorityError> {
+    let wrong = || AuthorityError::Name(name.chars().take(80).collect());
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(SanType::IpAddress(address));
+    }
+    let label = |l: &str| (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if name.len() > 253 || !name.split('.').all(label) {
+        return Err(wrong());
+    }
+    Ok(SanType::DnsName(name.try_into().map_err(|_| wrong())?))
+}
+
+fn params(now: UnixMillis, lifetime: Duration) -> Result<CertificateParams, AuthorityError> {
+    let mut params = CertificateParams::default();
+    let at = |millis: u64| OffsetDateTime::from_unix_timestamp(i64::try_from(millis / 1000).unwrap_or(i64::MAX));
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    // Beyond what a certificate can say, its last moment.
+    params.not_before = at(now.0.saturating_sub(millis(SKEW))).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    params.not_after = at(now.0.saturating_add(millis(lifetime))).unwrap_or_else(|_| rcgen::date_time_ymd(9999, 12, 31));
+    let mut serial = random::<16>()?;
+    serial[0] &= 0x7f; // a serial number is positive
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    Ok(params)
+}
+
+fn called(name: &str) -> DistinguishedName {
+    let mut called = DistinguishedName::new();
+    called.push(DnType::OrganizationName, "Headroom");
+    called.push(DnType::CommonName, name);
+    called
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(1_790_000_000_000);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn wanted<'a>(role: &str, names: &'a [String]) -> Wanted<'a> {
+        Wanted { role: role.parse().expect("a role"), names, now: NOW, lifetime: 30 * DAY }
+    }
+
+    fn authority() -> Authority {
+        let made = create("test", NOW, 365 * DAY).expect("an authority");
+        Authority::open(&made.certificate, &made.key).expect("opens")
+    }
+
+    #[test]
+    fn a_certificate_says_whose_it_is_and_for_how_long() {
+        let names = ["n1.example".to_owned(), "10.0.0.7".to_owned(), "::1".to_owned()];
+        let issued = authority().issue(&wanted("node/n1", &names)).expect("issued");
+        let read = Certificate::from_pem(&issued.certificate).expect("reads");
+        assert_eq!(read.role, Some("node/n1".parse().expect("a role")));
+        assert_eq!(read.names, names);
+        assert!(!read.authority && read.issuer.contains("test"), "{read:?}");
+        assert_eq!(read.until.0, NOW.0 + 30 * 86_400_000);
+        assert!(read.from < NOW, "clocks differ");
+        assert!(!read.wants_renewal(NOW) && read.wants_renewal(UnixMillis(NOW.0 + 21 * 86_400_000)));
+    }
+
+    #[test]
+    fn nothing_outlives_its_authority() {
+        let names = [];
+        let long = Wanted { lifetime: 9999 * DAY, ..wanted("user/alice", &names) };
+        let read = Certificate::from_pem(&authority().issue(&long).expect("issued").certificate).expect("reads");
+        assert_eq!(read.until.0, NOW.0 + 365 * 86_400_000);
+    }
+
+    #[test]
+    fn a_request_brings_its_key_and_nothing_else() {
+        let authority = authority();
+        let key = KeyPair::generate().expect("a key");
+        let mut greedy = CertificateParams::new(vec!["manager.example".to_owned()]).expect("names");
+        greedy.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        greedy.subject_alt_names.push(SanType::URI("headroom://manager".try_into().expect("an address")));
+        let request = greedy.serialize_request(&key).expect("a request").pem().expect("text");
+        let names = ["n1".to_owned()];
+        let signed = authority.sign(&request, &wanted("node/n1", &names)).expect("signed");
+        let read = Certificate::from_pem(&signed).expect("reads");
+        assert_eq!((read.role, read.names, read.authority), (Some("node/n1".parse().expect("a role")), vec!["n1".into()], false));
+        assert!(authority.sign("no request", &wanted("node/n1", &names)).is_err());
+    }
+
+    #[test]
+    fn a_key_can_be_certified_again() {
+        let (authority, names) = (authority(), []);
+        let issued = authority.issue(&wanted("user/alice", &names)).expect("issued");
+        let later = Wanted { now: UnixMillis(NOW.0 + 86_400_000), ..wanted("user/alice", &names) };
+        let (old, new) = (&issued.certificate, &authority.certify(&issued.key, &later).expect("certified"));
+        let (old, new) = (Certificate::from_pem(old).expect("reads"), Certificate::from_pem(new).expect("reads"));
+        assert!(new.until > old.until && new.serial != old.serial && new.role == old.role);
+    }
+
+    #[test]
+    fn what_is_no_authority_signs_nothing() {
+        let names = [];
+        let issued = authority().issue(&wanted("user/alice", &names)).expect("issued");
+        assert!(matches!(Authority::open(&issued.certificate, &issued.key), Err(AuthorityError::NoAuthority)));
+        assert!(Authority::open("", "").is_err());
+    }
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for name in ["", "a b", "a..b", "*", "x/y", &"a".repeat(254)] {
+            let names = [name.to_owned()];
+            assert!(matches!(authority().issue(&wanted("node/n1", &names)), Err(AuthorityError::Name(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        let made = create("test", NOW, DAY).expect("an authority");
+        assert!(!format!("{made:?}").contains("PRIVATE"));
+        assert_eq!(format!("{:?}", KeyText(made.key)), "KeyText(…)");
+    }
+}

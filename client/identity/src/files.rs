@@ -1,0 +1,150 @@
+//! Keys, certificates and tokens in files: written so that nobody else reads them and a crash leaves the old or the new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The longest such file. Bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Why a file of secrets cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others can read it.
+    #[error("{path} can be read by everybody on this host (mode {mode:o}); type: chmod o-rwx {path}", path = path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is there, and would be lost.
+    #[error("{path} is there already and is not written over; remove it first if it is no longer needed", path = path.display())]
+    There {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is far too long.
+    #[error("{path} is longer than {LONGEST} bytes, so it is not what it should be", path = path.display())]
+    Long {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// Whether a file that is there is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It is replaced.
+    Replace,
+    /// It stays, and nothing is written.
+    Keep,
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Its owner.
+    Owner,
+    /// Everybody.
+    All,
+}
+
+/// A text that everybody may know.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &Path) -> Result<String, FileError> {
+    let io = |source| FileError::Io { path: path.to_owned(), source };
+    let length = fs::metadata(path).map_err(io)?.len();
+    if length > LONGEST {
+        return Err(FileError::Long { path: path.to_owned() });
+    }
+    fs::read_to_string(path).map_err(io)
+}
+
+/// A secret: refused when others of the host can read it too.
+///
+/// # Errors
+/// It cannot be read, or others can.
+pub fn read_secret(path: &Path) -> Result<String, FileError> {
+    let meta = fs::metadata(path).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
+    if meta.mode() & 0o007 != 0 {
+        return Err(FileError::Open { path: path.to_owned(), mode: meta.mode() & 0o777 });
+    }
+    read(path)
+}
+
+/// Writes it whole: beside its place, onto the disk, then into its place.
+///
+/// # Errors
+/// It cannot be written, or something is there that is to be kept.
+pub fn write(path: &Path, text: &str, readers: Readers, over: Over) -> Result<(), FileError> {
+    let io = |source| FileError::Io { path: path.to_owned(), source };
+    if over == Over::Keep && path.symlink_metadata().is_ok() {
+        return Err(FileError::There { path: path.to_owned() });
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let mode = match readers {
+        Readers::Owner => 0o600,
+        Readers::All => 0o644,
+    };
+    let put = || -> io::Result<()> {
+        // One that an earlier process of this number left behind.
+        let _ = fs::remove_file(&beside);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        match over {
+            Over::Replace => fs::rename(&beside, path)?,
+            // A link fails where something has come in the meantime.
+            Over::Keep => fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside))?,
+        }
+        File::open(folder)?.sync_all()
+    };
+    put().map_err(|source| {
+        let _ = fs::remove_file(&beside);
+        io(source)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_secret_is_its_owners() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("key");
+        write(&path, "secret", Readers::Owner, Over::Keep).expect("writes");
+        assert_eq!(fs::metadata(&path).expect("is there").mode() & 0o777, 0o600);
+        assert_eq!(read_secret(&path).expect("reads"), "secret");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("sets");
+        let error = read_secret(&path).expect_err("open").to_string();
+        assert!(error.contains("chmod o-rwx"), "{error}");
+    }
+
+    #[test]
+    fn what_is_there_is_kept_unless_it_is_to_be_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("ca.pem");
+        write(&path, "one", Readers::All, Over::Keep).expect("writes");
+        assert!(matches!(write(&path, "two", Readers::All, Over::Keep), Err(FileError::There { .. })));
+        assert_eq!(read(&path).expect("reads"), "one");
+        write(&path, "two", Readers::All, Over::Replace).expect("writes");
+        assert_eq!(read(&path).expect("reads"), "two");
+        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1, "nothing is left beside it");
+    }
+}

@@ -1,0 +1,93 @@
+//! What a certificate says of its holder: one address in the names of the certificate, `headroom://node/worker-01`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use headroom_types::NodeId;
+
+/// Whose certificate it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// A resource manager.
+    Manager,
+    /// The agent of one node.
+    Node(NodeId),
+    /// Somebody who works with the cluster.
+    User(String),
+}
+
+/// Why a text is no role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no role; there are manager, node/NAME and user/NAME")]
+pub struct ParseRoleError(pub String);
+
+const SCHEME: &str = "headroom://";
+
+impl Role {
+    /// The address that stands for it in a certificate.
+    pub fn uri(&self) -> String {
+        format!("{SCHEME}{self}")
+    }
+
+    /// What such an address says.
+    ///
+    /// # Errors
+    /// It is none of ours.
+    pub fn from_uri(uri: &str) -> Result<Self, ParseRoleError> {
+        uri.strip_prefix(SCHEME).ok_or_else(|| ParseRoleError(uri.to_owned()))?.parse()
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Manager => f.write_str("manager"),
+            Role::Node(node) => write!(f, "node/{node}"),
+            Role::User(user) => write!(f, "user/{user}"),
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = ParseRoleError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRoleError> {
+        let wrong = || ParseRoleError(text.chars().take(80).collect());
+        match text.split_once('/') {
+            None if text == "manager" => Ok(Role::Manager),
+            Some(("node", node)) => node.parse().map(Role::Node).map_err(|_| wrong()),
+            Some(("user", user)) if is_user(user) => Ok(Role::User(user.to_owned())),
+            Some(_) | None => Err(wrong()),
+        }
+    }
+}
+
+/// A name that an account of a host may have: small letters, digits, `.`, `_` and `-`, at most 32 characters.
+pub fn is_user(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    (1..=32).contains(&text.len()) && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_read_as_it_is_written() {
+        for text in ["manager", "node/worker-01", "user/alice", "user/_apt.x"] {
+            let role: Role = text.parse().expect("a role");
+            assert_eq!(role.to_string(), text);
+            assert_eq!(Role::from_uri(&role.uri()), Ok(role));
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        let long = format!("user/{}", "a".repeat(33));
+        for text in ["", "managers", "manager/x", "node/", "node/../x", "node/a/b", "user/", "user/a b", "user/1", "root", &long]
+        {
+            assert!(text.parse::<Role>().is_err(), "{text}");
+        }
+        assert!(Role::from_uri("https://manager").is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! `rmctl ca`: an authority for one cluster, without openssl. Works on files only; nothing is sent.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use headroom_identity::authority::{self, AuthorityError, Wanted};
+use headroom_identity::files::{self, FileError, Over, Readers};
+use headroom_identity::{Authority, Certificate, Issued, Role};
+use serde::Serialize;
+
+use crate::args::{CaIssue, CaPlace, CaVerb};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::ca as screen;
+use crate::render::json::Found;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A certificate with where it is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Shown {
+    /// Its file.
+    pub(crate) file: String,
+    /// manager, node/NAME, user/NAME; nothing for an authority.
+    pub(crate) role: Option<String>,
+    /// Where its holder is reached.
+    pub(crate) names: Vec<String>,
+    /// Whether it may sign others.
+    pub(crate) authority: bool,
+    /// Who signed it.
+    pub(crate) issuer: String,
+    /// Its number.
+    pub(crate) serial: String,
+    /// Valid from then. Milliseconds since 1970.
+    pub(crate) from_ms: u64,
+    /// Valid until then. Milliseconds since 1970.
+    pub(crate) until_ms: u64,
+    /// SHA-256 of the whole.
+    pub(crate) fingerprint: String,
+}
+
+impl Shown {
+    fn of(file: &Path, read: &Certificate) -> Self {
+        Shown {
+            file: file.display().to_string(),
+            role: read.role.as_ref().map(Role::to_string),
+            names: read.names.clone(),
+            authority: read.authority,
+            issuer: read.issuer.clone(),
+            serial: read.serial.clone(),
+            from_ms: read.from.0,
+            until_ms: read.until.0,
+            fingerprint: read.fingerprint.to_string(),
+        }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let exit = match &error {
+            FileError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Exit::NotFound,
+            FileError::There { .. } => Exit::Conflict,
+            FileError::Io { .. } => Exit::Failed,
+            FileError::Open { .. } | FileError::Long { .. } => Exit::Usage,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<AuthorityError> for Failure {
+    fn from(error: AuthorityError) -> Self {
+        let exit = match error {
+            AuthorityError::Randomness(_) => Exit::Failed,
+            AuthorityError::Rcgen { .. }
+            | AuthorityError::Certificate(_)
+            | AuthorityError::NoAuthority
+            | AuthorityError::Name(_)
+            | AuthorityError::Names(_) => Exit::Usage,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+/// Does what is asked about certificates.
+pub(crate) fn run(context: &Context, what: CaVerb) -> Result<Exit, Failure> {
+    match what {
+        CaVerb::Init { place, name, days } => init(context, &place, &name, days),
+        CaVerb::Issue(args) => issue(context, &args),
+        CaVerb::Renew { file, place, days } => renew(context, &file, &place, days),
+        CaVerb::Show { files } => {
+            let files = if files.is_empty() { vec![PathBuf::from("ca.pem")] } else { files };
+            show(context, &files)
+        }
+    }
+}
+
+fn init(context: &Context, place: &CaPlace, name: &str, days: u32) -> Result<Exit, Failure> {
+    folder(&place.dir)?;
+    let made = authority::create(name, now(), days * DAY)?;
+    let written = put(&made, &place.dir, "ca")?;
+    context.term.say("ca.key signs for whoever has it: keep it off the nodes. Next: rmctl ca issue manager --at HOST");
+    show(context, &[written])
+}
+
+fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
+    let authority = open(&args.place)?;
+    if args.names.is_empty() && !matches!(args.role, Role::User(_)) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("a certificate of {} says where it is reached, and no host was given", args.role),
+        )
+        .help(format!("rmctl ca issue {} --at HOSTNAME --at ADDRESS", args.role)));
+    }
+    let wanted = Wanted { role: args.role.clone(), names: &args.names, now: now(), lifetime: args.days * DAY };
+    let out = args.out.as_ref().unwrap_or(&args.place.dir);
+    folder(out)?;
+    let written = put(&authority.issue(&wanted)?, out, &args.role.to_string().replace('/', "-"))?;
+    show(context, &[written])
+}
+
+fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<Exit, Failure> {
+    let authority = open(place)?;
+    let old = read(file)?;
+    let Some(role) = old.role else {
+        return Err(Failure::new(Exit::Usage, format!("{} says no role of Headroom, so it was not signed here", file.display()))
+            .help("rmctl ca issue ROLE makes one"));
+    };
+    let key = files::read_secret(&file.with_extension("key"))?;
+    let wanted = Wanted { role, names: &old.names, now: now(), lifetime: days * DAY };
+    files::write(file, &authority.certify(&key, &wanted)?, Readers::All, Over::Replace)?;
+    show(context, &[file.to_owned()])
+}
+
+fn show(context: &Context, files: &[PathBuf]) -> Result<Exit, Failure> {
+    let all: Result<Vec<Shown>, Failure> = files.iter().map(|file| Ok(Shown::of(file, &read(file)?))).collect();
+    let all = all?;
+    let found = Found { items: &all, list: true };
+    let text = found.text(&context.output, |one| one.fingerprint.clone());
+    context.term.print(&text.unwrap_or_else(|| screen::certificates(&all, now())));
+    Ok(Exit::Ok)
+}
+
+fn read(file: &Path) -> Result<Certificate, Failure> {
+    let text = files::read(file)?;
+    Certificate::from_pem(&text).map_err(|error| Failure::new(Exit::Usage, format!("{}: {error}", file.display())))
+}
+
+fn open(place: &CaPlace) -> Result<Authority, Failure> {
+    let (certificate, key) = (place.dir.join("ca.pem"), place.dir.join("ca.key"));
+    let missing = |failure: Failure| {
+        if failure.exit() != Exit::NotFound {
+            return failure;
+        }
+        failure.help("rmctl ca init makes an authority; --dir says where it is")
+    };
+    let certificate = files::read(&certificate).map_err(|e| missing(e.into()))?;
+    let key = files::read_secret(&key).map_err(|e| missing(e.into()))?;
+    Ok(Authority::open(&certificate, &key)?)
+}
+
+/// Writes the key first: a certificate without its key is of no use, and looks as if it were.
+fn put(made: &Issued, folder: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+    if certificate.exists() {
+        return Err(FileError::There { path: certificate }.into());
+    }
+    files::write(&key, &made.key, Readers::Owner, Over::Keep)?;
+    files::write(&certificate, &made.certificate, Readers::All, Over::Keep)?;
+    Ok(certificate)
+}
+
+fn folder(path: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(path).map_err(|source| FileError::Io { path: path.to_owned(), source }.into())
+}
