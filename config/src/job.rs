@@ -9,7 +9,7 @@ pub mod fit;
 mod input;
 pub mod keys;
 mod output;
-mod profiles;
+pub mod profiles;
 mod runtime;
 mod spec;
 mod stages;
@@ -21,6 +21,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 pub use fit::{NeverFits, never_fits};
+pub use profiles::ClusterProfiles;
 pub use runtime::{Flags, GcLog, Memory, Runtime};
 pub use spec::{
     ExecutorProgram, ExecutorSpec, GibHours, Idempotent, Input, InputHosts, InputLocality, JobSpec, RetrySpec, Sizes, StageSpec,
@@ -36,17 +37,22 @@ pub const VERSION: i64 = 1;
 /// Most tasks in one job.
 pub const MAX_TASKS: u32 = 100_000;
 
-/// Compiles the text of a job file; `file` is its name in messages.
+/// Compiles the text of a job file that names no profile but its own; `file` is its name in messages.
 pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<Problem>> {
+    compile_with(text, file, &ClusterProfiles::new())
+}
+
+/// Compiles the text of a job file that may name profiles of the cluster. One that it writes itself goes before the cluster's.
+pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<Problem>> {
     let mut report = Report::new(file, text);
     let table = raw::parse(text, &mut report);
     let mut root = Section::root(&table);
-    let job = read(&mut root, &mut report);
+    let job = read(&mut root, &mut report, cluster);
     root.finish(&mut report);
     report.finish(job)
 }
 
-fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Option<JobSpec> {
+fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
     let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
     root.need(r, "version", version, |v| raw::whole(v, VERSION, VERSION));
     let name = root.need(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
@@ -66,7 +72,7 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Option<JobSpec> {
     );
     let mode = root.read_or(r, "mode", mode, Mode::default(), raw::parsed::<Mode>);
     let sizes = sizes(root, r, mode);
-    let profiles = profiles::read(root, r);
+    let profiles = profiles::read(root, r, cluster);
     let executors = executors::read(root, r, &profiles);
     let retry = retry(root, r);
     let codes = runtime::ExitCodes::read(root, r);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::checked::{NodeAgentConfig, ResourceManagerConfig};
 use crate::compile;
-use crate::job::{self, JobSpec};
+use crate::job::{self, ClusterProfiles, JobSpec};
 use crate::problem::Problem;
 
 /// Largest file accepted. Bytes.
@@ -20,9 +20,9 @@ pub fn load_nodeagent(path: &Path) -> Result<NodeAgentConfig, Vec<Problem>> {
     compile::nodeagent(&read(path)?, &path.display().to_string())
 }
 
-/// Reads and compiles a job file.
-pub fn load_job(path: &Path) -> Result<JobSpec, Vec<Problem>> {
-    job::compile(&read(path)?, &path.display().to_string())
+/// Reads and compiles a job file, which may name these profiles.
+pub fn load_job(path: &Path, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<Problem>> {
+    job::compile_with(&read(path)?, &path.display().to_string(), cluster)
 }
 
 /// The text of a file that is neither too large nor something else than text.
@@ -53,6 +53,6 @@ mod tests {
     fn a_binary_file_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("temporary file");
         std::fs::write(file.path(), [0xff, 0xfe]).expect("writes");
-        assert!(load_job(file.path()).expect_err("binary")[0].what.contains("not UTF-8"));
+        assert!(load_job(file.path(), &ClusterProfiles::new()).expect_err("binary")[0].what.contains("not UTF-8"));
     }
 }

@@ -36,7 +36,7 @@ fn every_example_is_right() {
     let files = std::fs::read_dir(folder).expect("reads").map(|entry| entry.expect("reads").path());
     let jobs: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
     for path in &jobs {
-        let job = headroom_config::load_job(path).map_err(|p| render(&p)).expect("right");
+        let job = headroom_config::load_job(path, &job::ClusterProfiles::new()).map_err(|p| render(&p)).expect("right");
         assert!(job.tasks() > 0, "{}", path.display());
     }
     assert!(jobs.len() >= 5, "{jobs:?}");

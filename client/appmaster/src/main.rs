@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use headroom_appmaster::run::{self, Options, RunError, Wish};
+use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::job::Mode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -82,6 +83,7 @@ async fn work(args: Args) -> Result<u8, RunError> {
         state: args.state,
         base_dir: args.base_dir,
         listen: args.listen,
+        profiles: ClusterProfiles::new(),
         mode: args.mode,
         master_memory: Bytes::new(args.master_memory),
         leave,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientError};
+use headroom_config::job::ClusterProfiles;
 use headroom_config::{JobSpec, Problem};
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::apps::{Master, SubmitApp};
@@ -50,6 +51,8 @@ pub struct Options {
     pub base_dir: Option<PathBuf>,
     /// Where executors connect.
     pub listen: SocketAddr,
+    /// Profiles that the job file names and does not write.
+    pub profiles: ClusterProfiles,
     /// Answers memory failures in this way instead of the job file's.
     pub mode: Option<Mode>,
     /// Memory of the container this master itself runs in; zero beside the user. Bytes.
@@ -138,7 +141,7 @@ impl RunError {
 
 /// Reads the job, with the mode that was asked for.
 pub fn load(options: &Options) -> Result<JobSpec, RunError> {
-    let mut job = headroom_config::load_job(&options.job).map_err(RunError::Job)?;
+    let mut job = headroom_config::load_job(&options.job, &options.profiles).map_err(RunError::Job)?;
     if let Some(mode) = options.mode {
         job.mode = mode;
     }

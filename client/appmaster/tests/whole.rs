@@ -27,6 +27,7 @@ fn options(cluster: &Cluster, dir: &std::path::Path) -> (Options, watch::Sender<
         state: Some(dir.join("state")),
         base_dir: None,
         listen: "127.0.0.1:0".parse().expect("address"),
+        profiles: headroom_config::job::ClusterProfiles::new(),
         mode: None,
         master_memory: Bytes::ZERO,
         leave,

@@ -6,6 +6,7 @@ mod objects;
 mod operator;
 mod ordered;
 mod output;
+mod profile;
 mod record;
 mod settings;
 
@@ -31,6 +32,7 @@ pub(crate) use objects::{
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use ordered::{Ordered, SetTask};
 pub(crate) use output::{Format, Output, Rows, Watched};
+pub(crate) use profile::{ProfileVerb, SetProfile};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
 
@@ -182,6 +184,11 @@ pub(crate) enum Verb {
     Job {
         #[command(subcommand)]
         what: JobVerb,
+    },
+    /// Profiles of the cluster: sizes that job files name
+    Profile {
+        #[command(subcommand)]
+        what: ProfileVerb,
     },
     /// Queues
     Queue {

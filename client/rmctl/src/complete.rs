@@ -69,6 +69,12 @@ pub(crate) fn queues(typed: &OsStr) -> Vec<CompletionCandidate> {
     beginning(typed.to_str().unwrap_or_default(), queues)
 }
 
+/// Profiles of the cluster with their sizes.
+pub(crate) fn profiles(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let all = ask(async |client| client.profiles().await);
+    beginning(typed.to_str().unwrap_or_default(), all.into_iter().map(|p| (p.name.to_string(), p.size().to_string())))
+}
+
 /// Containers that live.
 pub(crate) fn containers(typed: &OsStr) -> Vec<CompletionCandidate> {
     let all = ask(async |client| client.containers(None).await);

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
 
+const PROFILE: &str = include_str!("../../wire/golden/v1/cluster_profile.json");
 const APP: &str = include_str!("../../wire/golden/v1/app_view.json");
 const PROBLEM: &str = include_str!("../../wire/golden/v1/problem.json");
 const EVENT: &str = include_str!("../../wire/golden/v1/event.json");
@@ -91,6 +92,8 @@ fn usual(method: &str, path: &str) -> (u16, String) {
         ("GET", "/v1/status") => (200, STATUS.to_owned()),
         ("GET", "/v1/apps/word-count.7/why") => (200, "[]".to_owned()),
         ("GET", p) if p.starts_with("/v1/audit") => (200, AUDIT.to_owned()),
+        ("GET", "/v1/profiles") => (200, format!("[{PROFILE}]")),
+        (_, p) if p.split('?').next() == Some("/v1/profiles/jvm-medium") => (200, PROFILE.to_owned()),
         ("GET", "/v1/version") => (200, r#"{"version":"0.1.0","api":"v1","epoch":3}"#.to_owned()),
         ("GET", "/v1/containers") => (200, r#"[{"id":"word-count.7.e3.c1","api_token":"hunter2"}]"#.to_owned()),
         ("GET", "/v1/queues") => (200, r#"{"generation":1,"root":{"path":"root","command":["--password=hunter2"]}}"#.to_owned()),
@@ -191,6 +194,60 @@ fn a_job_is_submitted_or_refused() {
     let wrong = job_file(dir.path(), &JOB.replace("slots = 2", "slots = 0").replace("256MiB", "much"));
     let ran = fake.rmctl(&["submit", &wrong]);
     assert!(ran.code == 2 && ran.err.contains("slots") && ran.err.contains("much"), "{}: {}", ran.code, ran.err);
+}
+
+#[test]
+fn a_job_file_names_profiles_of_the_cluster() {
+    let dir = tempfile::tempdir().expect("directory");
+    let fake = Fake::new(usual);
+    let named = JOB.replace("[profiles.exec]\nheap = \"256MiB\"\ncpus = 1\n", "").replace("\"exec\"", "\"jvm-medium\"");
+    let ran = fake.rmctl(&["job", "validate", &job_file(dir.path(), &named)]);
+    assert!(ran.code == 0 && ran.out.contains("profile jvm-medium: 4.5"), "{}{}", ran.out, ran.err);
+    let ran = fake.rmctl(&["job", "plan", &job_file(dir.path(), &named)]);
+    assert!(ran.code == 7 && ran.err.contains("4.5"), "the node has one GiB: {}{}", ran.out, ran.err);
+    let slip = job_file(dir.path(), &named.replace("jvm-medium", "jvm-medum"));
+    let ran = fake.rmctl(&["submit", &slip]);
+    assert!(ran.code == 2 && ran.err.contains("did you mean \"jvm-medium\"?"), "{}: {}", ran.code, ran.err);
+    let nobody = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &slip]);
+    assert!(
+        nobody.code == 6 && nobody.err.contains("names jvm-medum, which only the cluster"),
+        "{}: {}",
+        nobody.code,
+        nobody.err
+    );
+    let wrong = job_file(dir.path(), &named.replace("slots = 2", "slots = 0"));
+    let nobody = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &wrong]);
+    assert!(
+        nobody.code == 2 && nobody.err.contains("slots") && nobody.err.contains("1 mistake"),
+        "{}: {}",
+        nobody.code,
+        nobody.err
+    );
+    let whole = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &job_file(dir.path(), JOB)]);
+    assert_eq!(whole.code, 0, "a file that names none asks nobody: {}", whole.err);
+}
+
+#[test]
+fn profiles_are_listed_set_and_taken_in() {
+    let dir = tempfile::tempdir().expect("directory");
+    let fake = Fake::new(usual);
+    let file = job_file(dir.path(), &JOB.replace("[profiles.exec]", "[profiles.jvm-medium]"));
+    let cases: [(&[&str], &str); 7] = [
+        (&["profile", "list"], "jvm-medium"),
+        (&["profile", "list", "--filter", "memory > 4GiB", "-o", "name"], "jvm-medium"),
+        (&["profile", "show", "jvm-medium"], "heap 4"),
+        (&["profile", "set", "jvm-medium", "--heap", "4GiB", "--overhead", "512MiB"], "revision 3"),
+        (&["profile", "set", "jvm-medium", "--memory", "1GiB", "--dry-run"], "would be"),
+        (&["profile", "unset", "jvm-medium"], "is gone"),
+        (&["profile", "import", &file, "--dry-run"], "as it was"),
+    ];
+    for (verb, word) in cases {
+        let ran = fake.rmctl(verb);
+        assert!(ran.code == 0 && ran.out.contains(word), "{verb:?}: {}{}", ran.out, ran.err);
+    }
+    assert_eq!(fake.rmctl(&["profile", "show", "other"]).code, 3);
+    assert_eq!(fake.rmctl(&["profile", "set", "jvm-medium"]).code, 2, "neither a file nor a size");
+    assert_eq!(fake.rmctl(&["profile", "set", "x", "--memory", "1GiB", "--overhead", "1MiB"]).code, 2);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
-use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, queues};
+use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, profiles, queues};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +46,12 @@ impl How {
 /// The tag of a generation; of any when there is none.
 fn tag(generation: Option<u64>) -> String {
     generation.map_or_else(|| "*".to_owned(), |g| format!("\"{g}\""))
+}
+
+/// Where a profile of the cluster is changed, or is said to be.
+fn profile_path(name: &Name, how: How) -> String {
+    let only = if how.dry_run() { "?dry_run=true" } else { "" };
+    format!("/v1/profiles/{name}{only}")
 }
 
 /// A client of one resource manager (or, for logs, of one node agent).
@@ -208,6 +214,33 @@ impl Client {
     /// What earlier jobs of that name have needed.
     pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::Family, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
+    }
+    /// The cluster's profiles.
+    pub async fn profiles(&self) -> Result<Vec<profiles::ClusterProfile>, ClientError> {
+        self.get("/v1/profiles").await
+    }
+    /// One of the cluster's profiles.
+    pub async fn profile(&self, name: &Name) -> Result<profiles::ClusterProfile, ClientError> {
+        self.get(&format!("/v1/profiles/{name}")).await
+    }
+    /// Gives a profile of the cluster a size, when it still has `revision`; whatever it has when left out.
+    pub async fn set_profile(
+        &self,
+        name: &Name,
+        spec: &profiles::ProfileSpec,
+        revision: Option<u64>,
+        how: How,
+    ) -> Result<profiles::ClusterProfile, ClientError> {
+        self.change(Method::PUT, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), spec).await
+    }
+    /// Takes a profile of the cluster away; it comes back as it was.
+    pub async fn unset_profile(
+        &self,
+        name: &Name,
+        revision: Option<u64>,
+        how: How,
+    ) -> Result<profiles::ClusterProfile, ClientError> {
+        self.change(Method::DELETE, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), &()).await
     }
     /// Calls that were to change something, from after `after`.
     pub async fn audit(&self, wanted: &AuditWanted, after: u64) -> Result<Vec<audit::AuditLine>, ClientError> {

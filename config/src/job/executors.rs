@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Name, Profile};
+use headroom_types::{Bytes, Name};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::profiles::Profiles;
+use super::profiles::{Profiles, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::problem::Report;
 use crate::raw::{self, Hint, Section, hint};
@@ -44,23 +44,6 @@ pub(super) fn short_name(text: &str) -> Result<Name, String> {
     if text.len() > LONGEST_NAME { Err(format!("{text:?} is longer than {LONGEST_NAME} characters")) } else { Ok(name) }
 }
 
-/// The size that a section names by `profile`. The outer `None`: nothing usable is written.
-pub(super) fn profile_of(name: &Spanned<Name>, s: &Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Option<Profile> {
-    match profiles.get(name.get_ref()) {
-        Some(profile) => profile.clone(),
-        None => {
-            let known: Vec<&str> = profiles.keys().map(Name::as_str).collect();
-            let fix = match raw::nearest(name.get_ref().as_str(), &known) {
-                Some(near) => format!("did you mean \"{near}\"?"),
-                None => format!("add a table [profiles.{}], or use one of: {}", name.get_ref(), known.join(", ")),
-            };
-            let what = format!("there is no profile \"{}\"", name.get_ref());
-            r.add(name.span(), &s.path_of("profile"), what, "it gives the size", fix);
-            None
-        }
-    }
-}
-
 fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Option<ExecutorSpec> {
     let profile_hint = hint("it gives the size of each executor", "write profile = \"NAME\" of a [profiles.NAME]");
     let count_hint = hint("no more containers than that are asked for", "write a whole number, such as count = 2");
@@ -69,7 +52,7 @@ fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) ->
     let slots_hint = hint("that many tasks run at once in each", "write a whole number, such as slots = 4");
     let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
     let profile = s.need(r, "profile", profile_hint, raw::parsed::<Name>);
-    let profile = profile.and_then(|name| profile_of(&name, &s, r, profiles));
+    let profile = profile.and_then(|name| named(&name, "profile", &s, r, profiles));
     let count = s.read_or(r, "count", count_hint, 1, raw::count(1, 10_000));
     let min = s.read_or(r, "min", min_hint, 0, raw::count(0, count));
     let idle = s.read_or(r, "idle", idle_hint, Duration::ZERO, raw::duration);

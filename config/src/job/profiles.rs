@@ -1,13 +1,16 @@
-//! `[profiles.NAME]`: named sizes.
+//! `[profiles.NAME]`: named sizes, the cluster's beside those of the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{Bytes, Cpus, Name, Profile};
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
-use crate::problem::Report;
+use crate::problem::{Problem, Report};
 use crate::raw::{self, Hint, Section, hint};
+
+/// The profiles that a cluster keeps under names, for job files that write none of their own.
+pub type ClusterProfiles = BTreeMap<Name, Profile>;
 
 /// Sizes by name. A size that is wrong is there as `None`, so that its users are not told of a missing one.
 pub(super) type Profiles = BTreeMap<Name, Option<Profile>>;
@@ -16,6 +19,7 @@ const OVERHEAD: Hint = hint(
     "off-heap memory counts against the same limit as the heap",
     "write overhead = \"32MiB\", or overhead = { factor = 0.10, min = \"384MiB\" }",
 );
+const TABLES: Hint = hint("sizes are written once and used by name", "write a table [profiles.NAME] for each size");
 
 /// Overhead as it is written: a size, or a share of the heap with a least size.
 enum Overhead {
@@ -32,30 +36,146 @@ impl Overhead {
     }
 }
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Profiles {
-    let tables = hint("sizes are written once and used by name", "write a table [profiles.NAME] for each size");
-    let mut profiles = Profiles::new();
-    for (name, section) in root.named_tables(r, "profiles", tables) {
-        let profile = one(section, r);
+/// The sizes that a text writes as `[profiles.NAME]`, whatever else is in it: what `rmctl profile import` takes from a job file.
+///
+/// # Errors
+/// The text is not TOML, or what is written of a size is wrong.
+pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<Problem>> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    let own = own_names(table.get_ref());
+    if own.is_empty() && report.is_empty() {
+        report.add(0..0, "profiles", "the file has no profiles", TABLES.why, TABLES.fix);
+    }
+    let profiles = read(&mut Section::root(&table), &mut report, cluster);
+    let written = profiles.into_iter().filter(|(name, _)| own.contains(name.as_str()));
+    report.finish(Some(written.filter_map(|(name, profile)| Some((name, profile?))).collect()))
+}
+
+/// One size: a text with the keys of a profile and nothing else.
+///
+/// # Errors
+/// As [`written`].
+pub fn single(text: &str, file: &str) -> Result<Profile, Vec<Problem>> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    let profile = one(Section::root(&table), &mut report, &Profiles::new());
+    report.finish(profile)
+}
+
+/// The names of profiles that a job file uses and does not write: those that only a cluster can know. Empty for what is not TOML.
+pub fn foreign(text: &str) -> BTreeSet<Name> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let root = table.get_ref();
+    let named = |table: &DeTable<'_>, key: &str| table.get(key).and_then(|v| v.get_ref().as_str()?.parse::<Name>().ok());
+    let each = |tables: &str, key: &str| -> Vec<Name> {
+        let tables = root.get(tables).and_then(|value| value.get_ref().as_table()).into_iter().flat_map(|t| t.values());
+        tables.filter_map(|value| named(value.get_ref().as_table()?, key)).collect()
+    };
+    let stages = root.get("stage").and_then(|value| value.get_ref().as_array());
+    let stages = stages.into_iter().flat_map(|all| all.iter()).filter_map(|stage| named(stage.get_ref().as_table()?, "profile"));
+    let own = own_names(root);
+    let used = each("executors", "profile").into_iter().chain(each("profiles", "from")).chain(stages);
+    used.filter(|name| !own.contains(name.as_str())).collect()
+}
+
+fn own_names<'a>(root: &'a DeTable<'_>) -> BTreeSet<&'a str> {
+    let tables = root.get("profiles").and_then(|value| value.get_ref().as_table());
+    tables.into_iter().flat_map(|t| t.keys()).map(|name| name.get_ref().as_ref()).collect()
+}
+
+/// The text of a job file with the cluster's profiles that it uses written into it. What has been submitted so means the same for
+/// ever, whatever becomes of the cluster's profiles.
+pub fn written_out(text: &str, cluster: &ClusterProfiles) -> String {
+    use std::fmt::Write as _;
+    let mut whole = text.to_owned();
+    for (name, profile) in foreign(text).iter().filter_map(|name| cluster.get_key_value(name)) {
+        let Profile { heap, overhead, cpus } = profile;
+        let keys = format!("heap = {}\noverhead = {}\ncpus = \"{cpus}\"", heap.get(), overhead.get());
+        // Writing to a text cannot fail.
+        let _ = write!(whole, "\n# As the cluster had it when this was submitted.\n[profiles.\"{name}\"]\n{keys}\n");
+    }
+    whole
+}
+
+/// What is said of a name that nobody knows.
+pub fn unknown(name: &str) -> String {
+    format!("there is no profile \"{name}\"")
+}
+
+pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -> Profiles {
+    let mut profiles: Profiles = cluster.iter().map(|(name, profile)| (name.clone(), Some(profile.clone()))).collect();
+    let tables = root.named_tables(r, "profiles", TABLES);
+    // What the file writes goes before the cluster's, also for those that begin with it.
+    profiles.retain(|known, _| tables.iter().all(|(name, _)| name.get_ref() != known.as_str()));
+    let (begun, whole): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(_, section)| section.has("from"));
+    let whole = all(whole, r, &profiles);
+    profiles.extend(whole);
+    let begun = all(begun, r, &profiles);
+    profiles.extend(begun);
+    profiles
+}
+
+fn all(tables: Vec<(Spanned<String>, Section<'_>)>, r: &mut Report<'_>, others: &Profiles) -> Profiles {
+    let mut read = Profiles::new();
+    for (name, section) in tables {
+        let profile = one(section, r, others);
         match name.get_ref().parse::<Name>() {
             Ok(id) => {
-                profiles.insert(id, profile);
+                read.insert(id, profile);
             }
             Err(e) => {
                 r.add(name.span(), &format!("profiles.{}", name.get_ref()), e.to_string(), "stages refer to it", "rename it")
             }
         }
     }
-    profiles
+    read
 }
 
-fn one(mut s: Section<'_>, r: &mut Report<'_>) -> Option<Profile> {
+/// The size that a section names by `key`. The outer `None`: nothing usable is written.
+pub(super) fn named(
+    name: &Spanned<Name>,
+    key: &str,
+    s: &Section<'_>,
+    r: &mut Report<'_>,
+    profiles: &Profiles,
+) -> Option<Profile> {
+    if let Some(profile) = profiles.get(name.get_ref()) {
+        return profile.clone();
+    }
+    let known: Vec<&str> = profiles.keys().map(Name::as_str).collect();
+    let fix = match raw::nearest(name.get_ref().as_str(), &known) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None if known.is_empty() => {
+            format!("add a table [profiles.{}], or name one of the cluster (rmctl profile list)", name.get_ref())
+        }
+        None => format!("add a table [profiles.{}], or use one of: {}", name.get_ref(), known.join(", ")),
+    };
+    r.add(name.span(), &s.path_of(key), unknown(name.get_ref().as_str()), "it gives the size", fix);
+    None
+}
+
+fn one(mut s: Section<'_>, r: &mut Report<'_>, others: &Profiles) -> Option<Profile> {
     let heap_hint = hint("container memory is heap + overhead", "write a size such as heap = \"512MiB\"");
     let memory_hint = hint("a program without a managed heap has one size", "write a size such as memory = \"1GiB\"");
     let cpus_hint = hint("processors are shared out by it", "write a number of cores, such as cpus = 2 or cpus = 0.5");
+    let from_hint =
+        hint("what is not written here is taken from it", "write from = \"NAME\" of another profile, or leave it out");
+    let from = s.read(r, "from", from_hint, raw::parsed::<Name>);
+    let begun = from.is_some();
+    let from = from.and_then(|name| named(&name, "from", &s, r, others));
+    if begun && from.is_none() {
+        // Said already; what follows from it is not said as well.
+        for key in ["memory", "heap", "overhead", "cpus"] {
+            s.value(key);
+        }
+        s.finish(r);
+        return None;
+    }
     let memory = s.read(r, "memory", memory_hint, raw::some_memory);
     let overhead = s.read(r, "overhead", OVERHEAD, overhead);
-    let cpus = s.read_or(r, "cpus", cpus_hint, Cpus::from_cores(1), raw::cpus);
+    let usual = from.as_ref().map_or(Cpus::from_cores(1), |from| from.cpus);
+    let cpus = s.read_or(r, "cpus", cpus_hint, usual, raw::cpus);
     let heap = if s.has("memory") {
         s.read(r, "heap", heap_hint, raw::some_memory);
         if s.has("heap") || s.has("overhead") {
@@ -63,13 +183,17 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>) -> Option<Profile> {
             let why = "memory is short for heap = memory and overhead = 0";
             r.add(place, &s.path_of("memory"), "memory together with heap or overhead", why, "remove memory, or the other two");
         }
-        memory
+        memory.map(Spanned::into_inner)
+    } else if let (Some(from), false) = (&from, s.has("heap")) {
+        s.value("heap");
+        Some(from.heap)
     } else {
-        s.need(r, "heap", heap_hint, raw::some_memory)
+        s.need(r, "heap", heap_hint, raw::some_memory).map(Spanned::into_inner)
     };
+    let rest = from.filter(|_| !s.has("memory")).map_or(Bytes::ZERO, |from| from.overhead);
     s.finish(r);
-    let heap = heap?.into_inner();
-    let overhead = overhead.map(Spanned::into_inner).map_or(Bytes::ZERO, |o| o.of(heap));
+    let heap = heap?;
+    let overhead = overhead.map(Spanned::into_inner).map_or(rest, |o| o.of(heap));
     Some(Profile { heap, overhead, cpus })
 }
 

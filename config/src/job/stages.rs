@@ -9,8 +9,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::MAX_TASKS;
-use super::executors::{Executors, profile_of, short_name};
-use super::profiles::Profiles;
+use super::executors::{Executors, short_name};
+use super::profiles::{Profiles, named};
 use super::runtime::{self, ExitCodes, Flags, GcLog, Memory, Runtime};
 use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskLimit};
 use super::template::Template;
@@ -260,7 +260,7 @@ fn size(
 ) -> Option<Profile> {
     let hint = hint("it gives the size of a task", "write profile = \"NAME\" of a [profiles.NAME], or leave it out");
     if let Some(name) = s.read(r, "profile", hint, raw::parsed::<Name>) {
-        return profile_of(&name, s, r, profiles);
+        return named(&name, "profile", s, r, profiles);
     }
     if runtime.memory() == Memory::HeapAndOverhead && !s.has("profile") {
         let fix = "add profile = \"NAME\" with heap and overhead";

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::clock::Clock;
 use crate::http::errors::with_nearest;
 use crate::inbox::{Lines, Sign};
+use crate::profiles::{Change, Decided};
 use crate::view::View;
 use crate::{facts, outgoing};
 
@@ -68,6 +69,13 @@ pub(crate) enum Input {
         gone: Vec<String>,
         /// Told when it is durable.
         reply: oneshot::Sender<()>,
+    },
+    /// Another size for a profile of the cluster, or none.
+    Profile {
+        /// What.
+        change: Box<Change>,
+        /// What came of it, once it is durable.
+        reply: oneshot::Sender<Decided>,
     },
     /// Somebody wants to see something.
     Query(Query),

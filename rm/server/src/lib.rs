@@ -29,6 +29,7 @@ mod notify;
 mod options;
 mod outgoing;
 mod peaks;
+mod profiles;
 mod query;
 mod queues;
 mod reload;

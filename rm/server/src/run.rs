@@ -17,7 +17,7 @@ use headroom_types::{AppId, Reason, Tick, UnixMillis};
 use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::clock::Clock;
@@ -30,6 +30,7 @@ use crate::jobs::{Jobs, Snapshot, Start};
 use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
 use crate::outgoing;
+use crate::profiles::{Decided, Profiles};
 use crate::query;
 use crate::starving::Starving;
 use crate::view::View;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<EventLog>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) families: Arc<Families>,
+    /// Those that are durable.
+    pub(crate) profiles: watch::Sender<Arc<Profiles>>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -84,6 +87,9 @@ pub(crate) struct Owner {
     waiting: BTreeMap<CallId, Waiting>,
     /// Answered after the batch.
     later: Vec<Input>,
+    profiles: Profiles,
+    /// Answered when the batch is durable.
+    decided: Vec<(oneshot::Sender<Decided>, Decided)>,
     /// Told when the batch is durable.
     kept: Vec<oneshot::Sender<()>>,
     calls: u64,
@@ -116,6 +122,7 @@ impl Owner {
     pub(crate) fn new(opened: Opened, settings: Settings, clock: Clock, inbox: Inbox, shared: Shared) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
+        let shared_profiles = shared.profiles.borrow().clone();
         Owner {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
@@ -127,6 +134,8 @@ impl Owner {
             effects: Vec::new(),
             waiting: BTreeMap::new(),
             later: Vec::new(),
+            profiles: Profiles::clone(&shared_profiles),
+            decided: Vec::new(),
             kept: Vec::new(),
             calls: 0,
             last_turn: now,
@@ -214,6 +223,15 @@ impl Owner {
                 self.kept.push(reply);
                 Ok(Turn::GoOn)
             }
+            Input::Profile { change, reply } => {
+                let generation = self.profiles.generation;
+                let answer = self.profiles.change(&change, self.clock.unix_now());
+                if self.profiles.generation != generation {
+                    self.journal.append_profiles(&self.profiles.saved())?;
+                }
+                self.decided.push((reply, answer));
+                Ok(Turn::GoOn)
+            }
             Input::WatchNode { .. } | Input::WatchApp { .. } | Input::Query(_) => {
                 self.later.push(input);
                 Ok(Turn::GoOn)
@@ -238,12 +256,25 @@ impl Owner {
             // The answer is kept, whether or not somebody still waits for it.
             let _ = reply.send(());
         }
+        self.tell_decided();
         self.shared.published.recovered(self.cluster.recovery().is_none());
         for input in std::mem::take(&mut self.later) {
             self.answer_later(input);
         }
         self.show();
         Ok(())
+    }
+
+    /// What was decided about profiles is durable: it is shown, and then answered.
+    fn tell_decided(&mut self) {
+        if self.decided.is_empty() {
+            return;
+        }
+        self.shared.profiles.send_replace(Arc::new(self.profiles.clone()));
+        for (reply, answer) in std::mem::take(&mut self.decided) {
+            // It is done, whether or not somebody still waits for it.
+            let _ = reply.send(answer);
+        }
     }
 
     /// Rows that came with calls the core accepted. Their events, and the applications whose end is decided.
@@ -392,7 +423,7 @@ impl Owner {
             }
             Input::Query(Query::Refresh) => self.view_wanted = true,
             Input::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            Input::Call { .. } | Input::Keep { .. } | Input::Stop => {} // never put off
+            Input::Call { .. } | Input::Keep { .. } | Input::Profile { .. } | Input::Stop => {} // never put off
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -25,6 +25,7 @@ use crate::jobs::Jobs;
 use crate::metrics::Counters;
 use crate::notify;
 use crate::options::Options;
+use crate::profiles::Profiles;
 use crate::run::{Ended, Owner, Shared};
 use crate::view;
 
@@ -73,6 +74,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         events: Arc::new(EventLog::open(epoch, &logs, options.events)),
         jobs: Arc::new(Jobs::new(clock.unix_now(), options.telemetry.cardinality)),
         families: Arc::new(Families::restored(opened.families.clone())),
+        profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
         counters: Arc::new(Counters::new(addresses())),
     };
     let (lines, inbox) = inbox::lines();

@@ -180,6 +180,7 @@ fn kind(key: &str) -> &'static str {
         "queues" => "trees of queues",
         "meta" => "numbers",
         "family" => "families of jobs",
+        "profiles" => "sets of profiles",
         _ if key.starts_with(DOCUMENTS) => "documents",
         _ => "of an unknown kind",
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::answers::{self, SavedAnswer};
 use crate::families::{self, SavedFamily};
+use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{Queue, Queues};
 use crate::record::{self, App, Ended, META, Mark, Meta, Node, State};
 use crate::{Change, MAX_VALUE, Store, StoreError};
@@ -103,6 +104,11 @@ impl<S: Store> Journal<S> {
     /// The family is not remembered any more.
     pub fn drop_family(&mut self, user: &str, name: &Name) {
         self.remove(families::record_key(user, name));
+    }
+
+    /// Takes in the cluster's profiles, all of them as they are now.
+    pub fn append_profiles(&mut self, profiles: &SavedProfiles) -> Result<(), StoreError> {
+        self.put(PROFILES.to_owned(), profiles)
     }
 
     /// True when nothing waits to be written.

@@ -21,6 +21,7 @@ pub mod journal;
 pub mod lock;
 pub mod make;
 pub mod open;
+pub mod profiles;
 pub mod queues;
 pub mod record;
 pub mod redb;
@@ -36,6 +37,7 @@ pub use error::StoreError;
 pub use families::{SavedFamily, SavedKind};
 pub use journal::Journal;
 pub use open::{Opened, open};
+pub use profiles::{SavedProfile, SavedProfiles};
 
 use std::path::PathBuf;
 

@@ -15,6 +15,7 @@ use crate::families::{SavedFamily, families};
 use crate::journal::Journal;
 use crate::lock;
 use crate::make::make;
+use crate::profiles::{SavedProfiles, profiles};
 use crate::record::Meta;
 use crate::replay::replay;
 use crate::scan::scan;
@@ -32,6 +33,8 @@ pub struct Opened {
     pub answers: Vec<SavedAnswer>,
     /// What tasks of earlier jobs have needed.
     pub families: Vec<SavedFamily>,
+    /// The sizes that job files may name.
+    pub profiles: SavedProfiles,
     /// Reads documents.
     pub documents: Documents,
     /// What an operator should know.
@@ -56,6 +59,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     let (_, restored) = replay(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let answers = answers(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let families = families(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
+    let profiles = profiles(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let meta = Meta { epoch: restored.epoch, last_app: restored.last_app };
     let store = DiskStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
@@ -63,7 +67,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     journal.begin(meta)?;
     journal.commit()?;
     journal.snapshot()?;
-    Ok(Opened { journal, restored, answers, families, documents, notes })
+    Ok(Opened { journal, restored, answers, families, profiles, documents, notes })
 }
 
 /// The refusal, with what an operator can do about it.

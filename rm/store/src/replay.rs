@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::answers::{ANSWERS, answers};
 use crate::families::{FAMILIES, families};
+use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
 use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State};
 
@@ -53,6 +54,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     for (key, value) in records {
         match key.split_once('/') {
             None if key == META => meta = Some(parse::<Meta>(key, value)?),
+            None if key == PROFILES => {}
             None if key == QUEUES => queues = Some(tree(parse(key, value)?)?),
             Some(("app", number)) => {
                 apps.insert(number.to_owned(), parse::<App>(key, value)?);
@@ -71,6 +73,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     // Damage is found here, wherever it is; who needs them reads them again.
     answers(records)?;
     families(records)?;
+    profiles(records)?;
     finished.sort_by(|a, b| (a.ended, &a.container).cmp(&(b.ended, &b.container)));
     let restored = Restored {
         epoch: Epoch(meta.epoch.0.saturating_add(1)),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headroom_client::Client;
+use headroom_config::job::ClusterProfiles;
 use headroom_types::{Bytes, Cpus};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::Mode;
@@ -222,8 +223,8 @@ impl Stage<'_> {
         let partitions = u32::try_from(self.data.parts.len()).unwrap_or(u32::MAX);
         let text = job::text("group-by", mode, self.data.share, partitions, &program()?, self.dir, out);
         let file = self.dir.join(format!("group-by-{}.toml", mode.as_str()));
-        std::fs::write(&file, text).map_err(unwritable)?;
-        submit::load(&file, None)
+        std::fs::write(&file, &text).map_err(unwritable)?;
+        submit::compiled(&file, text, None, &ClusterProfiles::new())
     }
 
     /// Compares the results of a run that finished with the reference.

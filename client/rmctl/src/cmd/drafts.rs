@@ -55,21 +55,23 @@ pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<
 }
 
 /// Tells all mistakes of a file, or that there are none.
-pub(super) fn validate(context: &Context, file: &Path) -> Result<Exit, Failure> {
-    let job = load(file, None)?;
+pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Failure> {
+    let job = load(context, file, None).await?;
     let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
     let what = format!("{} in {}", count(job.spec.tasks(), "task"), count(stages, "stage"));
+    context.term.print(&plan::named(&job.named));
     context.term.line(&format!("{} is right: {what}\nnext: rmctl job plan {}", file.display(), file.display()));
     Ok(Exit::Ok)
 }
 
 /// Tells what would become of a file, and whether that could be now.
 pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure> {
-    let job = load(file, None)?;
+    let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
     refuse_what_never_fits(&job.spec, &nodes)?;
     let largest = nodes.iter().filter(|n| n.state != "lost").map(|n| n.offers.memory).max();
     context.term.print(&plan::plan(&job.spec, job.mode, largest));
+    context.term.print(&plan::named(&job.named));
     let (wanted, fit) = fits_now(&job.spec, &nodes);
     let paint = context.term.paint;
     if fit == wanted {

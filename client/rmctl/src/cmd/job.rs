@@ -28,7 +28,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::Show { job, list } => ps::run(context, Some(&job), list).await,
         JobVerb::Watch { job } => attach::run(context, &job).await,
         JobVerb::Init { name, to } => drafts::init(context, &name, to.as_deref()),
-        JobVerb::Validate { file } => drafts::validate(context, &file),
+        JobVerb::Validate { file } => drafts::validate(context, &file).await,
         JobVerb::Plan { file } => drafts::plan(context, &file).await,
         #[cfg(feature = "dev")]
         JobVerb::Replay(args) => replay(context, args).await,

@@ -28,6 +28,7 @@ mod newrequest;
 mod node;
 mod operator;
 mod orders;
+mod profile;
 mod ps;
 mod queue;
 mod request;
@@ -65,6 +66,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,
         Verb::Job { what } => job::run(context, what).await,
+        Verb::Profile { what } => profile::run(context, what).await,
         Verb::Queue { what } => queue::run(context, what).await,
         Verb::App { what } => app::run(context, what).await,
         Verb::Container { what } => container::run(context, what).await,

@@ -81,7 +81,7 @@ async fn set(context: &Context, client: &Client, file: &Path, generation: Option
 }
 
 /// The text of a file; of standard input for `-`.
-fn read(file: &Path) -> Result<String, Failure> {
+pub(super) fn read(file: &Path) -> Result<String, Failure> {
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);

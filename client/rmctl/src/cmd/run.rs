@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use headroom_client::Client;
+use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Charge, ExitReason, Name};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, Mode};
@@ -49,7 +50,7 @@ async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {
         .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?;
     let base = std::env::current_dir().map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
     let mode = if args.no_escalate { Mode::Fixed } else { spec.mode };
-    let job = Job { spec, text, base, mode };
+    let job = Job { spec, text, named: ClusterProfiles::new(), base, mode };
     let client = context.client()?;
     refuse_what_never_fits(&job.spec, &client.nodes().await?)?;
     let id = submit(&client, &job).await?.app;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
 use headroom_config::JobSpec;
+use headroom_config::job::{ClusterProfiles, profiles};
 use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::apps::{AppView, Master, SubmitApp, Submitted};
@@ -27,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) spec: JobSpec,
     /// Its text, which travels with the submission.
     pub(crate) text: String,
+    /// Profiles of the cluster that it names, as they were written into its text.
+    pub(crate) named: ClusterProfiles,
     /// Relative names in it start here.
     pub(crate) base: PathBuf,
     /// How memory failures are answered.
@@ -35,7 +38,7 @@ pub(crate) struct Job {
 
 /// Submits a job file.
 pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure> {
-    let job = load(&args.file, args.mode)?;
+    let job = load(context, &args.file, args.mode).await?;
     let client = context.client()?;
     let nodes = client.nodes().await?;
     refuse_what_never_fits(&job.spec, &nodes)?;
@@ -43,6 +46,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     if people {
         let largest = candidates(&nodes).map(|n| n.offers.memory).max();
         context.term.print(&plan::plan(&job.spec, job.mode, largest));
+        context.term.print(&plan::named(&job.named));
         if largest.is_none() {
             context.term.say("note: no node is ready; the job waits for one");
         }
@@ -84,15 +88,43 @@ pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
     }
 }
 
-/// Reads and compiles a job file; all its mistakes are told at once and nothing is submitted.
-pub(crate) fn load(file: &Path, mode: Option<Mode>) -> Result<Job, Failure> {
-    let told = |problems: Vec<headroom_config::Problem>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
-    let text = headroom_config::load::read(file).map_err(told)?;
-    let spec = headroom_config::job::compile(&text, &file.display().to_string()).map_err(told)?;
+/// Reads and compiles a job file; all its mistakes are told at once and nothing is submitted. Profiles that it names and does not
+/// write are the cluster's, and are written into its text.
+pub(crate) async fn load(context: &Context, file: &Path, mode: Option<Mode>) -> Result<Job, Failure> {
+    let text = headroom_config::load::read(file).map_err(mistakes)?;
+    match super::profile::named_in(context, &text).await {
+        Ok(cluster) => compiled(file, text, mode, &cluster),
+        Err(unasked) => Err(without_the_cluster(file, &text, unasked)),
+    }
+}
+
+/// What is wrong with a file when the cluster cannot be asked for the profiles it names: its own mistakes, where it has some.
+fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
+    let foreign = profiles::foreign(text);
+    let names: Vec<&str> = foreign.iter().map(headroom_types::Name::as_str).collect();
+    let what = format!("{} names {}, which only the cluster can know", file.display(), names.join(", "));
+    let mut own = headroom_config::job::compile(text, &file.display().to_string()).err().unwrap_or_default();
+    own.retain(|problem| names.iter().all(|name| problem.what != profiles::unknown(name)));
+    if own.is_empty() { unasked.help(what) } else { mistakes(own).help(what).help(unasked.to_string()) }
+}
+
+fn mistakes(problems: Vec<headroom_config::Problem>) -> Failure {
+    Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
+}
+
+/// Compiles the text of a job file that may name profiles of the cluster. What is submitted names none any more.
+pub(crate) fn compiled(file: &Path, text: String, mode: Option<Mode>, cluster: &ClusterProfiles) -> Result<Job, Failure> {
+    let name = file.display().to_string();
+    headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
+    let mut named = cluster.clone();
+    named.retain(|name, _| profiles::foreign(&text).contains(name));
+    let text = profiles::written_out(&text, &named);
+    let advice = "profiles of the cluster can be named beside [profiles.NAME] tables, not beside profiles = { ... }";
+    let spec = headroom_config::job::compile(&text, &name).map_err(|found| mistakes(found).help(advice))?;
     let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let base = parent.canonicalize().map_err(|e| Failure::new(Exit::Usage, format!("{}: {e}", parent.display())))?;
     let mode = mode.unwrap_or(spec.mode);
-    Ok(Job { spec, text, base, mode })
+    Ok(Job { spec, text, named, base, mode })
 }
 
 /// Nodes that take work, or may again.
@@ -243,6 +275,7 @@ async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, 
         state: None,
         base_dir: Some(job.base.clone()),
         listen: ([127, 0, 0, 1], 0).into(),
+        profiles: job.named.clone(),
         mode: args.mode,
         master_memory: headroom_types::Bytes::ZERO,
         leave,
@@ -299,7 +332,7 @@ mod tests {
             "version = 1\nname = \"big\"\n[profiles.exec]\nheap = \"{memory}\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n"
         );
         let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
-        Job { spec, text, base: PathBuf::from("/work"), mode: Mode::Uber }
+        Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/work"), mode: Mode::Uber }
     }
 
     #[test]
@@ -322,12 +355,11 @@ mod tests {
 
     #[test]
     fn a_missing_or_wrong_file_is_a_usage_error() {
-        let missing = load(Path::new("/nonexistent/job.toml"), None).expect_err("missing");
+        let missing = mistakes(headroom_config::load::read(Path::new("/nonexistent/job.toml")).expect_err("missing"));
         assert_eq!(missing.exit(), Exit::Usage);
         assert!(missing.to_string().contains("/nonexistent/job.toml"), "{missing}");
-        let file = tempfile::NamedTempFile::new().expect("file");
-        std::fs::write(file.path(), "version = 1\nname = \"a b\"\nmode = \"hope\"\n").expect("writes");
-        let wrong = load(file.path(), None).expect_err("wrong").to_string();
+        let text = "version = 1\nname = \"a b\"\nmode = \"hope\"\n".to_owned();
+        let wrong = compiled(Path::new("/job.toml"), text, None, &ClusterProfiles::new()).expect_err("wrong").to_string();
         assert!(wrong.contains(":2:") && wrong.contains(":3:"), "both mistakes at once: {wrong}");
     }
 

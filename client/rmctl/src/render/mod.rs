@@ -25,6 +25,7 @@ pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod plan;
+pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod record;
 #[cfg(feature = "dev")]

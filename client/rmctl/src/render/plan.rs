@@ -1,5 +1,6 @@
 //! What a job will ask of a cluster, in a few lines, before it is submitted.
 
+use headroom_config::job::ClusterProfiles;
 use headroom_config::{InputLocality, JobSpec, Memory, StageSpec};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
@@ -21,6 +22,11 @@ pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String 
     let sizes = format!("mode {}: {}", mode.as_str(), ladder(job, mode, largest));
     let sizes = wrap(&sizes, COLUMNS - 6).into_iter().map(|line| format!("      {line}\n"));
     executors.chain(stages).chain(sizes).collect()
+}
+
+/// The profiles of the cluster that a job file names, as they are now and will be for this job.
+pub(crate) fn named(profiles: &ClusterProfiles) -> String {
+    profiles.iter().map(|(name, size)| format!("from  the cluster's profile {name}: {size}, {} cpus\n", size.cpus)).collect()
 }
 
 fn stage(job: &JobSpec, s: &StageSpec) -> String {

@@ -8,6 +8,7 @@ use headroom_wire::v1::events::Event;
 use headroom_wire::v1::families::FamilyRow;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use headroom_wire::v1::nodes::NodeView;
+use headroom_wire::v1::profiles::ClusterProfile;
 use headroom_wire::v1::queues::QueueView;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -284,6 +285,18 @@ impl Row for FamilyRow {
     }
     fn begun(&self) -> Option<UnixMillis> {
         Some(self.last)
+    }
+}
+
+impl Row for ClusterProfile {
+    fn id(&self) -> String {
+        self.name.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        vec![("memory", json!(self.size().memory()))]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.changed)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod explain;
 pub mod families;
 pub mod job;
 pub mod nodes;
+pub mod profiles;
 pub mod queue_tree;
 pub mod queues;
 pub mod share;

@@ -20,6 +20,7 @@ pub(crate) mod once;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod parse;
+pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod report;
 pub(crate) mod stream;
@@ -143,6 +144,8 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(queues::gate))
         .routes(routes!(families::list))
         .routes(routes!(families::one))
+        .routes(routes!(profiles::list))
+        .routes(routes!(profiles::one, profiles::put, profiles::delete))
         .routes(routes!(events::events))
         .routes(routes!(audit::list))
         .routes(routes!(errors::list))

@@ -1,0 +1,111 @@
+//! `rmctl profile`: sizes that the cluster keeps under names, for job files that write none of their own.
+
+use std::path::Path;
+
+use headroom_client::{Client, ClientError, How};
+use headroom_config::job::{ClusterProfiles, profiles as written};
+use headroom_types::{Name, Profile};
+use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
+
+use super::queue::read;
+use crate::args::{ProfileVerb, Rows, SetProfile};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::{json::Found, profiles};
+
+/// Does what is asked about profiles.
+pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    match what {
+        ProfileVerb::List(rows) => list(context, &client, &rows).await,
+        ProfileVerb::Show { name } => {
+            let profile = client.profile(&name).await?;
+            told(context, &profile, |p| profiles::one(p, now(), context.term.paint));
+            Ok(Exit::Ok)
+        }
+        ProfileVerb::Set(args) => set(context, &client, args).await,
+        ProfileVerb::Unset { name, revision, dry_run } => {
+            let profile = client.unset_profile(&name, revision, how(dry_run)).await?;
+            let goes = if dry_run { "would go" } else { "is gone" };
+            told(context, &profile, |p| format!("{} ({}) {goes}\nnext: rmctl profile list\n", p.name, p.size()));
+            Ok(Exit::Ok)
+        }
+        ProfileVerb::Import { file, dry_run } => import(context, &client, &file, how(dry_run)).await,
+    }
+}
+
+/// The cluster's profiles, when a job file names some that it does not write; none otherwise, and nobody is asked.
+pub(crate) async fn named_in(context: &Context, text: &str) -> Result<ClusterProfiles, Failure> {
+    let foreign = written::foreign(text);
+    if foreign.is_empty() {
+        return Ok(ClusterProfiles::new());
+    }
+    Ok(all(&context.client()?).await?)
+}
+
+async fn all(client: &Client) -> Result<ClusterProfiles, ClientError> {
+    Ok(client.profiles().await?.into_iter().map(|p| (p.name.clone(), p.size())).collect())
+}
+
+fn how(dry_run: bool) -> How {
+    if dry_run { How::DryRun } else { How::Really }
+}
+
+async fn list(context: &Context, client: &Client, rows: &Rows) -> Result<Exit, Failure> {
+    let context = &context.list(rows);
+    let all: Vec<ClusterProfile> = rows.wanted().of(client.profiles().await?, now())?;
+    let machine = Found { items: &all, list: true }.rows(&context.output);
+    context.term.print(&machine.unwrap_or_else(|| profiles::screen(&all, now(), context.look(), context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exit, Failure> {
+    let size = match &args.file {
+        Some(file) => {
+            let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
+            written::single(&read(file)?, &file.display().to_string()).map_err(wrong)?
+        }
+        None => Profile {
+            heap: args.memory.or(args.heap).unwrap_or_default(),
+            overhead: args.overhead.unwrap_or_default(),
+            cpus: args.cpus.unwrap_or(headroom_types::Cpus::from_cores(1)),
+        },
+    };
+    let spec = spec(size, args.about.unwrap_or_default());
+    let profile = client.set_profile(&args.name, &spec, args.revision, how(args.dry_run)).await?;
+    let is = if args.dry_run { "would be" } else { "is" };
+    told(context, &profile, |p| {
+        format!("{} {is} {}, {} cpus, revision {}\nnext: {}\n", p.name, p.size(), p.cpus, p.revision, profiles::use_of(&p.name))
+    });
+    Ok(Exit::Ok)
+}
+
+fn spec(size: Profile, about: String) -> ProfileSpec {
+    let Profile { heap, overhead, cpus } = size;
+    ProfileSpec { heap, overhead, cpus, about }
+}
+
+/// Each profile of a file beside what the cluster has; all are looked at before the first is set.
+async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Result<Exit, Failure> {
+    let (text, name) = (read(file)?, file.display().to_string());
+    let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
+    let before = client.profiles().await?;
+    let known = before.iter().map(|p| (p.name.clone(), p.size())).collect();
+    let sizes = written::written(&text, &name, &known).map_err(wrong)?;
+    let was = |name: &Name| before.iter().find(|p| p.name == *name);
+    let mut rows = Vec::new();
+    for (name, size) in sizes {
+        // What it is for is nothing a job file says: that stays.
+        let spec = spec(size, was(&name).map(|p| p.about.clone()).unwrap_or_default());
+        let revision = was(&name).map(|p| p.revision);
+        rows.push(client.set_profile(&name, &spec, revision, how).await?);
+    }
+    let machine = Found { items: &rows, list: true }.text(&context.output, |p| p.name.to_string());
+    context.term.print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == How::DryRun, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+fn told(context: &Context, profile: &ClusterProfile, people: impl Fn(&ClusterProfile) -> String) {
+    let machine = Found { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
+    context.term.print(&machine.unwrap_or_else(|| people(profile)));
+}

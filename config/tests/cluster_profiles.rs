@@ -1,0 +1,105 @@
+//! Job files that name profiles of a cluster: what they compile to, what is submitted, and what is said of a name that nobody knows.
+
+use headroom_config::job::{ClusterProfiles, JobSpec, compile, compile_with, profiles};
+use headroom_config::{Problem, render};
+use headroom_types::{Bytes, Cpus, Profile};
+
+/// Names two profiles of the cluster, one of them only as the beginning of its own.
+const JOB: &str = r#"
+version = 1
+name = "etl"
+[profiles.wide]
+from = "small"
+cpus = 4
+[executors.main]
+profile = "jvm-medium"
+slots = 2
+[[stage]]
+name = "map"
+profile = "wide"
+command = ["true"]
+"#;
+
+fn size(heap_mib: u64, overhead_mib: u64, cpus: u32) -> Profile {
+    Profile { heap: Bytes::from_mib(heap_mib), overhead: Bytes::from_mib(overhead_mib), cpus: Cpus::from_cores(cpus) }
+}
+
+fn cluster() -> ClusterProfiles {
+    let known = [("jvm-medium", size(4096, 512, 2)), ("small", size(512, 64, 1)), ("unused", size(1, 0, 1))];
+    known.into_iter().map(|(name, size)| (name.parse().expect("a name"), size)).collect()
+}
+
+fn right(found: Result<JobSpec, Vec<Problem>>) -> JobSpec {
+    found.map_err(|p| render(&p)).expect("right")
+}
+
+#[test]
+fn a_name_of_the_cluster_is_as_good_as_one_of_the_file() {
+    let job = right(compile_with(JOB, "job.toml", &cluster()));
+    assert_eq!(job.executors[0].profile, size(4096, 512, 2));
+    assert_eq!(job.stages[0].profile, size(512, 64, 4), "what is not written is taken from it");
+}
+
+#[test]
+fn what_is_submitted_means_the_same_when_the_cluster_has_changed() {
+    let text = profiles::written_out(JOB, &cluster());
+    assert!(text.starts_with(JOB) && !text.contains("unused"), "{text}");
+    assert_eq!(right(compile(&text, "job.toml")), right(compile_with(JOB, "job.toml", &cluster())));
+    let other: ClusterProfiles = cluster().into_keys().map(|name| (name, size(9999, 0, 9))).collect();
+    assert_eq!(right(compile_with(&text, "job.toml", &other)), right(compile(&text, "job.toml")), "the file goes before it");
+    assert!(profiles::foreign(&text).is_empty());
+    assert_eq!(profiles::written_out(&text, &other), text);
+}
+
+#[test]
+fn a_profile_of_the_file_goes_before_one_of_the_cluster() {
+    let text = JOB.replace("[executors.main]", "[profiles.jvm-medium]\nmemory = \"1GiB\"\n[executors.main]");
+    assert_eq!(right(compile_with(&text, "job.toml", &cluster())).executors[0].profile, size(1024, 0, 1));
+    assert_eq!(profiles::foreign(&text).iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["small"]);
+}
+
+/// The one mistake of a text.
+fn mistake(text: &str, cluster: &ClusterProfiles) -> Problem {
+    let mut found = compile_with(text, "job.toml", cluster).expect_err("wrong");
+    assert_eq!(found.len(), 1, "{}", render(&found));
+    found.remove(0)
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_told_with_the_one_that_was_meant() {
+    let slip = mistake(&JOB.replace("\"jvm-medium\"", "\"jvm-medum\""), &cluster());
+    assert_eq!((slip.what.as_str(), slip.fix.as_str()), ("there is no profile \"jvm-medum\"", "did you mean \"jvm-medium\"?"));
+    assert_eq!((slip.line, slip.key.as_str()), (Some(8), "executors.main.profile"));
+    let slip = mistake(&JOB.replace("\"small\"", "\"smal\""), &cluster());
+    assert_eq!((slip.key.as_str(), slip.fix.as_str()), ("profiles.wide.from", "did you mean \"small\"?"));
+    let alone = JOB.replace("profile = \"wide\"\n", "").replace("[profiles.wide]\nfrom = \"small\"\ncpus = 4\n", "");
+    let fix = mistake(&alone, &ClusterProfiles::new()).fix;
+    assert!(fix.contains("[profiles.jvm-medium]") && fix.contains("rmctl profile list"), "{fix}");
+}
+
+#[test]
+fn a_profile_begins_with_one_that_is_whole() {
+    let itself = mistake(&JOB.replace("from = \"small\"", "from = \"wide\""), &cluster());
+    assert_eq!(itself.what, "there is no profile \"wide\"");
+    let shadow = mistake(
+        &JOB.replace("[profiles.wide]\nfrom = \"small\"", "[profiles.small]\nfrom = \"small\"").replace("\"wide\"", "\"small\""),
+        &cluster(),
+    );
+    assert_eq!(shadow.key, "profiles.small.from", "the cluster's is not meant once the file has one of that name");
+    let smaller = JOB.replace("cpus = 4", "memory = \"256MiB\"");
+    assert_eq!(right(compile_with(&smaller, "job.toml", &cluster())).stages[0].profile, size(256, 0, 1));
+}
+
+#[test]
+fn profiles_are_taken_from_any_file_that_has_some() {
+    let sizes = profiles::written(JOB, "job.toml", &cluster()).map_err(|p| render(&p)).expect("right");
+    assert_eq!(
+        sizes.into_iter().map(|(name, size)| (name.to_string(), size)).collect::<Vec<_>>(),
+        [("wide".to_owned(), size(512, 64, 4))]
+    );
+    let none = profiles::written("name = \"x\"\n", "x.toml", &cluster()).expect_err("has none");
+    assert_eq!(none[0].what, "the file has no profiles");
+    let single = profiles::single("heap = \"1GiB\"\noverhead = { factor = 0.1, min = \"384MiB\" }\n", "p.toml");
+    assert_eq!(single.map_err(|p| render(&p)).expect("right"), size(1024, 384, 1));
+    assert!(profiles::single("heap = 1\nheep = 2\n", "p.toml").is_err());
+}

@@ -1,0 +1,126 @@
+//! `/v1/profiles`: sizes under names that an administrator keeps, for job files that write none of their own.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use headroom_rm_core::How;
+use headroom_types::Name;
+use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answer::{IfMatch, single};
+use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
+use super::error::Failure;
+use super::parse::{Body, Id, Nothing, Params};
+use super::{Web, unexpected};
+use crate::audit::Changed;
+use crate::input::Input;
+use crate::profiles::{Change, Done, Wish};
+
+/// Whether a change is only checked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Only {
+    /// Only check it and say what would be.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// The profiles of the cluster, by name.
+#[utoipa::path(get, path = "/v1/profiles", tag = "profiles", responses(
+    (status = 200, body = Vec<ClusterProfile>, headers(("ETag", description = "Another one after every change of any of them."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, TooMany,
+))]
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let all = web.shared.profiles.borrow().clone();
+    let rows: Vec<&ClusterProfile> = all.known.values().collect();
+    single(&headers, Some(&all.generation.to_string()), all.generation, &rows, &rows)
+}
+
+/// One profile of the cluster.
+#[utoipa::path(get, path = "/v1/profiles/{name}", tag = "profiles", params(("name" = Name, Path)), responses(
+    (status = 200, body = ClusterProfile, headers(("ETag", description = "The revision."))),
+    (status = 304, description = "It is what If-None-Match names."),
+    Bad, Missing, TooMany,
+))]
+pub(crate) async fn one(
+    State(web): State<Web>,
+    Id(name): Id<Name>,
+    Params(Nothing {}): Params<Nothing>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let all = web.shared.profiles.borrow().clone();
+    let profile = all.get(&name)?;
+    single(&headers, Some(&profile.revision.to_string()), all.generation, profile, profile)
+}
+
+/// A size under a name, new or in the place of the one it had. What was submitted before keeps the size it was submitted with.
+#[utoipa::path(put, path = "/v1/profiles/{name}", tag = "profiles", params(
+    ("name" = Name, Path), Only,
+    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+), request_body = ProfileSpec, responses(
+    (status = 200, description = "It is so now.", body = ClusterProfile),
+    (status = 202, description = "With dry_run: it would be so.", body = ClusterProfile),
+    Bad, Conflict, TooLarge, TooMany,
+))]
+pub(crate) async fn put(
+    State(web): State<Web>,
+    Id(name): Id<Name>,
+    Params(only): Params<Only>,
+    headers: HeaderMap,
+    Body(spec): Body<ProfileSpec>,
+) -> Result<(Extension<Changed>, Response), Failure> {
+    let Done { before, after } = change(&web, name, Wish::Set(spec), &headers, only.dry_run).await?;
+    let profile = after.ok_or_else(unexpected)?;
+    let changed = Changed { before: words(before.as_ref()), after: words(Some(&profile)) };
+    Ok((Extension(changed), shown(&profile, only.dry_run)))
+}
+
+/// The cluster has no profile of that name any more. What was submitted with it keeps its size. As it was comes back.
+#[utoipa::path(delete, path = "/v1/profiles/{name}", tag = "profiles", params(
+    ("name" = Name, Path), Only,
+    ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
+), responses(
+    (status = 200, description = "It is gone.", body = ClusterProfile),
+    (status = 202, description = "With dry_run: it would go.", body = ClusterProfile),
+    Bad, Missing, Conflict, TooMany,
+))]
+pub(crate) async fn delete(
+    State(web): State<Web>,
+    Id(name): Id<Name>,
+    Params(only): Params<Only>,
+    headers: HeaderMap,
+) -> Result<(Extension<Changed>, Response), Failure> {
+    let Done { before, after: _ } = change(&web, name, Wish::Unset, &headers, only.dry_run).await?;
+    let profile = before.ok_or_else(unexpected)?;
+    let changed = Changed { before: words(Some(&profile)), after: String::new() };
+    Ok((Extension(changed), shown(&profile, only.dry_run)))
+}
+
+async fn change(web: &Web, name: Name, wish: Wish, headers: &HeaderMap, dry_run: bool) -> Result<Done, Failure> {
+    let how = if dry_run { How::DryRun } else { How::Really };
+    let change = Box::new(Change { name, wish, matched: IfMatch::of(headers)?, how });
+    Ok(web.handle.ask(|reply| Input::Profile { change, reply }).await??)
+}
+
+fn shown(profile: &ClusterProfile, dry_run: bool) -> Response {
+    let status = if dry_run { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let mut response = (status, Json(profile)).into_response();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", profile.revision)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// For the record of changes.
+fn words(profile: Option<&ClusterProfile>) -> String {
+    profile.map(|p| format!("{}, {} cpus", p.size(), p.cpus)).unwrap_or_default()
+}

@@ -1,0 +1,198 @@
+//! Profiles of the cluster: sizes under names that an administrator keeps.
+//!
+//! Changed by the loop only, which also writes them down; readers get the set that is durable. Outside the core: a job file that names
+//! a profile has the size written into it before it is submitted, so nothing that was submitted depends on what is here.
+
+use std::collections::BTreeMap;
+
+use headroom_rm_core::How;
+use headroom_rm_store::{SavedProfile, SavedProfiles};
+use headroom_types::near::did_you_mean;
+use headroom_types::{Name, UnixMillis};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::profiles::{ClusterProfile, LONGEST_ABOUT, ProfileSpec};
+
+use crate::http::answer::IfMatch;
+
+/// Profiles that are kept. A list that people choose from is never so long.
+const MOST: usize = 512;
+
+/// All profiles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Profiles {
+    /// Counts up with every change.
+    pub(crate) generation: u64,
+    /// By name.
+    pub(crate) known: BTreeMap<Name, ClusterProfile>,
+}
+
+/// What somebody wants of one of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// Which.
+    pub(crate) name: Name,
+    /// What is to become of it.
+    pub(crate) wish: Wish,
+    /// Only if it is still as the caller has read it.
+    pub(crate) matched: IfMatch,
+    /// Whether it is only asked what would be.
+    pub(crate) how: How,
+}
+
+/// What is to become of a profile.
+#[derive(Clone, Debug)]
+pub(crate) enum Wish {
+    /// It has this size.
+    Set(ProfileSpec),
+    /// It is not there any more.
+    Unset,
+}
+
+/// What a change came to, or why it was refused.
+pub(crate) type Decided = Result<Done, Problem>;
+
+/// What a change came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// What was there.
+    pub(crate) before: Option<ClusterProfile>,
+    /// What is there.
+    pub(crate) after: Option<ClusterProfile>,
+}
+
+impl Profiles {
+    /// Those that an earlier life saved.
+    pub(crate) fn restored(saved: SavedProfiles) -> Self {
+        let one = |SavedProfile { name, size, about, revision, changed }| {
+            let (heap, overhead, cpus) = (size.heap, size.overhead, size.cpus);
+            (Name::clone(&name), ClusterProfile { name, heap, overhead, cpus, about, revision, changed })
+        };
+        Profiles { generation: saved.generation, known: saved.profiles.into_iter().map(one).collect() }
+    }
+
+    /// As they are saved.
+    pub(crate) fn saved(&self) -> SavedProfiles {
+        let one = |p: &ClusterProfile| {
+            let (name, about) = (p.name.clone(), p.about.clone());
+            SavedProfile { name, size: p.size(), about, revision: p.revision, changed: p.changed }
+        };
+        SavedProfiles { generation: self.generation, profiles: self.known.values().map(one).collect() }
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, name: &Name) -> Result<&ClusterProfile, Problem> {
+        self.known.get(name).ok_or_else(|| {
+            let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
+            let hint = near.unwrap_or_else(|| "rmctl profile list shows those there are".to_owned());
+            Problem::new(Code::HR0404, format!("the cluster has no profile {name}")).hint(hint)
+        })
+    }
+
+    /// Changes one. A change to what it is already is none: it keeps its revision.
+    pub(crate) fn change(&mut self, change: &Change, at: UnixMillis) -> Decided {
+        let before = self.known.get(&change.name).cloned();
+        if before.is_none() && matches!(change.wish, Wish::Unset) {
+            self.get(&change.name)?;
+        }
+        let current = before.as_ref().map_or_else(|| "none".to_owned(), |p| p.revision.to_string());
+        change.matched.check(&format!("profile {}", change.name), &current)?;
+        let after = match &change.wish {
+            Wish::Unset => None,
+            Wish::Set(spec) if before.as_ref().is_some_and(|p| p.spec() == *spec) => before.clone(),
+            Wish::Set(spec) => Some(self.checked(&change.name, spec, at)?),
+        };
+        if change.how == How::Really && before != after {
+            self.generation += 1;
+            match &after {
+                Some(profile) => drop(self.known.insert(change.name.clone(), profile.clone())),
+                None => drop(self.known.remove(&change.name)),
+            }
+        }
+        Ok(Done { before, after })
+    }
+
+    fn checked(&self, name: &Name, spec: &ProfileSpec, at: UnixMillis) -> Result<ClusterProfile, Problem> {
+        let ProfileSpec { heap, overhead, cpus, about } = spec.clone();
+        if heap.is_zero() {
+            let problem = Problem::new(Code::HR0400, format!("profile {name} has no memory"));
+            return Err(problem.hint("heap, in bytes, must be above 0; a program with one quantity has all of its memory there"));
+        }
+        if about.len() > LONGEST_ABOUT {
+            return Err(Problem::new(Code::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())));
+        }
+        if !self.known.contains_key(name) && self.known.len() >= MOST {
+            let problem = Problem::new(Code::HR0413, format!("the cluster keeps {MOST} profiles at most"));
+            return Err(problem.hint("rmctl profile unset NAME takes one away"));
+        }
+        Ok(ClusterProfile { name: name.clone(), heap, overhead, cpus, about, revision: self.generation + 1, changed: at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Bytes, Cpus};
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name")
+    }
+
+    fn spec(gib: u64) -> ProfileSpec {
+        ProfileSpec { heap: Bytes::from_gib(gib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1), about: String::new() }
+    }
+
+    fn change(profiles: &mut Profiles, what: &str, wish: Wish, version: Option<u64>, how: How) -> Result<Done, Problem> {
+        let matched = version.map_or(IfMatch::Absent, |v| IfMatch::Versions(vec![v.to_string()]));
+        profiles.change(&Change { name: name(what), wish, matched, how }, UnixMillis(7))
+    }
+
+    fn set(profiles: &mut Profiles, what: &str, gib: u64, version: Option<u64>) -> Result<Done, Problem> {
+        change(profiles, what, Wish::Set(spec(gib)), version, How::Really)
+    }
+
+    #[test]
+    fn a_profile_is_set_changed_and_taken_away_and_no_revision_comes_twice() {
+        let mut all = Profiles::default();
+        let made = set(&mut all, "small", 1, None).expect("is new");
+        assert_eq!((made.before, made.after.map(|p| p.revision)), (None, Some(1)));
+        assert_eq!(set(&mut all, "small", 1, Some(1)).expect("is so already").after.map(|p| p.revision), Some(1));
+        assert_eq!(set(&mut all, "small", 2, Some(1)).expect("was read").after.map(|p| p.revision), Some(2));
+        assert_eq!(set(&mut all, "small", 3, Some(1)).expect_err("has changed since").code, Code::HR0409);
+        change(&mut all, "small", Wish::Unset, Some(2), How::Really).expect("goes");
+        assert_eq!(set(&mut all, "small", 2, Some(2)).expect_err("that one is gone").code, Code::HR0409);
+        assert_eq!(set(&mut all, "small", 2, None).expect("is new").after.map(|p| p.revision), Some(4));
+        assert_eq!(Profiles::restored(all.saved()), all);
+    }
+
+    #[test]
+    fn what_is_only_asked_changes_nothing() {
+        let mut all = Profiles::default();
+        let would = change(&mut all, "small", Wish::Set(spec(1)), None, How::DryRun).expect("could be");
+        assert_eq!((would.after.map(|p| p.revision), &all), (Some(1), &Profiles::default()));
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_answered_with_the_one_that_was_meant() {
+        let mut all = Profiles::default();
+        set(&mut all, "jvm-medium", 4, None).expect("is new");
+        assert_eq!(all.get(&name("jvm-medum")).expect_err("a slip").hints, ["did you mean \"jvm-medium\"?"]);
+        let gone = change(&mut all, "spark", Wish::Unset, None, How::Really).expect_err("there is none");
+        assert_eq!(
+            (gone.code, gone.hints.as_slice()),
+            (Code::HR0404, ["rmctl profile list shows those there are".to_owned()].as_slice())
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_the_number_is_bounded() {
+        let mut all = Profiles::default();
+        assert_eq!(set(&mut all, "none", 0, None).expect_err("no memory").code, Code::HR0400);
+        let long = ProfileSpec { about: "x".repeat(LONGEST_ABOUT + 1), ..spec(1) };
+        assert_eq!(change(&mut all, "long", Wish::Set(long), None, How::Really).expect_err("a story").code, Code::HR0413);
+        for i in 0..MOST {
+            set(&mut all, &format!("p{i}"), 1, None).expect("there is room");
+        }
+        assert_eq!(set(&mut all, "more", 1, None).expect_err("one too many").code, Code::HR0413);
+        set(&mut all, "p0", 2, None).expect("that is none more");
+    }
+}

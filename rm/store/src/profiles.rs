@@ -1,0 +1,65 @@
+//! The cluster's profiles as they lie on disk: sizes that job files may name.
+//!
+//! One record holds all of them, so that a set is never seen half changed. The core knows nothing of them: a job file that names one
+//! has its size written into it when it is submitted.
+
+use headroom_types::{Name, Profile, UnixMillis};
+use serde::{Deserialize, Serialize};
+
+use crate::replay::ReplayError;
+
+/// Key of the one [`SavedProfiles`] record.
+pub(crate) const PROFILES: &str = "profiles";
+
+/// All profiles.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedProfiles {
+    /// Counts up with every change of any of them, and is never used twice.
+    pub generation: u64,
+    /// The profiles.
+    pub profiles: Vec<SavedProfile>,
+}
+
+/// One profile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedProfile {
+    /// Its name.
+    pub name: Name,
+    /// The size.
+    pub size: Profile,
+    /// What it is for, in the words of whoever set it.
+    #[serde(default)]
+    pub about: String,
+    /// The generation that gave it this size.
+    pub revision: u64,
+    /// When that was.
+    pub changed: UnixMillis,
+}
+
+/// The profiles among the records.
+///
+/// # Errors
+/// The record cannot be what was written.
+pub fn profiles(records: &[(String, Vec<u8>)]) -> Result<SavedProfiles, ReplayError> {
+    let Some((key, value)) = records.iter().find(|(key, _)| key == PROFILES) else { return Ok(SavedProfiles::default()) };
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Bytes, Cpus};
+
+    #[test]
+    fn profiles_come_back_and_damage_is_named() {
+        let size = Profile { heap: Bytes::from_gib(4), overhead: Bytes::from_mib(512), cpus: Cpus::from_cores(2) };
+        let name = "jvm-medium".parse().expect("a name");
+        let one = SavedProfile { name, size, about: "for most".into(), revision: 3, changed: UnixMillis(7) };
+        let all = SavedProfiles { generation: 5, profiles: vec![one] };
+        let record = (PROFILES.to_owned(), serde_json::to_vec(&all).expect("encodes"));
+        assert_eq!(profiles(std::slice::from_ref(&record)).expect("reads"), all);
+        assert_eq!(profiles(&[]).expect("none were set"), SavedProfiles::default());
+        let damaged = profiles(&[(PROFILES.to_owned(), b"{".to_vec())]).expect_err("is damaged");
+        assert!(damaged.to_string().contains("profiles"), "{damaged}");
+    }
+}
