@@ -176,6 +176,8 @@ fn every_page_is_whole_in_every_light_on_this_host() {
     cluster.until_app(&app, "a kill", JOB, |view| (view.job.as_ref()?.totals.memory_kills > 0).then_some(())).expect("a kill");
     let container = cluster.call(cluster.client().containers(Some(&app))).expect("answers").first().expect("one").id.to_string();
     let user = cluster.until_ended(&app).expect("ends").user;
+    let kept = cluster.rmctl(&["profile", "set", "slim", "--memory", "48MiB", "--about", "most scripts"]).expect("runs");
+    assert_eq!(kept.code, 0, "{}", kept.stderr);
     let pages = [
         ("overview", "overview".to_owned(), "[data-node]"),
         ("nodes", "nodes".into(), "[data-card=nodes] [data-row]"),
@@ -189,6 +191,9 @@ fn every_page_is_whole_in_every_light_on_this_host() {
         ("events", "events".into(), "[data-event=OomKilled]"),
         ("events-of-job", format!("events?app={app}"), "[data-event=OomKilled]"),
         ("audit", "audit".into(), "[data-card=audit] [data-audit] [data-row], [data-card=audit] [data-audit]"),
+        ("profiles", "profiles".into(), "[data-card=profiles] [data-profile=slim]"),
+        ("suggestions", "profiles".into(), "[data-card=suggestions] [data-suggestion^=skewed]"),
+        ("profile", "profiles/slim".into(), "[data-card=suggestions] .empty, [data-card=suggestions] [data-suggestion]"),
         ("sizes", "sizes".into(), "[data-card=families] [data-row]"),
         ("family", format!("family/{}/skewed", if user.is_empty() { "-" } else { &user }), "[data-card=kind-large]"),
     ];
@@ -238,6 +243,12 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     press(&mut browser, "g");
     press(&mut browser, "n");
     browser.until("document.querySelector('main[data-page=nodes] [data-row]')", SOON).expect("nodes");
+    press(&mut browser, "g");
+    press(&mut browser, "p");
+    browser.until("document.querySelector('main[data-page=profiles] [data-card=profiles] .empty')", SOON).expect("none yet");
+    let set = cluster.rmctl(&["profile", "set", "slim", "--memory", "48MiB"]).expect("runs");
+    assert_eq!(set.code, 0, "{}", set.stderr);
+    browser.until("document.querySelector('[data-profile=slim]')", SOON).expect("it appears by itself");
     press(&mut browser, "g");
     press(&mut browser, "a");
     browser.until("document.querySelector('main[data-page=audit] [data-card=audit]')", SOON).expect("changes");

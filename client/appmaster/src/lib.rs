@@ -20,7 +20,6 @@ pub mod run;
 mod runtime;
 mod shell;
 pub mod spec;
-pub mod suggest;
 pub mod taskset;
 
 pub use core::{Core, Setup};

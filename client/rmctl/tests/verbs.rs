@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use std::thread;
 
 const PROFILE: &str = include_str!("../../wire/golden/v1/cluster_profile.json");
+const SUGGESTION: &str = include_str!("../../wire/golden/v1/suggestion.json");
 const APP: &str = include_str!("../../wire/golden/v1/app_view.json");
 const PROBLEM: &str = include_str!("../../wire/golden/v1/problem.json");
 const EVENT: &str = include_str!("../../wire/golden/v1/event.json");
@@ -94,6 +95,7 @@ fn usual(method: &str, path: &str) -> (u16, String) {
         ("GET", p) if p.starts_with("/v1/audit") => (200, AUDIT.to_owned()),
         ("GET", "/v1/profiles") => (200, format!("[{PROFILE}]")),
         (_, p) if p.split('?').next() == Some("/v1/profiles/jvm-medium") => (200, PROFILE.to_owned()),
+        ("GET", p) if p.starts_with("/v1/suggestions") => (200, format!("[{SUGGESTION}]")),
         ("GET", "/v1/version") => (200, r#"{"version":"0.1.0","api":"v1","epoch":3}"#.to_owned()),
         ("GET", "/v1/containers") => (200, r#"[{"id":"word-count.7.e3.c1","api_token":"hunter2"}]"#.to_owned()),
         ("GET", "/v1/queues") => (200, r#"{"generation":1,"root":{"path":"root","command":["--password=hunter2"]}}"#.to_owned()),
@@ -232,7 +234,10 @@ fn profiles_are_listed_set_and_taken_in() {
     let dir = tempfile::tempdir().expect("directory");
     let fake = Fake::new(usual);
     let file = job_file(dir.path(), &JOB.replace("[profiles.exec]", "[profiles.jvm-medium]"));
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 10] = [
+        (&["profile", "suggest"], "word-count/map"),
+        (&["profile", "suggest", "word-count"], "holds 19 of 20 tasks"),
+        (&["profile", "suggest", "jvm-medium", "-o", "name"], ""),
         (&["profile", "list"], "jvm-medium"),
         (&["profile", "list", "--filter", "memory > 4GiB", "-o", "name"], "jvm-medium"),
         (&["profile", "show", "jvm-medium"], "heap 4"),
@@ -246,6 +251,8 @@ fn profiles_are_listed_set_and_taken_in() {
         assert!(ran.code == 0 && ran.out.contains(word), "{verb:?}: {}{}", ran.out, ran.err);
     }
     assert_eq!(fake.rmctl(&["profile", "show", "other"]).code, 3);
+    let slip = fake.rmctl(&["profile", "suggest", "word-cout"]);
+    assert!(slip.code == 3 && slip.err.contains("did you mean \"word-count\"?"), "{}: {}", slip.code, slip.err);
     assert_eq!(fake.rmctl(&["profile", "set", "jvm-medium"]).code, 2, "neither a file nor a size");
     assert_eq!(fake.rmctl(&["profile", "set", "x", "--memory", "1GiB", "--overhead", "1MiB"]).code, 2);
 }

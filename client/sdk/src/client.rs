@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
-use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, profiles, queues};
+use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, profiles, queues, suggestions};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -214,6 +214,13 @@ impl Client {
     /// What earlier jobs of that name have needed.
     pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::Family, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
+    }
+    /// What tasks should begin with: of one user and name, or of all.
+    pub async fn suggestions(&self, user: Option<&str>, job: Option<&Name>) -> Result<Vec<suggestions::Suggestion>, ClientError> {
+        let job = job.map(|job| format!("job={job}"));
+        let path = with("/v1/suggestions", user);
+        let sign = if user.is_some() { '&' } else { '?' };
+        self.get(&job.map_or(path.clone(), |job| format!("{path}{sign}{job}"))).await
     }
     /// The cluster's profiles.
     pub async fn profiles(&self) -> Result<Vec<profiles::ClusterProfile>, ClientError> {

@@ -12,7 +12,7 @@ use headroom_types::{
     ExitReport, FetchedFile, FileKind, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
 use headroom_wire::v1::share::Percent;
-use headroom_wire::v1::{am, apps, error, events, families, job, nodes, profiles, queues, task};
+use headroom_wire::v1::{am, apps, error, events, families, job, nodes, queues, task};
 use kept::golden;
 
 fn app() -> AppId {
@@ -246,15 +246,6 @@ fn application_messages() {
             job: Some(job::JobView { totals: patch().totals, tasks: patch().tasks }),
         },
     );
-}
-
-#[test]
-fn profile_messages() {
-    let (heap, overhead, cpus) = (Bytes::from_gib(4), Bytes::from_mib(512), Cpus::from_cores(2));
-    let (name, about) = ("jvm-medium".parse().expect("name"), "most JVM jobs".to_owned());
-    golden("profile_spec", &profiles::ProfileSpec { heap, overhead, cpus, about: about.clone() });
-    let changed = UnixMillis(1_790_000_000_000);
-    golden("cluster_profile", &profiles::ClusterProfile { name, heap, overhead, cpus, about, revision: 3, changed });
 }
 
 #[test]

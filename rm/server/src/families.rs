@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_rm_store::{SavedFamily, SavedKind};
+use headroom_sizes::suggest::suggest;
 use headroom_types::{Bytes, Charge, Name, UnixMillis};
 use headroom_wire::v1::families::{Family, FamilyRow, Kind, Need};
 use headroom_wire::v1::job::{TaskRow, TaskState};
+use headroom_wire::v1::suggestions::Suggestion;
 
 /// Families that are remembered; the one that was not run for longest goes first.
 const FAMILIES: usize = 512;
@@ -24,6 +26,15 @@ type Key = (String, Name);
 #[derive(Debug, Default)]
 pub(crate) struct Families {
     known: Mutex<BTreeMap<Key, Arc<Family>>>,
+    /// What follows from them, for as long as they are as they were.
+    told: Mutex<BTreeMap<Key, Told>>,
+}
+
+/// The family that was looked at, and what it says.
+#[derive(Clone, Debug)]
+struct Told {
+    family: Arc<Family>,
+    says: Arc<Vec<Suggestion>>,
 }
 
 /// What a job that is over has changed.
@@ -39,7 +50,8 @@ impl Families {
     /// Those that an earlier life saved.
     pub(crate) fn restored(saved: Vec<SavedFamily>) -> Self {
         let families = saved.into_iter().map(restored);
-        Families { known: Mutex::new(families.map(|f| ((f.user.clone(), f.name.clone()), Arc::new(f))).collect()) }
+        let known = families.map(|f| ((f.user.clone(), f.name.clone()), Arc::new(f))).collect();
+        Families { known: Mutex::new(known), told: Mutex::default() }
     }
 
     /// What those tasks have taught that ended well; `None` when there are none.
@@ -77,6 +89,34 @@ impl Families {
     /// One of them.
     pub(crate) fn get(&self, user: &str, name: &Name) -> Option<Arc<Family>> {
         self.known().get(&(user.to_owned(), name.clone())).cloned()
+    }
+
+    /// What tasks should begin with, of one user and name or of all. Takes a while for families that were never asked about.
+    pub(crate) fn suggestions(&self, user: Option<&str>, name: Option<&Name>) -> Vec<Suggestion> {
+        let wanted = |f: &Family| user.is_none_or(|u| u == f.user) && name.is_none_or(|n| *n == f.name);
+        let families: Vec<Arc<Family>> = self.known().values().filter(|f| wanted(f)).cloned().collect();
+        families.iter().flat_map(|family| self.says(family).iter().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Worked out once for each state of a family, outside the locks.
+    fn says(&self, family: &Arc<Family>) -> Arc<Vec<Suggestion>> {
+        let key = (family.user.clone(), family.name.clone());
+        let told = self.told().get(&key).filter(|told| Arc::ptr_eq(&told.family, family)).map(|told| told.says.clone());
+        told.unwrap_or_else(|| {
+            let says = Arc::new(suggest(family));
+            let mut told = self.told();
+            if told.len() >= FAMILIES {
+                // As many as there are families: some of them are gone.
+                told.clear();
+            }
+            told.insert(key, Told { family: family.clone(), says: says.clone() });
+            says
+        })
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
+        // Each change of it is whole before anything can panic.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Family>>> {
@@ -203,6 +243,20 @@ mod tests {
         assert_eq!((lesson.family.runs, lesson.family.last, lesson.gone), (1, UnixMillis(7), None));
         assert_eq!(learn(&families, "ann", "count", 8, &rows[2..4]), None, "nothing was learned");
         assert_eq!(families.list(None).iter().map(|f| (f.runs, f.tasks)).collect::<Vec<_>>(), [(1, 3)]);
+    }
+
+    #[test]
+    fn what_follows_is_that_of_the_family_as_it_is() {
+        let families = Families::default();
+        let rows = |mib: u64| (0..10).map(|i| task(&format!("map/{i}"), "done", &["exit"], mib)).collect::<Vec<_>>();
+        learn(&families, "ann", "count", 1, &rows(300)[..4]);
+        learn(&families, "bob", "count", 1, &rows(100));
+        let of = |user| families.suggestions(user, Some(&name("count")));
+        assert_eq!(of(None).iter().map(|s| (s.user.as_str(), s.tasks)).collect::<Vec<_>>(), [("ann", 4), ("bob", 10)]);
+        assert_eq!(of(Some("ann"))[0].suggested, None, "too few");
+        learn(&families, "ann", "count", 2, &rows(300));
+        assert!(of(Some("ann"))[0].suggested >= Some(Bytes::from_mib(300)), "{:?}", of(Some("ann")));
+        assert_eq!(families.suggestions(None, Some(&name("other"))), []);
     }
 
     #[test]

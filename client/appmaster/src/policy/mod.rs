@@ -12,12 +12,13 @@ mod fixed;
 pub mod grow;
 mod headroom;
 pub mod ladder;
-pub mod learn;
 mod pinterest;
 pub mod seats;
 pub mod sizing;
 pub mod tovar;
 mod uber;
+
+pub use headroom_sizes::learn;
 
 use std::time::Duration;
 

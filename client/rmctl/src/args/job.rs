@@ -65,7 +65,6 @@ pub(crate) enum JobVerb {
         user: Option<String>,
     },
     /// First sizes for the next job of a name, from what its tasks needed before
-    #[cfg(feature = "dev")]
     Suggest {
         /// The name in its job file
         name: Name,

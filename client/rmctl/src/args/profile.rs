@@ -35,6 +35,15 @@ pub(crate) enum ProfileVerb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// What stages of earlier jobs asked for, needed and should begin with; of all, of one job, or of those that asked for a profile's size
+    Suggest {
+        /// A job's name, or a profile of the cluster
+        #[arg(add = Completer::new(complete::profiles))]
+        name: Option<Name>,
+        /// Of this user's jobs only
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+    },
     /// Set every [profiles.NAME] of a file: a job file, or one with nothing else; others stay as they are
     Import {
         /// TOML; - for standard input

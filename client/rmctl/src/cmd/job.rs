@@ -5,7 +5,6 @@ use std::path::Path;
 #[cfg(feature = "dev")]
 use headroom_appmaster::replay::{self, Estate, trace};
 
-#[cfg(feature = "dev")]
 use headroom_types::Name;
 
 use super::{attach, drafts, ps};
@@ -33,7 +32,6 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         #[cfg(feature = "dev")]
         JobVerb::Replay(args) => replay(context, args).await,
         JobVerb::Families { user } => families(context, user.as_deref()).await,
-        #[cfg(feature = "dev")]
         JobVerb::Suggest { name, user } => suggest(context, &name, user).await,
         JobVerb::Export { job, html, to } => {
             let text = if html { report(context, &job).await? } else { recorded(context, &job).await? };
@@ -49,11 +47,11 @@ async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-#[cfg(feature = "dev")]
 async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result<Exit, Failure> {
     let user = user.or_else(crate::context::user);
-    let family = context.client()?.family(name, user.as_deref()).await?;
-    let found = headroom_appmaster::suggest::suggest(&family);
+    let client = context.client()?;
+    let family = client.family(name, user.as_deref()).await?;
+    let found = client.suggestions(Some(&family.user), Some(name)).await?;
     let text = Found { items: &found, list: true }.text(&context.output, |one| one.kind.clone());
     context.term.print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
     Ok(Exit::Ok)

@@ -11,7 +11,7 @@ use super::queue::read;
 use crate::args::{ProfileVerb, Rows, SetProfile};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{json::Found, profiles};
+use crate::render::{families, json::Found, profiles};
 
 /// Does what is asked about profiles.
 pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Failure> {
@@ -30,6 +30,7 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
             told(context, &profile, |p| format!("{} ({}) {goes}\nnext: rmctl profile list\n", p.name, p.size()));
             Ok(Exit::Ok)
         }
+        ProfileVerb::Suggest { name, user } => suggest(context, &client, name.as_ref(), user.as_deref()).await,
         ProfileVerb::Import { file, dry_run } => import(context, &client, &file, how(dry_run)).await,
     }
 }
@@ -102,6 +103,25 @@ async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Re
     }
     let machine = Found { items: &rows, list: true }.text(&context.output, |p| p.name.to_string());
     context.term.print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == How::DryRun, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+/// A stage belongs to a profile of the cluster when it asked for the size of it: what is remembered of jobs is sizes, not names.
+async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: Option<&str>) -> Result<Exit, Failure> {
+    let mut found = client.suggestions(user, None).await?;
+    if let Some(name) = name {
+        let profile = client.profiles().await?.into_iter().find(|p| p.name == *name);
+        let size = profile.as_ref().map(|p| p.size().memory());
+        let jobs: Vec<String> = found.iter().map(|one| one.job.to_string()).collect();
+        found.retain(|one| one.job == *name || Some(one.asked) == size);
+        if found.is_empty() && profile.is_none() {
+            let failure =
+                Failure::new(Exit::NotFound, format!("{name} is neither a profile of the cluster nor a job that is remembered"));
+            return Err(failure.near(name.as_str(), jobs.iter().map(String::as_str)));
+        }
+    }
+    let text = Found { items: &found, list: true }.text(&context.output, |one| format!("{}/{}", one.job, one.kind));
+    context.term.print(&text.unwrap_or_else(|| families::all_suggestions(&found, context.term.paint)));
     Ok(Exit::Ok)
 }
 

@@ -221,7 +221,7 @@ pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people:
 fn next(app: &AppView) -> String {
     let escalated = app.job.as_ref().is_some_and(|job| job.totals.escalated > 0);
     match Exit::of_app(app) == Exit::Ok {
-        true if escalated && cfg!(feature = "dev") => format!("rmctl job suggest {} · rmctl ps {}", app.id.name(), app.id),
+        true if escalated => format!("rmctl job suggest {} · rmctl ps {}", app.id.name(), app.id),
         true => format!("rmctl ps {}", app.id),
         false => format!("rmctl diagnose {}", app.id),
     }

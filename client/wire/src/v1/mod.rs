@@ -14,4 +14,5 @@ pub mod profiles;
 pub mod queue_tree;
 pub mod queues;
 pub mod share;
+pub mod suggestions;
 pub mod task;

@@ -48,7 +48,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
     /// Up to 8, with commas between them: `overview`, `nodes`, `node:NODE`, `queues`, `jobs`, `job:JOB`, `task:JOB/STAGE/INDEX`,
-    /// `container:ID`, `events`, `families`, `audit`.
+    /// `container:ID`, `events`, `families`, `profiles`, `audit`.
     topics: String,
     /// Of `nodes`, `jobs` and `audit`: so many rows go before the piece of 50 that is shown.
     #[serde(default)]
@@ -235,6 +235,7 @@ async fn make(web: &Web, followed: &mut Followed, piece: &Piece) -> Result<Optio
         Topic::Task(id, task) => job::task(web, id, task, &mut followed.over).await?,
         Topic::Container(id) => nodes::container(web, id).await?,
         Topic::Families => Some(lists::families(web)),
+        Topic::Profiles => Some(lists::profiles(web)),
         Topic::Audit => Some(lists::audit(web, piece)),
         Topic::Events => None,
     };

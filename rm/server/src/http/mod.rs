@@ -24,6 +24,7 @@ pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod report;
 pub(crate) mod stream;
+pub(crate) mod suggestions;
 pub(crate) mod tasks;
 mod trace;
 pub(crate) mod ui;
@@ -144,6 +145,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(queues::gate))
         .routes(routes!(families::list))
         .routes(routes!(families::one))
+        .routes(routes!(suggestions::list))
         .routes(routes!(profiles::list))
         .routes(routes!(profiles::one, profiles::put, profiles::delete))
         .routes(routes!(events::events))

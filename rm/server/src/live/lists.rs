@@ -1,4 +1,4 @@
-//! Pieces of lists: nodes and applications by a window, queues whole, families whole.
+//! Pieces of lists: nodes and applications by a window, queues, families and profiles whole.
 
 use std::sync::Arc;
 
@@ -137,6 +137,12 @@ pub(crate) fn audit(web: &Web, piece: &Piece) -> Board {
     let rows: Vec<&AuditLine> = found.iter().skip(piece.from).take(ROWS).map(|line| &***line).collect();
     let page = json!({"from": piece.from, "of": found.len(), "all": all.len(), "rows": ROWS});
     Board::from([("page".into(), page), ("lines".into(), json(&rows))])
+}
+
+/// All profiles of the cluster.
+pub(crate) fn profiles(web: &Web) -> Board {
+    let all = web.shared.profiles.borrow().clone();
+    all.known.values().map(|profile| (format!("profile:{}", profile.name), json(profile))).collect()
 }
 
 /// All families.

@@ -54,6 +54,8 @@ pub(crate) enum Topic {
     Events,
     /// What jobs of one name have needed.
     Families,
+    /// Profiles of the cluster.
+    Profiles,
     /// A piece of the record of changes.
     Audit,
 }
@@ -69,6 +71,7 @@ impl FromStr for Topic {
             "jobs" => Some(Topic::Jobs),
             "events" => Some(Topic::Events),
             "families" => Some(Topic::Families),
+            "profiles" => Some(Topic::Profiles),
             "audit" => Some(Topic::Audit),
             _ => None,
         };
@@ -84,7 +87,7 @@ impl FromStr for Topic {
                 Ok(Topic::Task(app.parse().map_err(|e| bad(&e))?, task.parse().map_err(|e| bad(&e))?))
             }
             Some(_) | None => Err(bad(
-                &"known are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, container:ID, events, families, audit",
+                &"known are overview, nodes, node:NODE, queues, jobs, job:JOB, task:JOB/STAGE/INDEX, container:ID, events, families, profiles, audit",
             )),
         }
     }
@@ -94,7 +97,7 @@ impl Topic {
     /// At most so often it is looked at again.
     pub(crate) fn every(&self) -> Duration {
         match self {
-            Topic::Overview | Topic::Nodes | Topic::Queues | Topic::Jobs | Topic::Families => OVERVIEW_EVERY,
+            Topic::Overview | Topic::Nodes | Topic::Queues | Topic::Jobs | Topic::Families | Topic::Profiles => OVERVIEW_EVERY,
             Topic::Node(_) | Topic::Container(_) => Duration::from_millis(400),
             Topic::Job(_) | Topic::Task(..) => Duration::from_millis(200),
             Topic::Events | Topic::Audit => Duration::from_millis(100),

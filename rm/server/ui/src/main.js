@@ -19,16 +19,17 @@ import * as task from './pages/task.js';
 import * as container from './pages/container.js';
 import * as events from './pages/events.js';
 import * as sizes from './pages/sizes.js';
+import * as profiles from './pages/profiles.js';
 import * as audit from './pages/audit.js';
 
 /** @typedef {{ topics: (id: string) => string[], more?: (query: URLSearchParams, id: string) => Record<string, string>, Page: (p: { id: string, query: URLSearchParams }) => any, title?: string }} Piece */
 
 /** @type {Record<string, Piece>} */
 const PIECES = {
-  overview, jobs, events, sizes, audit, job, task, container, queues,
+  overview, jobs, events, sizes, profiles, audit, job, task, container, queues,
   nodes: nodes.all, node: nodes.one, queue: queues.one, family: sizes.one,
 };
-const TABS = [['overview', 'Overview'], ['nodes', 'Nodes'], ['queues', 'Queues'], ['jobs', 'Jobs'], ['events', 'Events'], ['sizes', 'Sizes'], ['audit', 'Changes']];
+const TABS = [['overview', 'Overview'], ['nodes', 'Nodes'], ['queues', 'Queues'], ['jobs', 'Jobs'], ['events', 'Events'], ['sizes', 'Sizes'], ['profiles', 'Profiles'], ['audit', 'Changes']];
 const HOME = /** @type {Record<string, string>} */ ({ node: 'nodes', queue: 'queues', job: 'jobs', task: 'jobs', container: 'nodes', family: 'sizes' });
 
 /** Whether what is shown is so. */

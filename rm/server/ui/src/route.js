@@ -5,7 +5,7 @@ import { report } from './stream.js';
 
 /** @typedef {{ page: string, id: string, query: URLSearchParams }} Route */
 
-const PAGES = ['overview', 'nodes', 'queues', 'jobs', 'events', 'sizes', 'audit', 'node', 'queue', 'job', 'task', 'container', 'family'];
+const PAGES = ['overview', 'nodes', 'queues', 'jobs', 'events', 'sizes', 'profiles', 'audit', 'node', 'queue', 'job', 'task', 'container', 'family'];
 
 /** @returns {Route} */
 function read() {

@@ -49,7 +49,7 @@ function One({ id }) {
   if (b && !last) return html`<${Nowhere} what=${`there is no family ${family} of ${user === '-' ? 'nobody' : user}`} />`;
   if (!told) return html`<${Waiting} />`;
   return html`<div class="title"><h1>${family}</h1><span class="hint">of ${user === '-' ? 'nobody' : user} · ${count(told.runs, 'job')} · last <${Ago} at=${told.last} /></span></div>
-    <${Card} id="suggest" title="Suggested sizes" hint="worked out by rmctl from these figures, with what they would have cost and spared"><${Command} text=${`rmctl job suggest ${family}${user === '-' ? '' : ` --user ${user}`}`} /><//>
+    <${Card} id="suggest" title="Suggested sizes" hint="worked out from these figures, with what they would have cost and spared: #/profiles"><${Command} text=${`rmctl job suggest ${family}${user === '-' ? '' : ` --user ${user}`}`} /><//>
     ${told.kinds.filter((/** @type {any} */ k) => k.tasks.length).map((/** @type {any} */ kind) => html`<${Kind} key=${kind.name} kind=${kind} />`)}`;
 }
 

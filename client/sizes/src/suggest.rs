@@ -1,0 +1,185 @@
+//! First sizes for the next job of a family, from what its tasks needed in earlier jobs, and what they would have cost and spared.
+//!
+//! The suggested size is the one that costs least together with what follows it: where few tasks need much, it is cheaper to try those
+//! few again at a large size than to give it to all. Then it lies below what nineteen of twenty need, and says so.
+
+use headroom_types::Bytes;
+use headroom_wire::v1::families::{Family, Kind, Need};
+use headroom_wire::v1::suggestions::Suggestion;
+
+use crate::learn::rungs::Prices;
+use crate::learn::{Asks, Learner, step_up};
+
+/// Fewer tasks say too little about a stage.
+const ENOUGH: usize = 8;
+
+/// One suggestion for each stage with tasks, in the order of their names.
+pub fn suggest(family: &Family) -> Vec<Suggestion> {
+    family.kinds.iter().filter_map(|kind| of_kind(family, kind)).collect()
+}
+
+fn of_kind(family: &Family, kind: &Kind) -> Option<Suggestion> {
+    let asked = kind.tasks.last()?.first;
+    let mut peaks: Vec<Bytes> = kind.tasks.iter().map(|need| need.peak).collect();
+    peaks.sort_unstable();
+    let (p95, max) = (rank(&peaks, 95), rank(&peaks, 100));
+    let learned = (peaks.len() >= ENOUGH).then(|| learned(kind, asked));
+    let (size, top) = learned.unwrap_or((asked, asked.max(max)));
+    let failed = peaks.iter().filter(|peak| **peak > size).count();
+    let sum = |cost: &dyn Fn(&Need) -> f64| kind.tasks.iter().map(cost).sum::<f64>();
+    let suggestion = Suggestion {
+        user: family.user.clone(),
+        job: family.name.clone(),
+        kind: kind.name.clone(),
+        tasks: number(peaks.len()),
+        asked,
+        p50: rank(&peaks, 50),
+        p95,
+        max,
+        kills: kind.tasks.iter().map(|need| u64::from(need.kills)).sum(),
+        suggested: learned.map(|(size, _)| size),
+        then: learned.filter(|_| failed > 0).map(|(_, top)| top),
+        stated: learned.map(|(size, _)| if size < p95 { step_up(float(p95)) } else { size }),
+        would_fail: number(failed),
+        needed_gib_h: sum(&|need| cost(need, need.peak)),
+        allocated_gib_h: sum(&|need| cost(need, need.last)),
+        would_allocate_gib_h: sum(&|need| after(need, size, top)),
+        one_size_gib_h: sum(&|need| cost(need, step_up(float(max)))),
+        why: String::new(),
+    };
+    Some(Suggestion { why: why(&suggestion), ..suggestion })
+}
+
+/// What the learner gives the next task of the kind after it has seen these, and what it gives one that fails at that.
+fn learned(kind: &Kind, asked: Bytes) -> (Bytes, Bytes) {
+    let mut learner = Learner::new(asked, Prices::default());
+    let asks = Asks { kind: &kind.name, input: None, request: Some(asked) };
+    for (task, need) in (0..).zip(&kind.tasks) {
+        learner.ended(&asks, task, need.peak, seconds(need));
+    }
+    let size = learner.first(&asks).size;
+    (size, learner.next(&asks, size, 1, Bytes::new(u64::MAX)))
+}
+
+fn why(s: &Suggestion) -> String {
+    let (Some(size), Some(stated)) = (s.suggested, s.stated) else {
+        return format!("{} ended well, and {ENOUGH} are needed to tell", tasks(s.tasks));
+    };
+    let holds = format!("holds {} of {}", s.tasks.saturating_sub(s.would_fail), tasks(s.tasks));
+    let Some(then) = s.then else { return holds };
+    let again = format!("{holds}; the others are tried again at {then}");
+    if size >= s.p95 {
+        return again;
+    }
+    let (with, without) = (s.would_allocate_gib_h, s.one_size_gib_h);
+    let spares = if with < without {
+        format!("that takes {with:.2} GiB·h, and one size for all {without:.2}")
+    } else {
+        format!("that is as much memory, {with:.2} GiB·h, as one size for all, {without:.2}, and leaves room for others")
+    };
+    format!("below P95 on purpose: {again}: {spares}. For sizes = \"learned\"; where sizes are stated, write {stated}")
+}
+
+fn tasks(n: u32) -> String {
+    if n == 1 { "1 task".to_owned() } else { format!("{n} tasks") }
+}
+
+/// The smallest size that so many of a hundred needed at most.
+fn rank(sorted: &[Bytes], percent: usize) -> Bytes {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+/// One that fails is repeated with what follows, or with what it needs where that is more.
+fn after(need: &Need, size: Bytes, then: Bytes) -> f64 {
+    if need.peak > size { cost(need, size) + cost(need, then.max(need.peak)) } else { cost(need, size) }
+}
+
+fn cost(need: &Need, size: Bytes) -> f64 {
+    size.as_gib_f64() * seconds(need) / 3600.0
+}
+
+fn seconds(need: &Need) -> f64 {
+    std::time::Duration::from_millis(need.runtime_ms).as_secs_f64()
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
+fn float(size: Bytes) -> f64 {
+    size.get() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::UnixMillis;
+
+    fn family(peaks_mib: &[u64]) -> Family {
+        let need = |mib: &u64| Need {
+            peak: Bytes::from_mib(*mib),
+            first: Bytes::from_gib(4),
+            last: Bytes::from_gib(4),
+            kills: 0,
+            runtime_ms: 60_000,
+        };
+        let kinds = vec![Kind { name: "map".into(), tasks: peaks_mib.iter().map(need).collect() }];
+        Family { user: "ann".into(), name: "count".parse().expect("a name"), runs: 1, last: UnixMillis(1), kinds }
+    }
+
+    fn one(peaks_mib: &[u64]) -> Suggestion {
+        let mut found = suggest(&family(peaks_mib));
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    #[test]
+    fn a_stage_that_asked_for_much_too_much_is_told_a_size_that_nearly_all_fit() {
+        let peaks: Vec<u64> = (0..100).map(|i| 300 + i).collect();
+        let one = one(&peaks);
+        assert_eq!((one.p50, one.p95, one.max), (Bytes::from_mib(349), Bytes::from_mib(394), Bytes::from_mib(399)));
+        let size = one.suggested.expect("enough is known");
+        assert!(size >= Bytes::from_mib(350) && size <= Bytes::from_mib(640), "{size}");
+        assert!(one.would_fail <= 10, "{one:?}");
+        assert!(one.would_allocate_gib_h < one.allocated_gib_h / 5.0, "{one:?}");
+    }
+
+    #[test]
+    fn little_knowledge_suggests_nothing_and_changes_no_figure() {
+        let one = one(&[300, 310, 320]);
+        assert_eq!((one.suggested, one.stated, one.then, one.would_fail), (None, None, None, 0));
+        assert!((one.would_allocate_gib_h - one.allocated_gib_h).abs() < 1e-9, "{one:?}");
+        assert_eq!(one.why, "3 tasks ended well, and 8 are needed to tell");
+    }
+
+    #[test]
+    fn one_giant_is_not_what_all_are_given() {
+        let mut peaks = vec![300; 99];
+        peaks.push(16_000);
+        let one = one(&peaks);
+        assert!(one.suggested.expect("enough is known") < Bytes::from_gib(2), "{one:?}");
+        assert!(one.then >= Some(Bytes::from_mib(16_000)), "{one:?}");
+        assert!(one.why.starts_with("holds 99 of 100 tasks; the others are tried again at "), "{}", one.why);
+    }
+
+    #[test]
+    fn what_lies_below_p95_says_so_and_what_to_write_instead() {
+        // Eleven small ones and one that needs six times as much.
+        let one = one(&[24, 25, 24, 26, 24, 25, 157, 24, 25, 24, 26, 24]);
+        let (size, stated) = (one.suggested.expect("enough"), one.stated.expect("enough"));
+        assert_eq!((size, one.p95, one.would_fail), (Bytes::from_mib(32), Bytes::from_mib(157), 1));
+        assert!(stated >= one.p95, "what is written by hand holds nineteen of twenty: {one:?}");
+        assert!(one.then >= Some(Bytes::from_mib(157)), "{one:?}");
+        assert!(one.would_allocate_gib_h < one.one_size_gib_h, "it is cheaper: {one:?}");
+        assert!(
+            one.why.starts_with("below P95 on purpose: holds 11 of 12 tasks") && one.why.ends_with(&format!("write {stated}"))
+        );
+    }
+
+    #[test]
+    fn a_stage_without_tasks_is_not_mentioned() {
+        assert_eq!(suggest(&family(&[])), []);
+    }
+}
