@@ -18,6 +18,10 @@ use crate::telemetry::{HistoryBounds, Kept, LogLevel, Telemetry};
 pub struct ResourceManagerConfig {
     /// Where it answers.
     pub listen: SocketAddr,
+    /// A socket of the host at which it answers too; the kernel says who calls there.
+    pub socket: Option<PathBuf>,
+    /// What those may who do not say who they are.
+    pub anonymous: Anonymous,
     /// Where it keeps what must survive.
     pub state: PathBuf,
     /// The database it keeps it in.
@@ -46,6 +50,39 @@ pub struct ResourceManagerConfig {
     pub history: HistoryBounds,
     /// The tree of queues; one queue, `default`, when there is none. Its keys are right each by itself.
     pub queues: Option<QueueSpec>,
+}
+
+/// What somebody may who comes in by the port and does not say who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Everything: whoever reaches the port is trusted.
+    #[default]
+    All,
+    /// Look at the cluster and its applications.
+    Read,
+    /// Ask whether it lives.
+    Nothing,
+}
+
+impl Anonymous {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Anonymous::All => "all",
+            Anonymous::Read => "read",
+            Anonymous::Nothing => "nothing",
+        }
+    }
+}
+
+impl FromStr for Anonymous {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Anonymous::All, Anonymous::Read, Anonymous::Nothing];
+        let found = all.into_iter().find(|a| a.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is none of \"all\", \"read\", \"nothing\""))
+    }
 }
 
 /// What is done for requests that wait although their queue has a claim to more.
@@ -97,6 +134,8 @@ impl Default for ResourceManagerConfig {
     fn default() -> Self {
         ResourceManagerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
+            socket: None,
+            anonymous: Anonymous::default(),
             state: PathBuf::from("/var/lib/headroom/resourcemanager"),
             store: StoreBackend::default(),
             log: LogLevel::default(),

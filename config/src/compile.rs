@@ -24,12 +24,16 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let usual = ResourceManagerConfig::default();
     let r = &mut report;
     let listen = hint("it answers there", "write an address and a port: listen = \"127.0.0.1:7070\"");
+    let socket = hint("it answers there too, and knows who calls", "write an absolute path in quotes, or leave it out");
+    let anonymous = hint("callers at the port do not say who they are", "write \"all\", \"read\" or \"nothing\"");
     let state = hint("what must survive is kept there", "write an absolute path in quotes");
     let store = hint("what must survive is kept in that database", "write \"sled\" or \"redb\"");
     let log = hint("less is said, or more", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
     let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
     let config = ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
+        socket: root.read(r, "socket", socket, absolute).map(toml::Spanned::into_inner),
+        anonymous: root.read_or(r, "anonymous", anonymous, usual.anonymous, raw::parsed),
         state: root.read_or(r, "state", state, usual.state, absolute),
         store: root.read_or(r, "store", store, usual.store, raw::parsed),
         log: root.read_or(r, "log", log, usual.log, raw::parsed),
@@ -184,11 +188,15 @@ pub(crate) fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{:?} is not an absolute path", path.display().to_string())) }
 }
 
+/// Where a resource manager answers: a port, or a socket of this host.
 fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     let url = raw::text(value)?.trim_end_matches('/').to_owned();
+    if url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
+        return Ok(url);
+    }
     match url.strip_prefix("http://") {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
-        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT")),
+        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT or unix:/PATH")),
     }
 }
 

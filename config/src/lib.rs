@@ -18,7 +18,7 @@ pub mod raw;
 pub mod reference;
 pub mod telemetry;
 
-pub use checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
+pub use checked::{Anonymous, Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;
 pub use job::{
     ExecutorProgram, ExecutorSpec, Flags, GcLog, GibHours, Idempotent, Input, InputHosts, InputLocality, JobSpec, Memory,

@@ -21,7 +21,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("config", &["types", "wire"]),
     ("rm-core", &["types"]),
     ("rm-store", &["rm-core", "types"]),
-    ("resourcemanager", &["config", "rm-core", "rm-store", "sizes", "telemetry", "types", "wire"]),
+    ("resourcemanager", &["config", "identity", "rm-core", "rm-store", "sizes", "telemetry", "types", "wire"]),
     ("node-core", &["types"]),
     ("node-cgroup", &["types"]),
     ("node-exec", &[]),

@@ -39,6 +39,9 @@ pub(crate) use settings::{ConfigVerb, ContextVerb};
 /// Where a resource manager is looked for when nothing else is said.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
 
+/// Where the socket of a resource manager of this host is.
+pub(crate) const DEFAULT_SOCKET: &str = "/run/headroom/resourcemanager.sock";
+
 const AFTER: &str = "\
 A TARGET is a job, a task or one attempt at it: wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2.
 A job may be shortened to any beginning that only one job has, and `last` is the newest one.
@@ -60,7 +63,7 @@ pub(crate) struct Cli {
 /// What every verb takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Address of the resource manager [default: of the context, else http://127.0.0.1:7070]
+    /// Address of the resource manager, or unix:PATH [default: of the context, else this host's socket, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "HEADROOM_ADDR", value_name = "URL")]
     pub(crate) addr: Option<String>,
     /// Take address, format and time from this context; `rmctl context list` shows them

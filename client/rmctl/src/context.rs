@@ -53,8 +53,9 @@ impl Context {
             return Ok(client);
         }
         let term = self.term.aloud();
+        let socket = self.addr.strip_prefix(headroom_client::UNIX).map(str::to_owned);
         Ok(client.told(Arc::new(move |request| {
-            term.line(&curl(request));
+            term.line(&curl(request, socket.as_deref()));
             if request.reads { Sending::Yes } else { Sending::No }
         })))
     }
@@ -96,9 +97,10 @@ impl Context {
 }
 
 /// A request as somebody would type it.
-fn curl(request: &headroom_client::Request<'_>) -> String {
+fn curl(request: &headroom_client::Request<'_>, socket: Option<&str>) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let mut words = vec!["curl -sS".to_owned()];
+    words.extend(socket.map(|path| format!("--unix-socket {}", quoted(path))));
     if request.method != "GET" {
         words.push(format!("-X {}", request.method));
     }
@@ -133,10 +135,12 @@ mod tests {
     #[test]
     fn a_request_can_be_typed_again() {
         let get = Request { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
-        assert_eq!(curl(&get), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
+        assert_eq!(curl(&get, None), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
+        let by_socket = "curl -sS --unix-socket '/run/s' 'http://h:1/v1/apps?a=1&b=2'";
+        assert_eq!(curl(&get, Some("/run/s")), by_socket);
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let post = Request { method: "POST", url: "http://h:1/x", headers, body: Some("{\"a\":\"it's\"}"), reads: false };
         let typed = r#"curl -sS -X POST -H 'content-type: application/json' -d '{"a":"it'\''s"}' 'http://h:1/x'"#;
-        assert_eq!(curl(&post), typed);
+        assert_eq!(curl(&post, None), typed);
     }
 }

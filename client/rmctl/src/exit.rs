@@ -169,6 +169,7 @@ impl From<ClientError> for Failure {
 pub(crate) fn exit_of(code: Code) -> Exit {
     match code {
         Code::HR0400 | Code::HR0413 | Code::HR0416 => Exit::Usage,
+        Code::HR0401 | Code::HR0403 => Exit::Auth,
         Code::HR0404 => Exit::NotFound,
         Code::HR0409 | Code::HR0410 | Code::HR0411 => Exit::Conflict,
         Code::HR0422 => Exit::Never,
@@ -187,6 +188,8 @@ mod tests {
     fn every_code_has_its_exit() {
         let cases = [
             (Code::HR0400, 2),
+            (Code::HR0401, 5),
+            (Code::HR0403, 5),
             (Code::HR0404, 3),
             (Code::HR0409, 4),
             (Code::HR0410, 4),

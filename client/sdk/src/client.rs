@@ -14,6 +14,8 @@ use crate::log::{self, LogStream};
 use crate::tap::{Request, Sending, Tap};
 use crate::{AuditWanted, ClientError, EventsWanted, Lines};
 
+/// Begins the address of a socket of this host.
+pub const UNIX: &str = "unix:";
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(10);
 /// How long a stream may be silent; the other side sends a sign of life every 5 s.
@@ -57,6 +59,8 @@ fn profile_path(name: &Name, how: How) -> String {
 /// A client of one resource manager (or, for logs, of one node agent).
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// As it was given.
+    address: String,
     base: String,
     http: reqwest::Client,
     call: Duration,
@@ -64,21 +68,32 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`.
+    /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or `unix:/run/headroom/resourcemanager.sock`.
     pub fn new(base: &str) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address { address: base.to_owned() };
-        let trimmed = base.trim_end_matches('/');
-        let url = reqwest::Url::parse(trimmed).map_err(|_| wrong())?;
-        if url.scheme() != "http" || url.host_str().is_none() {
-            return Err(wrong());
+        let address = base.trim_end_matches('/').to_owned();
+        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(3)).tcp_nodelay(true).no_proxy();
+        let (http, base) = match address.strip_prefix(UNIX) {
+            Some(path) if path.starts_with('/') => (http.unix_socket(path), "http://localhost".to_owned()),
+            Some(_) => return Err(wrong()),
+            None => {
+                let url = reqwest::Url::parse(&address).map_err(|_| wrong())?;
+                if url.scheme() != "http" || url.host_str().is_none() {
+                    return Err(wrong());
+                }
+                (http, address.clone())
+            }
+        };
+        let http = http.build().map_err(|source| ClientError::Unreachable { url: address.clone(), source })?;
+        Ok(Client { address, base, http, call: CALL, tap: None })
+    }
+
+    /// What was called, as whoever gave the address knows it.
+    fn shown(&self, url: &str) -> String {
+        match url.strip_prefix(&self.base) {
+            Some(path) if self.address.starts_with(UNIX) => format!("{} {path}", self.address),
+            Some(_) | None => url.to_owned(),
         }
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(3))
-            .tcp_nodelay(true)
-            .no_proxy()
-            .build()
-            .map_err(|source| ClientError::Unreachable { url: trimmed.to_owned(), source })?;
-        Ok(Client { base: trimmed.to_owned(), http, call: CALL, tap: None })
     }
 
     /// The same with another longest time for one call; what waits on purpose gets that time on top.
@@ -95,7 +110,7 @@ impl Client {
 
     /// The address it speaks to.
     pub fn base(&self) -> &str {
-        &self.base
+        &self.address
     }
 
     /// `GET path`, JSON answer.
@@ -180,14 +195,14 @@ impl Client {
         request: reqwest::RequestBuilder,
         most: Duration,
     ) -> Result<reqwest::Response, ClientError> {
-        let lost = |source| ClientError::Unreachable { url: url.to_owned(), source };
+        let lost = |source| ClientError::Unreachable { url: self.shown(url), source };
         let request = request.build().map_err(lost)?;
         if self.tap.as_ref().is_some_and(|tap| tap.tell(&request) == Sending::No) {
             return Err(ClientError::NotSent);
         }
         match tokio::time::timeout(most, self.http.execute(request)).await {
             Ok(answer) => answer.map_err(lost),
-            Err(_) => Err(ClientError::Answer { url: url.to_owned(), what: format!("{SILENT} {} s", most.as_secs()) }),
+            Err(_) => Err(ClientError::Answer { url: self.shown(url), what: format!("{SILENT} {} s", most.as_secs()) }),
         }
     }
 

@@ -62,9 +62,15 @@ impl ClientError {
             Code::HR0410 => Standing::Stale,
             Code::HR0411 => Standing::TooOld,
             Code::HR0404 | Code::HR0409 => Standing::Gone,
-            Code::HR0400 | Code::HR0413 | Code::HR0416 | Code::HR0422 | Code::HR0429 | Code::HR0500 | Code::HR0503 => {
-                Standing::Refused
-            }
+            Code::HR0400
+            | Code::HR0401
+            | Code::HR0403
+            | Code::HR0413
+            | Code::HR0416
+            | Code::HR0422
+            | Code::HR0429
+            | Code::HR0500
+            | Code::HR0503 => Standing::Refused,
         }
     }
     /// The stable code, when the other side gave one.
@@ -111,7 +117,17 @@ mod tests {
         let of = |code| ClientError::Problem(Box::new(Problem::new(code, "no"))).standing();
         assert_eq!((of(Code::HR0410), of(Code::HR0411)), (Standing::Stale, Standing::TooOld));
         assert_eq!((of(Code::HR0404), of(Code::HR0409)), (Standing::Gone, Standing::Gone));
-        let refused = [Code::HR0400, Code::HR0413, Code::HR0416, Code::HR0422, Code::HR0429, Code::HR0500, Code::HR0503];
+        let refused = [
+            Code::HR0400,
+            Code::HR0401,
+            Code::HR0403,
+            Code::HR0413,
+            Code::HR0416,
+            Code::HR0422,
+            Code::HR0429,
+            Code::HR0500,
+            Code::HR0503,
+        ];
         assert!(refused.into_iter().all(|code| of(code) == Standing::Refused));
         let strange = ClientError::Answer { url: "u".into(), what: "HTML".into() };
         assert_eq!(strange.standing(), Standing::Silent);

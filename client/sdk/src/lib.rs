@@ -11,7 +11,7 @@ pub mod stream;
 pub mod tap;
 pub mod wanted;
 
-pub use client::{Client, Follow, How};
+pub use client::{Client, Follow, How, UNIX};
 pub use error::{ClientError, Standing};
 pub use follow::EventFollower;
 pub use log::LogStream;

@@ -20,6 +20,10 @@ const fn key(
 
 pub(super) const KEYS: &[Key<Config>] = &[
     key("listen", Kind::Address, Any("\"127.0.0.1:7171\""), "7070", |c| Some(quoted(c.listen))),
+    key("socket", Kind::Path, Any("\"/run/rm.sock\""), "\"rm.sock\"", |c| c.socket.as_ref().map(|p| quoted(p.display()))),
+    key("anonymous", Kind::Word, OneOf(&["\"all\"", "\"read\"", "\"nothing\""]), "\"some\"", |c| {
+        Some(quoted(c.anonymous.as_str()))
+    }),
     key("state", Kind::Path, Any("\"/srv/headroom\""), "\"relative\"", |c| Some(quoted(c.state.display()))),
     key("store", Kind::Word, OneOf(&["\"sled\"", "\"redb\""]), "\"rocksdb\"", |c| Some(quoted(c.store))),
     key("log", Kind::Word, OneOf(&["\"error\"", "\"warn\"", "\"info\"", "\"debug\"", "\"trace\""]), "\"loud\"", |c| {

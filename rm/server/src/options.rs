@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_config::{
-    HistoryBounds, Kept, Limits, LogLevel, Problem, ResourceManagerConfig, Scheduling, Telemetry, load, load_resourcemanager,
+    Anonymous, HistoryBounds, Kept, Limits, LogLevel, Problem, ResourceManagerConfig, Scheduling, Telemetry, load,
+    load_resourcemanager,
 };
 use headroom_rm_core::queue::spec::Tree;
 use headroom_types::StoreBackend;
@@ -26,6 +27,9 @@ pub struct Args {
     /// Where it answers; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+    /// A socket of this host at which it answers too, and knows who calls
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Directory for what must survive a restart
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
@@ -42,6 +46,10 @@ pub struct Args {
 pub struct Options {
     /// Where it answers.
     pub listen: SocketAddr,
+    /// A socket of the host at which it answers too.
+    pub socket: Option<PathBuf>,
+    /// What those may who do not say who they are.
+    pub anonymous: Anonymous,
     /// Where it keeps what must survive.
     pub state: PathBuf,
     /// The database it keeps it in.
@@ -103,6 +111,7 @@ impl Options {
     /// Everything that is wrong with its tree of queues as a whole.
     pub fn with(mut config: ResourceManagerConfig, args: &Args) -> Result<Self, Vec<QueueProblem>> {
         config.listen = args.listen.unwrap_or(config.listen);
+        config.socket = args.socket.clone().or(config.socket);
         if let Some(state) = &args.state {
             config.state.clone_from(state);
         }
@@ -113,10 +122,24 @@ impl Options {
     }
 
     fn of(config: ResourceManagerConfig, queues: Tree) -> Self {
-        let ResourceManagerConfig { listen, state, store, log, suspect, unreachable, lost, master_silence, .. } = config;
+        let ResourceManagerConfig {
+            listen,
+            socket,
+            anonymous,
+            state,
+            store,
+            log,
+            suspect,
+            unreachable,
+            lost,
+            master_silence,
+            ..
+        } = config;
         let ResourceManagerConfig { scheduling, limits, telemetry, events, audit, history, .. } = config;
         Options {
             listen,
+            socket,
+            anonymous,
             state,
             store,
             log,
@@ -141,6 +164,8 @@ impl Options {
     pub(crate) fn config(&self) -> ResourceManagerConfig {
         ResourceManagerConfig {
             listen: self.listen,
+            socket: self.socket.clone(),
+            anonymous: self.anonymous,
             state: self.state.clone(),
             store: self.store,
             log: self.log,

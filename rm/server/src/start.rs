@@ -16,6 +16,7 @@ use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
 use crate::families::Families;
+use crate::http::doors::{HostSocket, Port};
 use crate::http::limits::Doors;
 use crate::http::once::Once;
 use crate::http::{Bounds, Web, addresses, listen, router};
@@ -57,6 +58,11 @@ pub struct Running {
 /// Starts a resource manager: takes the address, opens the state, answers.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     let listener = bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
+    let socket = options
+        .socket
+        .as_deref()
+        .map(|path| HostSocket::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display())));
+    let socket = socket.transpose()?;
     let address = listener.local_addr().context("the address that was taken")?;
     let url = format!("http://{address}");
     let (state, store) = (options.state.clone(), options.store);
@@ -106,7 +112,17 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
     let (routes, doors) =
         (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));
-    let server = tokio::spawn(listen::serve(listener, routes, doors, options.header_time, closing.clone()));
+    let (headers, port) = (options.header_time, Port { listener, anonymous: options.anonymous });
+    let by_port = listen::serve(port, routes.clone(), doors, headers, closing.clone());
+    let server = match socket {
+        None => tokio::spawn(by_port),
+        Some(socket) => {
+            let by_socket = listen::serve(socket, routes, Doors::new(options.limits), headers, closing.clone());
+            tokio::spawn(async move {
+                tokio::join!(by_port, by_socket);
+            })
+        }
+    };
     let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;

@@ -1,7 +1,7 @@
 //! Where to ask, how to print and how long to wait, and where each of that was said: an argument goes before the environment, that
 //! before a context of the user's file, that before the file of this machine, that before what is usual.
 //!
-//! A resource manager on this machine that listens on a Unix socket would stand between the machine's file and the usual address.
+//! The socket of a resource manager on this machine stands between the machine's file and the usual address.
 
 pub(crate) mod file;
 
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::args::{DEFAULT_ADDR, Format, Global, Output};
+use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output};
 use crate::exit::{Exit, Failure};
 use file::{Machine, Place, UserFile};
 
@@ -27,6 +27,8 @@ pub(crate) enum Origin {
     Context(String),
     /// The file of this machine.
     Machine(PathBuf),
+    /// A resource manager of this host has a socket.
+    Socket,
     /// Nobody: it is the usual.
     Usual,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Origin {
             Origin::Variable(name) => write!(f, "environment {name}"),
             Origin::Context(name) => write!(f, "context {name}"),
             Origin::Machine(path) => write!(f, "{}", path.display()),
+            Origin::Socket => f.write_str("socket of this host"),
             Origin::Usual => f.write_str("default"),
         }
     }
@@ -91,6 +94,8 @@ pub(crate) struct Given {
     pub(crate) context: Option<(String, Origin)>,
     pub(crate) output: Option<(Output, Origin)>,
     pub(crate) timeout: Option<(Duration, Origin)>,
+    /// The socket of a resource manager of this host.
+    pub(crate) socket: Option<(String, Origin)>,
 }
 
 impl Given {
@@ -105,6 +110,7 @@ impl Given {
             context: named(&global.context, by("context", "--context", "HEADROOM_CONTEXT")),
             output: quiet.or(output),
             timeout: global.call_timeout.map(|t| (t, by("call_timeout", "--call-timeout", "HEADROOM_TIMEOUT"))),
+            socket: None,
         }
     }
 }
@@ -125,7 +131,7 @@ pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machi
     let from_context = context.as_ref().and_then(|(name, c)| Some((c.addr.clone()?, of_context(name))));
     let variable = given.addr.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Variable(_)));
     let stronger = if typed && variable { from_context.clone() } else { None };
-    let addr = [stronger, given.addr, from_context, machine.addr.map(|a| (a, of_machine()))];
+    let addr = [stronger, given.addr, from_context, machine.addr.map(|a| (a, of_machine())), given.socket];
     let output = [
         given.output,
         context.as_ref().and_then(|(name, c)| Some((c.output.clone()?.0, of_context(name)))),
@@ -150,11 +156,16 @@ fn no_such_context(name: &str, user: &UserFile) -> Failure {
     failure.help("rmctl context list · rmctl context set NAME --addr URL")
 }
 
+/// Where a resource manager of this host has its socket, when it has one.
+fn socket() -> Option<(String, Origin)> {
+    std::path::Path::new(DEFAULT_SOCKET).exists().then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), Origin::Socket))
+}
+
 /// Reads both files and weighs all that was said.
 pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
     let user = file::user(&file::user_place())?;
     let machine = file::machine(&file::machine_place())?;
-    weigh(given, &user, machine)
+    weigh(Given { socket: socket(), ..given }, &user, machine)
 }
 
 /// Weighs what was said outside of the files, for verbs that mend them.
@@ -199,6 +210,14 @@ mod tests {
         assert_eq!(addr(both, &user(), machine()).0, "http://arg:1");
         let quietly = Given { context: context("lab", Origin::Variable("HEADROOM_CONTEXT")), ..given };
         assert_eq!(addr(quietly, &user(), machine()).0, "http://env:1");
+    }
+
+    #[test]
+    fn a_socket_goes_before_the_usual_address_only() {
+        let socket = Some(("unix:/run/x".to_owned(), Origin::Socket));
+        let given = Given { socket, ..Given::default() };
+        assert_eq!(addr(given.clone(), &UserFile::default(), None), ("unix:/run/x".into(), "socket of this host".into()));
+        assert_eq!(addr(given, &UserFile::default(), machine()).0, "http://machine:1");
     }
 
     #[test]

@@ -10,6 +10,10 @@ use super::queues::QueueProblem;
 pub enum Code {
     /// The body or a parameter is not what the call takes.
     HR0400,
+    /// Nobody knows who calls, and the call is not for everybody.
+    HR0401,
+    /// Who calls is known, and may not do this.
+    HR0403,
     /// No such application, node, container or request.
     HR0404,
     /// The state of the thing does not allow it, or somebody else was first.
@@ -34,8 +38,10 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Code; 11] = [
+    pub const ALL: [Code; 13] = [
         Code::HR0400,
+        Code::HR0401,
+        Code::HR0403,
         Code::HR0404,
         Code::HR0409,
         Code::HR0410,
@@ -55,6 +61,8 @@ impl Code {
     pub fn status(self) -> u16 {
         match self {
             Code::HR0400 => 400,
+            Code::HR0401 => 401,
+            Code::HR0403 => 403,
             Code::HR0404 => 404,
             Code::HR0409 => 409,
             Code::HR0410 | Code::HR0411 => 410,
@@ -70,6 +78,8 @@ impl Code {
     pub fn title(self) -> &'static str {
         match self {
             Code::HR0400 => "The request is not valid",
+            Code::HR0401 => "Nobody knows who calls",
+            Code::HR0403 => "Not allowed",
             Code::HR0404 => "There is no such thing",
             Code::HR0409 => "Its state does not allow that",
             Code::HR0410 => "Stale epoch",
@@ -86,7 +96,15 @@ impl Code {
     pub fn retryable(self) -> bool {
         match self {
             Code::HR0416 | Code::HR0429 | Code::HR0500 | Code::HR0503 => true,
-            Code::HR0400 | Code::HR0404 | Code::HR0409 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0422 => false,
+            Code::HR0400
+            | Code::HR0401
+            | Code::HR0403
+            | Code::HR0404
+            | Code::HR0409
+            | Code::HR0410
+            | Code::HR0411
+            | Code::HR0413
+            | Code::HR0422 => false,
         }
     }
 }

@@ -40,6 +40,8 @@ type Words = (&'static str, &'static [&'static str]);
 fn words(code: Code) -> Words {
     match code {
         Code::HR0400 => HR0400,
+        Code::HR0401 => HR0401,
+        Code::HR0403 => HR0403,
         Code::HR0404 => HR0404,
         Code::HR0409 => HR0409,
         Code::HR0410 => HR0410,
@@ -60,6 +62,20 @@ const HR0400: Words = (
         "Read the detail: it names the field and, in a body, the line and column.",
         "Compare the call with /v1/openapi.json of the same server; a client of another version may send other fields.",
         "With rmctl, repeat the command with --curl to see what is sent.",
+    ],
+);
+const HR0401: Words = (
+    "The call came without anything that says who makes it, and only some calls are for everybody.",
+    &[
+        "On the host of the resource manager: call by its socket, --addr unix:/run/headroom/resourcemanager.sock.",
+        "Read-only looks at whether it lives, its version and its page need nothing.",
+    ],
+);
+const HR0403: Words = (
+    "It is known who calls, and that user has not got the right that the detail names. The refusal is in the record of changes.",
+    &[
+        "Somebody in the group of administrators, or root, can do it.",
+        "What is one's own can be ended and changed by its owner: `rmctl job list --filter user==NAME` tells whose it is.",
     ],
 );
 const HR0404: Words = (

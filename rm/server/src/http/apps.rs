@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use axum::{Extension, Json};
+use headroom_identity::Principal;
 use headroom_rm_core::{Answer, Call, Lifetime, Refusal};
 use headroom_types::{AppId, AttemptId, QueuePath, UnixMillis};
 use headroom_wire::v1::am::Ask;
@@ -19,7 +20,7 @@ use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
 use super::wait::{self, Patience, Wait};
-use super::{Web, once, pages, unexpected};
+use super::{Web, guard, once, pages, unexpected};
 use crate::audit::Changed;
 use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
@@ -31,9 +32,13 @@ use crate::view::Part;
 pub(crate) async fn submit(
     State(web): State<Web>,
     Params(Nothing {}): Params<Nothing>,
+    principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     Body(mut body): Body<SubmitApp>,
 ) -> Result<Json<Submitted>, Failure> {
+    if let Some(Extension(principal)) = principal {
+        body.user = guard::submits(&principal, body.user)?;
+    }
     // A key in the header means what a key in the body means; in the journal it holds over a restart too.
     let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));

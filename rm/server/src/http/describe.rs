@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
+use headroom_identity::Need;
 use headroom_wire::v1::error::{Code, Problem};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr, Required, ResponseBuilder};
 use utoipa::{IntoResponses, OpenApi as _, ToSchema};
+
+use super::guard;
 
 /// What holds for all of it.
 #[derive(utoipa::OpenApi)]
@@ -74,7 +77,7 @@ const ABOUT: &str = "Applications, containers, nodes and queues of one cluster. 
     its own; the answer, its problem and the log have it. A POST may carry an Idempotency-Key: the same key is answered as it \
     was answered the first time.";
 
-fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
+pub(crate) fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
     let all = [
         ("get", item.get.as_mut()),
         ("put", item.put.as_mut()),
@@ -98,6 +101,10 @@ fn finish(path: &str, method: &str, operation: &mut Operation) {
     }
     let mut usual = problem(&[Code::HR0500], "A fault inside; the log says more.");
     usual.extend(problem(&[Code::HR0503], "Not ready, or it was not got to in time; Retry-After says when to come back."));
+    if guard::need(&verb(method), path, path) != Need::Nothing {
+        usual.extend(problem(&[Code::HR0401], "Nobody knows who calls."));
+        usual.extend(problem(&[Code::HR0403], "Who calls may not do this; the detail names the right that is needed."));
+    }
     for (status, response) in usual {
         operation.responses.responses.entry(status).or_insert(response);
     }
@@ -106,6 +113,10 @@ fn finish(path: &str, method: &str, operation: &mut Operation) {
         headers.push(header_parameter("Idempotency-Key", "Names this call: sent again with the same key, it is made once."));
     }
     operation.parameters.get_or_insert_default().extend(headers);
+}
+
+fn verb(method: &str) -> Method {
+    method.to_uppercase().parse().unwrap_or_default()
 }
 
 fn header_parameter(name: &str, what: &str) -> Parameter {

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use headroom_identity::Principal;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::doors::Door;
 use super::limits::{Doors, Peer};
 
 /// Connections at once. A node has two, a master two, a screen one or two.
@@ -30,13 +31,13 @@ const RECOVER: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `closing`, then lets what is under way come to its end.
-pub(crate) async fn serve(listener: TcpListener, router: Router, doors: Doors, headers: Duration, closing: CancellationToken) {
+pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, headers: Duration, closing: CancellationToken) {
     let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
     let graceful = GracefulShutdown::new();
     loop {
-        let (place, stream, peer) = tokio::select! {
+        let (place, stream, peer, principal) = tokio::select! {
             () = closing.cancelled() => break,
-            taken = take(&listener, &places) => match taken {
+            taken = take(&door, &places) => match taken {
                 Some(taken) => taken,
                 None => continue,
             },
@@ -48,6 +49,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, doors: Doors, h
         let routes = TowerToHyperService::new(router.clone());
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(principal.clone());
             routes.call(request)
         });
         let mut http = hyper::server::conn::http1::Builder::new();
@@ -60,7 +62,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, doors: Doors, h
             }
         });
     }
-    drop(listener);
+    drop(door);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
         debug!("some connections did not end in time and are cut");
     }
@@ -88,14 +90,13 @@ fn places(descriptors: u64) -> u64 {
     descriptors.saturating_sub(OTHERS).clamp(1, CONNECTIONS)
 }
 
-async fn take(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(OwnedSemaphorePermit, TcpStream, IpAddr)> {
+/// A connection with its place, from where it came, and who it is.
+type Taken<D> = (OwnedSemaphorePermit, <D as Door>::Stream, IpAddr, Principal);
+
+async fn take<D: Door>(door: &D, places: &Arc<Semaphore>) -> Option<Taken<D>> {
     let place = places.clone().acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, peer)) => {
-            // Lines are short and must not wait for more.
-            let _ = stream.set_nodelay(true);
-            Some((place, stream, peer.ip()))
-        }
+    match door.accept().await {
+        Ok((stream, peer, principal)) => Some((place, stream, peer, principal)),
         Err(error) => {
             warn!(error = &error as &dyn std::error::Error, "a connection could not be taken in, going on");
             tokio::time::sleep(RECOVER).await;

@@ -7,10 +7,12 @@ pub(crate) mod audit;
 pub(crate) mod cluster;
 pub(crate) mod containers;
 pub(crate) mod describe;
+pub(crate) mod doors;
 pub(crate) mod error;
 pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod families;
+pub(crate) mod guard;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod live;
@@ -178,6 +180,14 @@ pub(crate) fn addresses() -> Vec<String> {
     people().merge(daemons()).into_openapi().paths.paths.into_keys().collect()
 }
 
+/// Every method and address, those for programs written for YARN left out.
+#[cfg(test)]
+pub(crate) fn operations() -> Vec<(&'static str, String)> {
+    let mut api = people().merge(daemons()).into_openapi();
+    let all = api.paths.paths.iter_mut();
+    all.flat_map(|(path, item)| describe::operations(item).into_iter().map(|(method, _)| (method, path.clone()))).collect()
+}
+
 /// Every address, answered at `listen`.
 pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
@@ -187,6 +197,7 @@ pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))
+        .layer(from_fn_with_state(web.clone(), guard::guard))
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
         .layer(from_fn_with_state(listen, origin::guard))

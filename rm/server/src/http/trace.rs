@@ -9,6 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use headroom_identity::Principal;
 use headroom_types::Epoch;
 use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::error::Problem;
@@ -70,7 +71,7 @@ fn reads(method: &Method) -> bool {
 
 impl Ids {
     /// A call that was to change something goes into the record.
-    fn record(&self, response: &Response, (method, path): (&Method, &str), (peer, id): (&str, &HeaderValue)) {
+    fn record(&self, response: &Response, (method, path): (&Method, &str), (who, peer, id): (&str, &str, &HeaderValue)) {
         let Some((audit, clock)) = &self.audit else { return };
         let (verb, object) = verb_and_object(method.as_str(), path);
         let changed = response.extensions().get::<Changed>().cloned();
@@ -78,7 +79,7 @@ impl Ids {
         audit.write(AuditLine {
             index: 0,
             time: clock.unix_now(),
-            who: peer.to_owned(),
+            who: who.to_owned(),
             from: peer.to_owned(),
             verb: cut(verb, LONGEST),
             object: cut(object, LONGEST_OBJECT),
@@ -96,12 +97,13 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
     let (id, began) = (ids.of(&request), Instant::now());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let peer = request.extensions().get::<Peer>().map(|p| p.0.to_string()).unwrap_or_default();
+    let who = request.extensions().get::<Principal>().and_then(Principal::who);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let daemon = route.as_ref().is_some_and(|p| DAEMONS.contains(&p.as_str()));
     let call = ids.counters.calls.begin();
     let mut response = next.run(request).await;
     if !daemon && !reads(&method) {
-        ids.record(&response, (&method, uri.path()), (&peer, &id));
+        ids.record(&response, (&method, uri.path()), (who.as_deref().unwrap_or(&peer), &peer, &id));
     }
     response = named(response, &id);
     ids.counters.calls.end(&call, route.as_ref().map(MatchedPath::as_str), &method, response.status());

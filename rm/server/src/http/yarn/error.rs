@@ -34,7 +34,7 @@ impl From<Problem> for Fault {
         let kind = match problem.code {
             Code::HR0400 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0416 | Code::HR0422 => Kind::BadRequest,
             Code::HR0404 => Kind::NotFound,
-            Code::HR0409 => Kind::Forbidden,
+            Code::HR0401 | Code::HR0403 | Code::HR0409 => Kind::Forbidden,
             Code::HR0429 | Code::HR0503 => Kind::Unavailable,
             Code::HR0500 => Kind::Internal,
         };

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use headroom_identity::Principal;
 use headroom_rm_core::{Answer, Call};
 use headroom_types::{Bytes, Cpus, Name, Resource};
 use headroom_wire::v1::am::LaunchSpec;
@@ -16,7 +17,7 @@ use headroom_wire::yarn::ids::YarnApp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::Web;
+use super::super::{Web, guard};
 use super::apps::{NAME_VARIABLE, TAGS_VARIABLE, TYPE, TYPE_VARIABLE};
 use super::error::Fault;
 use super::nodes;
@@ -154,12 +155,17 @@ pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewAp
 /// `POST /ws/v1/cluster/apps`: accepted and durable when it is answered. The same id again means the same application.
 pub(crate) async fn submit(
     State(web): State<Web>,
+    principal: Option<Extension<Principal>>,
     asked: Asked,
     Here(here): Here,
     Sent(submission): Sent<Submission>,
 ) -> Result<Response, Fault> {
     let id = submission.application_id;
-    let Call::Submit(app) = incoming::submit(convert(submission, asked.user())?)? else { return Err(unexpected()) };
+    let mut wanted = convert(submission, asked.user())?;
+    if let Some(Extension(principal)) = principal {
+        wanted.user = guard::submits(&principal, asked.user().map(str::to_owned))?;
+    }
+    let Call::Submit(app) = incoming::submit(wanted)? else { return Err(unexpected()) };
     let Answer::Submitted { app, .. } = web.handle.call(Call::SubmitAs { number: id.0, app }).await? else {
         return Err(unexpected());
     };

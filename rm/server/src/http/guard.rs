@@ -1,0 +1,160 @@
+//! Whether a caller may do what it asks: who calls is found where the connection comes in, what a call needs stands here.
+//!
+//! *Architecture Invariant*: an address that is not named here is an administrator's; a test holds the list against the router.
+
+use axum::body::to_bytes;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use headroom_identity::{Need, Principal, Right, Why};
+use headroom_types::{AppId, ContainerId};
+use headroom_wire::v1::error::{Code, Problem};
+
+use super::error::Failure;
+use super::{Web, apps};
+
+/// So much of what a refused call sends is taken in, and thrown away. Bytes.
+const UNREAD: usize = 64 << 10;
+
+/// What a call needs.
+pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let words: Vec<&str> = template.split('/').filter(|w| !w.is_empty()).collect();
+    let given: Vec<&str> = path.split('/').filter(|w| !w.is_empty()).collect();
+    let named = |at: usize| given.get(at).copied().unwrap_or_default();
+    let right = |right| Need::Right(right);
+    match words.as_slice() {
+        [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => Need::Nothing,
+        ["v1", "version" | "openapi.json" | "errors", ..] => Need::Nothing,
+        ["v1", "status" | "nodes" | "queues" | "profiles" | "events" | "stream", ..] | ["metrics"] if reads => {
+            match words.last() {
+                Some(&"desired") => node(named(2)),
+                Some(_) | None => right(Right::ClusterRead),
+            }
+        }
+        ["v1", "audit", ..] if reads => right(Right::OperatorRead),
+        ["v1", "apps", _, "updates"] => application(named(2)),
+        ["v1", "apps" | "containers" | "families" | "suggestions", ..] if reads => right(Right::JobRead),
+        ["v1", "apps"] => right(Right::JobSubmit),
+        ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => application(named(2)),
+        ["v1", "apps", _, ..] => own(named(2).parse()),
+        ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
+        ["v1", "nodes", _, "register" | "report"] => node(named(2)),
+        ["v1", "nodes", ..] => right(Right::NodeWrite),
+        ["v1", "queues" | "profiles", ..] => right(Right::OperatorWrite),
+        ["ws", ..] if reads => right(Right::JobRead),
+        ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => right(Right::JobSubmit),
+        ["ws", ..] => right(Right::OperatorWrite),
+        _ => right(Right::Admin),
+    }
+}
+
+/// An id that is none belongs to nobody, and the handler says so to whoever may ask.
+fn own<E>(app: Result<AppId, E>) -> Need {
+    app.map_or(Need::Anybody, |app| Need::Own(Right::JobKill, app))
+}
+
+fn application(app: &str) -> Need {
+    app.parse().map_or(Need::Anybody, Need::Application)
+}
+
+fn node(name: &str) -> Need {
+    name.parse().map_or(Need::SomeNode, Need::Node)
+}
+
+/// Lets through who may.
+pub(crate) async fn guard(State(web): State<Web>, request: Request, next: Next) -> Response {
+    let principal = request.extensions().get::<Principal>().cloned().unwrap_or(Principal::Anonymous);
+    if principal == Principal::Open {
+        return next.run(request).await;
+    }
+    // Without a route there is nothing to be protected; the answer says so.
+    let Some(route) = request.extensions().get::<MatchedPath>().cloned() else { return next.run(request).await };
+    let need = need(request.method(), route.as_str(), request.uri().path());
+    let owner = match &need {
+        Need::Own(_, app) | Need::Application(app) => apps::without_job(&web, app).await.ok().map(|found| found.user),
+        Need::Nothing | Need::Anybody | Need::Right(_) | Need::Node(_) | Need::SomeNode => None,
+    };
+    match principal.may(&need, |_| owner) {
+        Ok(()) => next.run(request).await,
+        Err(why) => {
+            // A caller that is still sending would not get to read the answer.
+            let _ = to_bytes(request.into_body(), UNREAD).await;
+            Failure(refusal(&why)).into_response()
+        }
+    }
+}
+
+fn refusal(why: &Why) -> Problem {
+    match why {
+        Why::Unknown => Problem::new(Code::HR0401, why.to_string()),
+        Why::Forbidden { .. } => Problem::new(Code::HR0403, why.to_string()),
+    }
+}
+
+/// In whose name an application is submitted: its own user's, unless somebody may act for others.
+pub(crate) fn submits(principal: &Principal, wanted: Option<String>) -> Result<Option<String>, Problem> {
+    let Principal::User { name, rights, .. } = principal else { return Ok(wanted) };
+    match wanted {
+        Some(other) if other != *name && !rights.has(&Right::OperatorWrite) => {
+            let detail = format!("{name} may not submit in the name of {other}: it needs the right operator:write");
+            Err(Problem::new(Code::HR0403, detail))
+        }
+        Some(other) => Ok(Some(other)),
+        None => Ok(Some(name.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_identity::Rights;
+
+    fn of(method: Method, template: &str, path: &str) -> Need {
+        need(&method, template, path)
+    }
+
+    #[test]
+    fn every_address_is_named() {
+        for (method, template) in super::super::operations() {
+            let path = template.replace("{app}", "sort.1").replace("{node}", "n1").replace("{id}", "sort.1.e1.c1");
+            let method: Method = method.to_uppercase().parse().expect("a method");
+            assert_ne!(need(&method, &template, &path), Need::Right(Right::Admin), "{method} {template} has no row");
+        }
+    }
+
+    #[test]
+    fn calls_need_what_they_do() {
+        let app: AppId = "sort.1".parse().expect("an app");
+        let own = Need::Own(Right::JobKill, app.clone());
+        assert_eq!(of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"), own);
+        assert_eq!(of(Method::PATCH, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
+        assert_eq!(of(Method::POST, "/v1/containers/{id}/stop", "/v1/containers/sort.1.e1.c1/stop"), own);
+        assert_eq!(of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"), Need::Application(app.clone()));
+        assert_eq!(of(Method::GET, "/v1/apps/{app}/updates", "/v1/apps/sort.1/updates"), Need::Application(app));
+        assert_eq!(of(Method::POST, "/v1/apps", "/v1/apps"), Need::Right(Right::JobSubmit));
+        assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), Need::Right(Right::JobRead));
+        assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), Need::Right(Right::NodeWrite));
+        assert_eq!(of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"), Need::Node("n1".parse().expect("a node")));
+        assert_eq!(
+            of(Method::GET, "/v1/nodes/{node}/desired", "/v1/nodes/n1/desired"),
+            Need::Node("n1".parse().expect("a node"))
+        );
+        assert_eq!(of(Method::GET, "/v1/audit", "/v1/audit"), Need::Right(Right::OperatorRead));
+        assert_eq!(of(Method::PUT, "/v1/queues", "/v1/queues"), Need::Right(Right::OperatorWrite));
+        assert_eq!(of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"), Need::Right(Right::Admin));
+        assert_eq!(of(Method::GET, "/livez", "/livez"), Need::Nothing);
+    }
+
+    #[test]
+    fn nobody_submits_for_others_without_the_right_to() {
+        let user = |rights| Principal::User { name: "alice".into(), token: None, rights };
+        let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
+        assert_eq!(own(Rights::working(), None), Ok(Some("alice".into())));
+        assert_eq!(own(Rights::working(), Some("alice")), Ok(Some("alice".into())));
+        assert_eq!(own(Rights::working(), Some("bob")).expect_err("no").code, Code::HR0403);
+        assert_eq!(own(Rights::all(), Some("bob")), Ok(Some("bob".into())));
+        assert_eq!(submits(&Principal::Open, Some("bob".into())), Ok(Some("bob".into())));
+    }
+}

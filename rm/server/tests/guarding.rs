@@ -1,0 +1,142 @@
+//! Who may do what: by the port without saying who, by the socket as root, and by the socket as somebody else.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+mod fakes;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fakes::unmanaged as submit;
+use headroom_client::{AuditWanted, Client, ClientError};
+use headroom_config::Anonymous;
+use headroom_resourcemanager::{Options, Running, start};
+use headroom_wire::v1::error::Code;
+
+/// An account of every Debian host, without rights of its own.
+const NOBODY: u32 = 65_534;
+
+struct Guarded {
+    _dir: tempfile::TempDir,
+    socket: PathBuf,
+    port: Client,
+    by_socket: Client,
+    _running: Running,
+}
+
+async fn guarded(anonymous: Anonymous) -> Guarded {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Others have to get to the socket.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
+    let socket = dir.path().join("run/rm.sock");
+    let options = Options::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"));
+    let running = start(Options { socket: Some(socket.clone()), anonymous, ..options }).await.expect("starts");
+    let port = Client::new(&running.url).expect("address");
+    let by_socket = Client::new(&format!("unix:{}", socket.display())).expect("address");
+    Guarded { _dir: dir, socket, port, by_socket, _running: running }
+}
+
+fn code(error: &ClientError) -> Option<Code> {
+    error.code()
+}
+
+/// One call by the socket as another account of this host: the status and the body.
+fn as_nobody(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+    let script = r#"
+import http.client, socket, sys
+place, method, path, body = sys.argv[1:5]
+class Host(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(30)
+        self.sock.connect(place)
+call = Host("localhost")
+call.request(method, path, body or None, {"content-type": "application/json"})
+answer = call.getresponse()
+print(answer.status, answer.read().decode(), sep="\n")
+"#;
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(socket).args([method, path, body]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let ran = python.output().expect("python3 runs");
+    let text = String::from_utf8(ran.stdout).expect("text");
+    let (status, body) = text.split_once('\n').unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
+    (status.parse().expect("a status"), body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_does_not_say_who_they_are_only_looks() {
+    let world = guarded(Anonymous::Read).await;
+    assert!(world.port.apps().await.expect("looks").is_empty());
+    let refused = world.port.submit(&submit("sort")).await.expect_err("only looks");
+    assert_eq!(code(&refused), Some(Code::HR0403));
+    assert!(refused.to_string().contains("anonymous may not do this: it needs the right job:submit"), "{refused}");
+    let refused = world.port.audit(&AuditWanted::default(), 0).await.expect_err("no operator");
+    assert_eq!(code(&refused), Some(Code::HR0403));
+    // Every refusal is in the record, with who it was.
+    let lines = world.by_socket.audit(&AuditWanted::default(), 0).await.expect("an administrator");
+    let line = lines.iter().find(|line| line.object == "apps").expect("the refusal");
+    assert_eq!((line.who.as_str(), line.outcome, line.code), ("anonymous", 403, Some(Code::HR0403)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_is_trusted_only_signs_of_life_are_free() {
+    let world = guarded(Anonymous::Nothing).await;
+    assert!(world.port.get_text("/livez").await.is_ok() && world.port.get_text("/v1/version").await.is_ok());
+    let refused = world.port.apps().await.expect_err("nobody");
+    assert_eq!(code(&refused), Some(Code::HR0401));
+    assert_eq!(code(&world.port.get_text("/v1/nodes").await.expect_err("nobody")), Some(Code::HR0401));
+    assert!(world.by_socket.apps().await.expect("whoever runs it").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_of_the_host_has_jobs_of_their_own_and_no_others() {
+    let world = guarded(Anonymous::Read).await;
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can call as somebody else");
+        return;
+    }
+    let others = world.by_socket.submit(&submit("rootjob")).await.expect("an administrator").app;
+    let socket = world.socket.clone();
+    let calls = tokio::task::spawn_blocking(move || {
+        let call = |method: &str, path: &str, body: &str| as_nobody(&socket, method, path, body);
+        let body = serde_json::to_value(submit("sort")).expect("JSON");
+        let named = |user: Option<&str>| {
+            let mut body = body.clone();
+            body["user"] = user.into();
+            body.to_string()
+        };
+        [
+            call("POST", "/v1/apps", &named(None)),
+            call("POST", "/v1/apps", &named(Some("root"))),
+            call("POST", &format!("/v1/apps/{others}/kill"), "{}"),
+            call("POST", "/v1/nodes/n1/drain", "{}"),
+            call("PUT", "/v1/queues", "{}"),
+            call("GET", "/v1/audit", ""),
+            call("GET", "/v1/apps", ""),
+        ]
+    });
+    let [own, forged, kill, drain, queues, audit, list] = calls.await.expect("calls");
+    assert_eq!(own.0, 200, "{}", own.1);
+    let statuses = [&forged, &kill, &drain, &queues, &audit].map(|answer| answer.0);
+    assert_eq!(statuses, [403; 5], "{}", forged.1);
+    assert!(forged.1.contains("nobody may not submit in the name of root"), "{}", forged.1);
+    assert_eq!(list.0, 200);
+    let app =
+        world.by_socket.apps().await.expect("looks").into_iter().find(|a| a.id.name().as_str() == "sort").expect("is there");
+    assert_eq!(app.user, "nobody", "the kernel says who submitted");
+    let (socket, id) = (world.socket.clone(), app.id);
+    let ended = tokio::task::spawn_blocking(move || as_nobody(&socket, "POST", &format!("/v1/apps/{id}/kill"), "{}"));
+    assert_eq!(ended.await.expect("calls").0, 200, "one's own can be ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_can_be_called_as_a_port_can() {
+    let world = guarded(Anonymous::All).await;
+    let app = world.by_socket.submit(&submit("sort")).await.expect("submits").app;
+    assert_eq!(world.port.app(&app).await.expect("is there").id, app);
+    let gone = Client::new("unix:/nowhere/rm.sock").expect("address").apps().await.expect_err("nobody there");
+    assert!(gone.unreachable() && gone.to_string().contains("unix:/nowhere/rm.sock /v1/apps"), "{gone}");
+    assert!(Client::new("unix:relative").is_err());
+}
