@@ -60,8 +60,9 @@ fn profile_path(name: &Name, how: How) -> String {
 #[derive(Clone, Debug)]
 pub struct Client {
     /// As it was given.
-    address: String,
     base: String,
+    /// What every address begins with.
+    root: String,
     http: reqwest::Client,
     call: Duration,
     tap: Option<Tap>,
@@ -73,7 +74,7 @@ impl Client {
         let wrong = || ClientError::Address { address: base.to_owned() };
         let address = base.trim_end_matches('/').to_owned();
         let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(3)).tcp_nodelay(true).no_proxy();
-        let (http, base) = match address.strip_prefix(UNIX) {
+        let (http, root) = match address.strip_prefix(UNIX) {
             Some(path) if path.starts_with('/') => (http.unix_socket(path), "http://localhost".to_owned()),
             Some(_) => return Err(wrong()),
             None => {
@@ -85,13 +86,13 @@ impl Client {
             }
         };
         let http = http.build().map_err(|source| ClientError::Unreachable { url: address.clone(), source })?;
-        Ok(Client { address, base, http, call: CALL, tap: None })
+        Ok(Client { base: address, root, http, call: CALL, tap: None })
     }
 
     /// What was called, as whoever gave the address knows it.
     fn shown(&self, url: &str) -> String {
-        match url.strip_prefix(&self.base) {
-            Some(path) if self.address.starts_with(UNIX) => format!("{} {path}", self.address),
+        match url.strip_prefix(&self.root) {
+            Some(path) if self.base.starts_with(UNIX) => format!("{} {path}", self.base),
             Some(_) | None => url.to_owned(),
         }
     }
@@ -110,40 +111,40 @@ impl Client {
 
     /// The address it speaks to.
     pub fn base(&self) -> &str {
-        &self.address
+        &self.base
     }
 
     /// `GET path`, JSON answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
     /// `GET path`, text answer.
     pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
         response.text().await.map_err(|source| ClientError::Unreachable { url, source })
     }
 
     /// `POST path` with a JSON body, JSON answer.
     pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.http.post(&url).timeout(self.call).json(body)).await?;
         parse(url, response).await
     }
 
     /// `DELETE path`, JSON answer.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.http.delete(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
     /// `GET path`, one JSON object a line for as long as it is read.
     pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.http.get(&url)).await?;
         Ok(Lines::new(url, response, SILENCE))
     }
@@ -156,7 +157,7 @@ impl Client {
         matched: Option<&str>,
         body: &B,
     ) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.root);
         let mut request = self.http.request(method, &url).timeout(self.call).json(body);
         if let Some(tag) = matched {
             request = request.header("if-match", tag);
@@ -168,7 +169,7 @@ impl Client {
     /// `GET path` as soon as it is another one than `index` tells of, or the time is over. With the index it has now.
     pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
         let sign = if path.contains('?') { '&' } else { '?' };
-        let url = format!("{}{path}{sign}wait={}ms&index={index}", self.base, wait.as_millis().max(1));
+        let url = format!("{}{path}{sign}wait={}ms&index={index}", self.root, wait.as_millis().max(1));
         let request = self.http.get(&url).timeout(self.call + wait);
         let response = self.send_within(&url, request, self.call + wait).await?;
         let now = response.headers().get("x-headroom-index").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
@@ -291,7 +292,7 @@ impl Client {
     }
     /// The end of a log, and the position behind its last byte.
     pub async fn log_end(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<(String, u64), ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.base);
+        let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.root);
         let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
         let end = log::number(&response, "headroom-log-end");
         let text = response.text().await.map_err(|source| ClientError::Unreachable { url, source })?;
@@ -300,14 +301,14 @@ impl Client {
     }
     /// A log from position `from` on, until its container has ended.
     pub async fn follow_log(&self, container: &ContainerId, file: &str, from: u64) -> Result<LogStream, ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}?follow=true", self.base);
+        let url = format!("{}/v1/containers/{container}/logs/{file}?follow=true", self.root);
         let request = self.http.get(&url).header("range", format!("bytes={from}-"));
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, from))
     }
     /// What a log has from position `from` on; nothing when that is its end.
     pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}", self.base);
+        let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
         let request = self.http.get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
         let lost = |source| ClientError::Unreachable { url: url.clone(), source };
         let answer = self.answer(&url, request, self.call).await?;

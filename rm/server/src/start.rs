@@ -1,10 +1,12 @@
 //! Starting and ending the whole.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::Router;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -57,12 +59,7 @@ pub struct Running {
 
 /// Starts a resource manager: takes the address, opens the state, answers.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
-    let listener = bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
-    let socket = options
-        .socket
-        .as_deref()
-        .map(|path| HostSocket::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display())));
-    let socket = socket.transpose()?;
+    let (listener, socket) = places(&options)?;
     let address = listener.local_addr().context("the address that was taken")?;
     let url = format!("http://{address}");
     let (state, store) = (options.state.clone(), options.store);
@@ -110,19 +107,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         audit: audit.clone(),
         state: options.state.clone().into(),
     };
-    let (routes, doors) =
-        (router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time }), Doors::new(options.limits));
-    let (headers, port) = (options.header_time, Port { listener, anonymous: options.anonymous });
-    let by_port = listen::serve(port, routes.clone(), doors, headers, closing.clone());
-    let server = match socket {
-        None => tokio::spawn(by_port),
-        Some(socket) => {
-            let by_socket = listen::serve(socket, routes, Doors::new(options.limits), headers, closing.clone());
-            tokio::spawn(async move {
-                tokio::join!(by_port, by_socket);
-            })
-        }
-    };
+    let routes = router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time });
+    let server = answer(routes, Port { listener, anonymous: options.anonymous }, socket, &options, &closing);
     let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
@@ -130,6 +116,30 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     info!(url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
     Ok(running)
+}
+
+/// Takes the port and, where there is to be one, the socket.
+fn places(options: &Options) -> anyhow::Result<(TcpListener, Option<HostSocket>)> {
+    let listener = bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
+    let at = |path: &Path| HostSocket::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
+    Ok((listener, options.socket.as_deref().map(at).transpose()?))
+}
+
+/// Answers at the port and at the socket, until `closing`.
+fn answer(
+    routes: Router,
+    port: Port,
+    socket: Option<HostSocket>,
+    options: &Options,
+    closing: &CancellationToken,
+) -> JoinHandle<()> {
+    let (headers, doors) = (options.header_time, || Doors::new(options.limits));
+    let by_port = listen::serve(port, routes.clone(), doors(), headers, closing.clone());
+    let Some(socket) = socket else { return tokio::spawn(by_port) };
+    let by_socket = listen::serve(socket, routes, doors(), headers, closing.clone());
+    tokio::spawn(async move {
+        tokio::join!(by_port, by_socket);
+    })
 }
 
 /// Gives the loop a thread, which ends when the loop does. How it ended.

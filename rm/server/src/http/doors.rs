@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use headroom_config::Anonymous;
@@ -62,7 +62,12 @@ impl HostSocket {
         }
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody else answers there")),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket lies there"));
+                }
+                std::fs::remove_file(path)?;
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -124,7 +129,10 @@ mod tests {
         assert!(!path.exists(), "nothing is left");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds")); // as a life that was killed leaves it
         assert!(path.exists());
-        HostSocket::bind(&path).expect("takes it over");
+        drop(HostSocket::bind(&path).expect("takes it over"));
+        std::fs::write(&path, "somebody's").expect("writes");
+        assert_eq!(HostSocket::bind(&path).expect_err("no socket").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&path).expect("reads"), "somebody's", "what is no socket is left alone");
     }
 
     #[tokio::test]
