@@ -7,6 +7,7 @@ mod operator;
 mod ordered;
 mod output;
 mod profile;
+mod reach;
 mod record;
 mod settings;
 
@@ -33,6 +34,7 @@ pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use ordered::{Ordered, SetTask};
 pub(crate) use output::{Format, Output, Rows, Watched};
 pub(crate) use profile::{ProfileVerb, SetProfile};
+pub(crate) use reach::{Beside, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
-use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, profiles, queues, suggestions};
+use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, profiles, queues, reach, suggestions};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -393,6 +393,30 @@ impl Client {
     ) -> Result<apps::Resizing, ClientError> {
         self.post(&format!("/v1/containers/{container}/resize?dry_run={}", how.dry_run()), body).await
     }
+    /// A signal for the program of a container, or for all of its processes.
+    pub async fn signal(&self, container: &ContainerId, body: &reach::SignalContainer) -> Result<reach::Signalled, ClientError> {
+        self.post(&format!("/v1/containers/{container}/signal"), body).await
+    }
+    /// What is in a directory of a container; in its own when `path` is empty.
+    pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<reach::FileRow>, ClientError> {
+        self.get(&format!("/v1/containers/{container}/files?{}", encoded("path", path))).await
+    }
+    /// A file of a container as it comes: the bytes of `range`, such as `bytes=0-99`, or all.
+    pub async fn file(&self, container: &ContainerId, path: &str, range: Option<&str>) -> Result<LogStream, ClientError> {
+        let url = format!("{}/v1/containers/{container}/files/content?{}", self.base, encoded("path", path));
+        let mut request = self.http.get(&url);
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        let response = self.send(&url, request).await?;
+        Ok(LogStream::new(url, response, 0))
+    }
+    /// Runs a program beside that of a container: what it prints, and how it ends.
+    pub async fn exec(&self, container: &ContainerId, body: &reach::ExecIn) -> Result<Lines<reach::ExecLine>, ClientError> {
+        let url = format!("{}/v1/containers/{container}/exec", self.base);
+        let response = self.send(&url, self.http.post(&url).json(body)).await?;
+        Ok(Lines::new(url, response, SILENCE))
+    }
     /// A container is to end.
     pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
         self.post(&format!("/v1/containers/{container}/stop"), &()).await
@@ -498,6 +522,10 @@ async fn parse<T: DeserializeOwned>(url: String, response: reqwest::Response) ->
 /// The path with the parameter `user`, whatever characters that has.
 fn with(path: &str, user: Option<&str>) -> String {
     let Some(user) = user else { return path.to_owned() };
-    let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("user", user).finish();
-    format!("{path}?{query}")
+    format!("{path}?{}", encoded("user", user))
+}
+
+/// One parameter of an address, whatever characters its value has.
+fn encoded(name: &str, value: &str) -> String {
+    url::form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
 }

@@ -20,6 +20,7 @@ pub mod resource;
 #[cfg(feature = "openapi")]
 mod schema;
 pub mod shares;
+pub mod signal;
 pub mod store;
 pub mod time;
 pub mod timeline;
@@ -34,5 +35,6 @@ pub use order::{TaskOrder, TaskWish};
 pub use profile::Profile;
 pub use reason::{Reason, Topic};
 pub use resource::{Extra, Resource};
+pub use signal::Signal;
 pub use store::StoreBackend;
 pub use time::{Tick, UnixMillis};

@@ -145,6 +145,8 @@ reasons! {
     ContainerLeaving Container Normal "Its node runs empty, so its master begins nothing new in it."
     ContainerStarted Container Normal "Its program runs."
     ContainerExited Container Either "It ended, but not for memory; a warning when its end was not asked for and no success."
+    ContainerSignalled Container Normal "Somebody had a signal sent to its program, or to all of its processes."
+    ContainerEntered Container Normal "Somebody runs a program of theirs in it, beside its own."
     ContainerResizing Container Normal "Another size is on its way to its node."
     ContainerResized Container Normal "It has another size."
     ResizeFailed Container Warning "It keeps its size: its node could not give it the other one."

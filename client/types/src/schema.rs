@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, 
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, Sha256, TaskAttemptId, TaskId,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, Name, NodeId, QueuePath, RequestId, Sha256, Signal, TaskAttemptId, TaskId,
     UnixMillis,
 };
 
@@ -42,6 +42,7 @@ text_schema! {
     TaskId, "TaskId", "^.+/(0|[1-9][0-9]*)$", "map/7", "A task of a job.";
     Sha256, "Sha256", "^[0-9A-Fa-f]{64}$", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "What the bytes of a file must be.";
+    Signal, "Signal", "^([A-Za-z0-9]+|signal [0-9]+)$", "SIGTERM", "A signal: its name, with SIG or without, or its number.";
     TaskAttemptId, "TaskAttemptId", "^.+/(0|[1-9][0-9]*)@(0|[1-9][0-9]*)$", "map/7@2", "One attempt at a task.";
 }
 

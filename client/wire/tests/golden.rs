@@ -322,6 +322,7 @@ fn node_messages() {
             traits: nodes::NodeTraits::default(),
             containers: vec![observed.clone()],
             exits: vec![exit_report()],
+            key: Some("3f0a".into()),
         },
     );
     golden("node_registered", &nodes::NodeRegistered { epoch: Epoch(3), acked: vec![container()] });

@@ -15,6 +15,7 @@ use headroom_wire::v1::nodes::RunOrder;
 
 use crate::collect;
 use crate::disk::OrderRecord;
+use crate::exec;
 use crate::resize;
 use crate::site::Site;
 
@@ -50,6 +51,7 @@ pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
 fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
     site.layout.clear_temporary(&id);
     let group = open_group(site, &id);
+    exec::clear(site, &id, group.as_deref());
     let mut record = site.layout.order(&id);
     if let Some(record) = &mut record {
         resize::settle(site, record, group.as_deref());

@@ -189,7 +189,8 @@ fn own_facts(site: &Site, group: Option<&Arc<Group>>, record: Option<&ExitRecord
 
 fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupFacts> {
     let tasks = group.and_then(|g| g.tasks().ok()).unwrap_or_default();
-    tasks.into_iter().filter_map(|(name, task)| Some(TaskGroupFacts { name, facts: task.facts().ok()? })).collect()
+    let tasks = tasks.into_iter().filter(|(name, _)| !crate::exec::is_ours(name));
+    tasks.filter_map(|(name, task)| Some(TaskGroupFacts { name, facts: task.facts().ok()? })).collect()
 }
 
 /// Growth of the enclosing levels' counters since the launch.

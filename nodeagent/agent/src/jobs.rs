@@ -303,7 +303,7 @@ pub(crate) async fn ended<F: AsRawFd>(process: F, reap: fn(&F) -> io::Result<()>
 }
 
 /// What came through the shim's pipe.
-enum Said {
+pub(crate) enum Said {
     /// Its line.
     Line(Answer),
     /// It ended before it could speak.
@@ -312,7 +312,8 @@ enum Said {
     Silence,
 }
 
-async fn listen(line: OwnedFd) -> Said {
+/// Waits for the one line of a shim.
+pub(crate) async fn listen(line: OwnedFd) -> Said {
     let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else { return Said::Nothing };
     let mut text = String::new();
     let mut reader = BufReader::new(pipe.take(LINE));

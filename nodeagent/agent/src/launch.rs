@@ -64,14 +64,38 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     isolation::share(site, &group, order.resource.cpus);
     let mut spec = specification(site, id, order, &group, &work)?;
     isolation::restrain(site, &identity, &dir, &site.layout.app(&order.app), &mut spec);
-    if let Some(name) = identity.name {
-        set(&mut spec.env, "USER", name.clone().into());
-        set(&mut spec.env, "LOGNAME", name.into());
-    }
+    name_user(&mut spec, identity.name);
     let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make the launch specification")?;
     file.write_all(&spec.encode()).context("cannot write the launch specification")?;
     crash::at("prepared");
     Ok(Arc::new(group))
+}
+
+fn name_user(spec: &mut Spec, name: Option<String>) {
+    if let Some(name) = name {
+        set(&mut spec.env, "USER", name.clone().into());
+        set(&mut spec.env, "LOGNAME", name.into());
+    }
+}
+
+/// By what a second program in a container is started: as its first one, but for its words. Where it prints, and which groups it is
+/// in, is the caller's.
+pub(crate) fn beside(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, command: &[String]) -> anyhow::Result<Spec> {
+    let (dir, app) = (site.layout.container(id), site.layout.app(&order.app));
+    let identity = isolation::identity(site, order.user.as_deref())?;
+    let work = dir.join(file::WORK);
+    let mut spec = specification(site, id, order, group, &work)?;
+    spec.argv = arguments(site, command.iter().map(OsString::from).collect(), &work);
+    isolation::restrain(site, &identity, &dir, &app, &mut spec);
+    name_user(&mut spec, identity.name);
+    // What it finds out about its own memory is not what the container's program has found out.
+    spec.env.retain(|(name, _)| name != "HEADROOM_OOM_MARKER" && name != "HEADROOM_CACHED_BYTES");
+    Ok(spec)
+}
+
+/// Most processes and threads of a container.
+pub(crate) fn processes(order: &RunOrder) -> u32 {
+    order.launch.max_processes.unwrap_or(PROCESSES)
 }
 
 /// An earlier agent was killed while it prepared this container: its half-made group goes, its files are written again.
@@ -100,13 +124,17 @@ pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<Start>
     crash::at("shim-wanted");
     let start = match site.launcher.ask(site, &dir, &words)? {
         Some(conversation) => Start::Asked(conversation),
-        None => as_program(site, &dir, &words)?,
+        None => {
+            let (child, line) = as_program(site, &dir, &words)?;
+            Start::Own(child, line)
+        }
     };
     crash::at("shim-started");
     Ok(start)
 }
 
-fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Result<Start> {
+/// Starts the shim of what `dir` specifies as a program of its own; with the pipe that its one line comes through.
+pub(crate) fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Result<(Child, OwnedFd)> {
     let shim = site.bin_dir.join("container-shim");
     let (reader, writer) = io::pipe().context("cannot make a pipe")?;
     let (args, procs) = ([dir.to_owned().into_os_string()], site.enforcer.shim_procs_files());
@@ -122,7 +150,7 @@ fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Result<Start> {
         ..Command::new(&shim, Path::new("/"))
     };
     let child = spawn(&command).with_context(|| format!("cannot start {}", shim.display()))?;
-    Ok(Start::Own(child, reader.into()))
+    Ok((child, reader.into()))
 }
 
 /// The next step for somebody whose container could not be started.
@@ -167,7 +195,7 @@ fn baselines(site: &Site) -> Baselines {
 fn limits(order: &RunOrder) -> Limits {
     Limits {
         memory: Some(order.resource.memory),
-        processes: Some(order.launch.max_processes.unwrap_or(PROCESSES)),
+        processes: Some(processes(order)),
         cpu_weight: Some(weight(order.resource.cpus)),
         oom_group: OomGroup::Yes,
     }
@@ -206,14 +234,8 @@ fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group,
     let dir = site.layout.container(id);
     let words = Words::new(site, id, order);
     let env = environment(site, id, order, group, &words);
-    let mut argv: Vec<OsString> = order.launch.command.iter().map(|w| words.fill(w).into()).collect();
-    if let Some(program) = argv.first_mut()
-        && let Some(path) = beside_or_on_path(site, Path::new(&program), work)
-    {
-        *program = path.into_os_string();
-    }
     Ok(Spec {
-        argv,
+        argv: arguments(site, order.launch.command.iter().map(|w| words.fill(w).into()).collect(), work),
         env,
         cwd: work.to_owned(),
         stdout: dir.join(file::STDOUT),
@@ -223,6 +245,16 @@ fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group,
         oom_score_adj: Some(OOM_SCORE),
         ..Spec::default()
     })
+}
+
+/// The words with the place of the program in front.
+fn arguments(site: &Site, mut words: Vec<OsString>, work: &Path) -> Vec<OsString> {
+    if let Some(program) = words.first_mut()
+        && let Some(path) = beside_or_on_path(site, Path::new(&program), work)
+    {
+        *program = path.into_os_string();
+    }
+    words
 }
 
 /// A program named without a slash: beside the agent, then on the agent's PATH. `None` leaves it to the launch's own PATH.

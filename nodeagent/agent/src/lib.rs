@@ -17,6 +17,8 @@ mod descriptors;
 mod disk;
 pub mod doctor;
 mod download;
+mod exec;
+mod files;
 mod health;
 mod host;
 mod http;

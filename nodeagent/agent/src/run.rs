@@ -11,7 +11,7 @@ use headroom_config::Cardinality;
 use headroom_container_shim::record::Answer;
 use headroom_node_cgroup::Group;
 use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
-use headroom_node_core::container::{self, Effect, Order};
+use headroom_node_core::container::{self, Effect, Order, State};
 use headroom_node_core::fence::{Fence, Patience};
 use headroom_node_core::size::Size;
 use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick};
@@ -66,6 +66,8 @@ pub(crate) enum Input {
     Health(Vec<String>),
     /// From a handler.
     Question(Question),
+    /// Somebody wants every process of it to get SIGKILL now. Whether it runs.
+    Kill(ContainerId, oneshot::Sender<bool>),
     /// The agent is to end.
     Shutdown(Containers, oneshot::Sender<()>),
 }
@@ -91,6 +93,8 @@ pub(crate) struct Facts {
     /// What the host offers and lacks, as it was at the start.
     pub(crate) host: Vec<crate::doctor::Finding>,
     pub(crate) traits: NodeTraits,
+    /// By this word it knows the resource manager it has registered with.
+    pub(crate) key: String,
     /// How fine the series of metrics are.
     pub(crate) cardinality: Cardinality,
 }
@@ -110,6 +114,8 @@ pub(crate) struct Loop {
     /// What is wrong with the host.
     pub(crate) ills: Vec<String>,
     pub(crate) closing: Option<Closing>,
+    /// Its stop goes without grace.
+    at_once: Option<ContainerId>,
 }
 
 /// A shutdown under way.
@@ -136,6 +142,7 @@ impl Loop {
             sampling: false,
             ills: Vec::new(),
             closing: None,
+            at_once: None,
         }
     }
 
@@ -223,7 +230,28 @@ impl Loop {
             Input::Link(event) => self.linked(event),
             Input::Health(ills) => self.felt(ills),
             Input::Question(question) => self.reply(question),
+            Input::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
             Input::Shutdown(containers, done) => self.shut_down(containers, done),
+        }
+    }
+
+    /// Without the grace of a stop; who asked is written down first, as for every kill.
+    fn kill_now(&mut self, id: ContainerId) -> bool {
+        let now = self.clock.now();
+        match self.agent.get(&id).map(|c| &c.state) {
+            Some(State::Running) => {
+                self.at_once = Some(id.clone());
+                self.feed(id, container::Event::Stop { cause: StopCause::Asked, now });
+                self.at_once = None;
+                true
+            }
+            Some(State::Stopping { .. }) => {
+                self.jobs.kill(id.clone(), self.group(&id));
+                true
+            }
+            Some(State::New | State::Preparing { .. } | State::Starting { .. } | State::Exited { .. } | State::Acked) | None => {
+                false
+            }
         }
     }
 
@@ -426,6 +454,9 @@ impl Loop {
             let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
             while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some()) {
                 steps.extend(stop_step(&next.what));
+            }
+            if !steps.is_empty() && self.at_once.as_ref() == Some(&action.id) {
+                steps.push(stop::Step::Kill);
             }
             if steps.is_empty() {
                 self.act(action.id, action.what);

@@ -177,6 +177,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     doctor::tell(&host);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
+    let key = http::key().context("a word for the resource manager")?;
     let facts = Facts {
         site: Arc::clone(&site),
         offers: offers.clone(),
@@ -184,6 +185,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         health: health.clone(),
         notes: notes.clone(),
         traits: options.traits.clone(),
+        key: key.clone(),
         cardinality: options.telemetry.cardinality,
         host,
     };
@@ -199,7 +201,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
     let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
-    let router = http::router(layout, inputs.clone(), about);
+    let router = http::router(Arc::clone(&site), &key, inputs.clone(), about);
     let task = tokio::spawn(serve(agent, queue, listener, router, end.clone(), (lock, Arc::clone(&site))));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));

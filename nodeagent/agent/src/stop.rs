@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use headroom_container_shim::record::{self, Identity};
 use headroom_node_cgroup::Group;
-use headroom_node_exec::Watched;
+use headroom_node_exec::{Watched, starttime_of};
 use headroom_types::{ContainerId, StopCause};
 
 use crate::clock;
@@ -26,6 +27,15 @@ pub(crate) enum Step {
     Terminate,
     /// SIGKILL to everything.
     Kill,
+}
+
+/// Who of a container gets a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// The program that was launched.
+    Program,
+    /// Everybody.
+    All,
 }
 
 /// Carries out `steps` on one container. `group` is absent when it could not be opened.
@@ -65,6 +75,26 @@ pub(crate) fn signal(site: &Site, id: &ContainerId, number: i32) {
     {
         tracing::warn!(container_id = %id, number, %error, "the program cannot be signalled");
     }
+}
+
+/// Delivers a signal that somebody asked for: to the program of a container, or to every process in its group. To how many it was sent; 0
+/// when nobody lives any more.
+pub(crate) fn deliver(site: &Site, id: &ContainerId, group: Option<&Group>, number: i32, whom: Whom) -> anyhow::Result<u32> {
+    let members = || group.map(Group::pids).transpose().map(Option::unwrap_or_default);
+    let processes: Vec<Watched> = match whom {
+        Whom::Program => process(site, id, record::file::PID).into_iter().collect(),
+        Whom::All => {
+            let open = |pid: i32| Watched::open(pid, starttime_of(pid).ok()??).ok()?;
+            let held: Vec<Watched> = members()?.into_iter().filter_map(open).collect();
+            // Only who is still a member after its descriptor was taken: the number cannot mean a stranger then.
+            let still = members()?;
+            held.into_iter().filter(|process| still.contains(&process.pid())).collect()
+        }
+    };
+    for process in &processes {
+        process.signal(number).with_context(|| format!("process {} cannot be signalled", process.pid()))?;
+    }
+    Ok(u32::try_from(processes.len()).unwrap_or(u32::MAX))
 }
 
 /// Ends every process of a container.

@@ -6,7 +6,7 @@ use headroom_node_core::sync::Scope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
 use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RefusedSize, RegisterNode};
 
-use crate::http::{Detail, Diagnosis, Question};
+use crate::http::{Detail, Diagnosis, Inside, Question};
 use crate::run::Loop;
 use crate::{host, sample};
 
@@ -44,6 +44,7 @@ impl Loop {
             traits: self.facts.traits.clone(),
             containers: self.all_observed(),
             exits: self.exits(),
+            key: Some(self.facts.key.clone()),
         }
     }
 
@@ -84,6 +85,7 @@ impl Loop {
                 drop(reply.send(all.collect()));
             }
             Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
+            Question::Inside(id, reply) => drop(reply.send(self.inside(&id))),
             Question::Metrics(reply) => drop(reply.send(self.page())),
             Question::Doctor(reply) => drop(reply.send(Diagnosis {
                 enforcer: self.facts.site.kind().to_string(),
@@ -95,6 +97,17 @@ impl Loop {
                 host: self.facts.host.clone(),
             })),
         }
+    }
+
+    /// What somebody needs who wants to reach into a container.
+    fn inside(&self, id: &ContainerId) -> Option<Box<Inside>> {
+        let phase = phase(&self.agent.get(id)?.state)?;
+        let live = self.live.get(id);
+        Some(Box::new(Inside {
+            phase,
+            order: live.and_then(|live| live.order.clone()),
+            group: live.and_then(|live| live.group.clone()),
+        }))
     }
 
     fn detail(&self, id: &ContainerId) -> Option<Box<Detail>> {

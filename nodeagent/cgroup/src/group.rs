@@ -71,6 +71,14 @@ impl Group {
         }
     }
 
+    /// Poll only: the process and its tree belong to it too, whoever started it.
+    pub fn also(&self, pid: i32) {
+        match self {
+            Group::Cgroup2(_) | Group::Cgroup1(_) => {}
+            Group::Poll(g) => g.also(pid),
+        }
+    }
+
     /// The files a child of one thread writes `0` into before it becomes the program. Of a container: those of `main`.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {

@@ -84,6 +84,13 @@ impl Group {
         tree.members = procs::stat(pid).map(|s| (pid, s.starttime)).into_iter().collect();
     }
 
+    /// The process and its tree belong to it too.
+    pub fn also(&self, pid: i32) {
+        if let Some(stat) = procs::stat(pid) {
+            self.lock().members.insert(pid, stat.starttime);
+        }
+    }
+
     /// All counters at one moment; events stay 0, for nobody counts.
     pub fn facts(&self) -> Result<GroupFacts> {
         let (current, stat) = self.sample()?;

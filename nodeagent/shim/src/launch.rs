@@ -29,7 +29,7 @@ impl Failure {
 /// Starts the program and waits until it has taken over: its process number.
 pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
     let texts = Texts::new(spec)?;
-    let stdio = [null()?, log(&spec.stdout)?, log(&spec.stderr)?];
+    let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
     let (mut from_child, to_parent) = sys::pipe().map_err(|errno| Failure::new("pipe", errno, "the child's report"))?;
     let (made, born_in) = start(spec)?;
     let Some(pid) = made else {
@@ -145,8 +145,9 @@ fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
     written.map_err(|e| sys::errno_of(&e))
 }
 
-fn null() -> Result<File, Failure> {
-    File::open("/dev/null").and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), "/dev/null"))
+fn input(path: &Path) -> Result<File, Failure> {
+    let path = if path.as_os_str().is_empty() { Path::new("/dev/null") } else { path };
+    File::open(path).and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), path.display()))
 }
 
 fn log(path: &Path) -> Result<File, Failure> {

@@ -30,6 +30,8 @@ pub struct Spec {
     pub env: Vec<(OsString, OsString)>,
     /// Working directory.
     pub cwd: PathBuf,
+    /// Standard input, opened for reading; `/dev/null` when empty.
+    pub stdin: PathBuf,
     /// Standard output, opened for appending, made when missing.
     pub stdout: PathBuf,
     /// Standard error, likewise.
@@ -190,6 +192,9 @@ impl Spec {
             out.pair("env", name.as_bytes(), value.as_bytes());
         }
         out.line("cwd", self.cwd.as_os_str().as_bytes());
+        if !self.stdin.as_os_str().is_empty() {
+            out.line("stdin", self.stdin.as_os_str().as_bytes());
+        }
         out.line("stdout", self.stdout.as_os_str().as_bytes());
         out.line("stderr", self.stderr.as_os_str().as_bytes());
         self.procs_files.iter().for_each(|p| out.line("procs", p.as_os_str().as_bytes()));
@@ -229,6 +234,7 @@ impl Spec {
                     spec.env.push((name, value));
                 }
                 b"cwd" => spec.cwd = text_of(value).into(),
+                b"stdin" => spec.stdin = text_of(value).into(),
                 b"stdout" => spec.stdout = text_of(value).into(),
                 b"stderr" => spec.stderr = text_of(value).into(),
                 b"procs" => spec.procs_files.push(text_of(value).into()),
@@ -489,112 +495,5 @@ fn lossy(text: &OsStr) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn full_spec() -> Spec {
-        Spec {
-            argv: vec![
-                "/bin/sh".into(),
-                "-c".into(),
-                "printf 'a\\n'\n\techo b \\ c".into(),
-                "".into(),
-                OsString::from_vec(vec![0xff, b'x']),
-            ],
-            env: vec![("A".into(), "1=2\t3".into()), ("EMPTY".into(), "".into())],
-            cwd: "/work dir/with space".into(),
-            stdout: "/tmp/out".into(),
-            stderr: "/tmp/err".into(),
-            procs_files: vec!["/sys/fs/cgroup/memory/x/main/cgroup.procs".into()],
-            counters: vec!["/sys/fs/cgroup/memory/x/memory.failcnt".into()],
-            oom_score_adj: Some(-5),
-            rlimits: vec![Rlimit { resource: 7, soft: 1024, hard: u64::MAX }],
-            user: Some(User { uid: 1000, gid: 100, groups: vec![4, 27] }),
-            umask: Some(0o27),
-            privileges: Privileges::Drop,
-            private_tmp: Some("/s/c/tmp".into()),
-            visible: vec!["/tmp/s/c".into(), "/tmp/s/a\n".into()],
-        }
-    }
-
-    #[test]
-    fn a_spec_survives_its_file() {
-        let spec = full_spec();
-        assert_eq!(Spec::decode(&spec.encode()), Ok(spec));
-        let small = Spec { argv: vec!["x".into()], cwd: "/".into(), ..Spec::default() };
-        assert_eq!(Spec::decode(&small.encode()), Ok(small));
-    }
-
-    #[test]
-    fn an_exit_record_survives_its_file() {
-        let ends = [
-            How::Code(137),
-            How::Signal { signal: 9, core: true },
-            How::Failed { step: "exec".into(), errno: 2, what: "/no/such prog".into() },
-        ];
-        for how in ends {
-            let record = ExitRecord {
-                how,
-                started_ms: Some(17),
-                ended_ms: 18,
-                max_rss: 4096,
-                user_us: 5,
-                system_us: 6,
-                counters: vec![("/a/memory.events".into(), Some("low 0\noom 1\n".into())), ("/a/memory.peak".into(), None)],
-            };
-            assert_eq!(ExitRecord::decode(&record.encode()), Ok(record));
-        }
-    }
-
-    #[test]
-    fn every_cut_is_noticed() {
-        let whole = full_spec().encode();
-        for length in 0..whole.len() {
-            assert!(Spec::decode(&whole[..length]).is_err(), "cut at {length}");
-        }
-    }
-
-    #[test]
-    fn strangers_are_refused() {
-        assert!(matches!(Spec::decode(b"headroom-spec 2\nend\n"), Err(BadRecord::Version(_))));
-        assert_eq!(Spec::decode(b"headroom-spec 1\nend\n"), Err(BadRecord::Missing("arg")));
-        assert!(matches!(Spec::decode(b"headroom-spec 1\ncolour red\nend\n"), Err(BadRecord::Line(_))));
-        assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 1\nend\n"), Err(BadRecord::Missing("ended-ms")));
-        assert!(matches!(ExitRecord::decode(b"headroom-exit 1\ncode one\nend\n"), Err(BadRecord::Line(_))));
-    }
-
-    /// A record says what was; a specification says what must be, so of that nothing may be overlooked.
-    #[test]
-    fn a_line_of_a_later_release_is_skipped_in_a_record_and_refused_in_a_specification() {
-        let later = b"headroom-exit 1\ncode 4\ncolour red\nended-ms 9\nend\n";
-        let record = ExitRecord::decode(later).expect("reads");
-        assert_eq!((record.how, record.ended_ms), (How::Code(4), 9));
-        let later = b"headroom-spec 1\narg x\ncwd /\nconfine yes\nend\n";
-        assert!(matches!(Spec::decode(later), Err(BadRecord::Line(_))));
-    }
-
-    /// What the first release wrote. Shims of it may still be waiting when a later agent reads their records.
-    #[test]
-    fn records_of_the_first_release_are_read() {
-        let record = b"headroom-exit 1\nsignal 9 0\nstarted-ms 5\nended-ms 7\nmax-rss 4096\nuser-us 1\nsystem-us 2\n\
-            counter /a/memory.events\toom 1\\n\nunread /a/memory.peak\nend\n";
-        let record = ExitRecord::decode(record).expect("reads");
-        assert_eq!((record.how, record.started_ms), (How::Signal { signal: 9, core: false }, Some(5)));
-        assert_eq!(record.counters.first(), Some(&("/a/memory.events".into(), Some("oom 1\n".to_owned()))));
-        assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 0\nended-ms 7\nend\n").expect("reads").max_rss, 0);
-        assert_eq!(Identity::decode("42 123\n"), Some(Identity { pid: 42, starttime: 123 }));
-        assert_eq!(Answer::decode("started 42\n"), Some(Answer::Started { pid: 42 }));
-    }
-
-    #[test]
-    fn answers_and_identities_round_trip() {
-        for answer in [Answer::Started { pid: 7 }, Answer::Failed { step: "chdir".into(), errno: 13 }] {
-            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
-        }
-        assert_eq!(Answer::decode("started 7"), None, "no newline: torn");
-        assert_eq!(Answer::decode("hello\n"), None);
-        let id = Identity { pid: 42, starttime: 123_456 };
-        assert_eq!(Identity::decode(&id.encode()), Some(id));
-        assert_eq!(Identity::decode("42 1234"), None);
-    }
-}
+#[path = "record_tests.rs"]
+mod tests;

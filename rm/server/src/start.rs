@@ -103,6 +103,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         changes: Arc::default(),
         boards: Arc::default(),
         near: Arc::default(),
+        keys: Arc::default(),
         peaks: Arc::default(),
         audit: audit.clone(),
         state: options.state.clone().into(),

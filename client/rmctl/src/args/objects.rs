@@ -8,7 +8,7 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::queues::Gate;
 
-use super::{Logs, Ordered, Rows, SetTask, Watched, duration, variable};
+use super::{Exec, ExecTask, FilesVerb, Logs, Ordered, Rows, SetTask, SignalArgs, Watched, duration, variable};
 use crate::complete;
 
 /// About nodes.
@@ -260,6 +260,8 @@ pub(crate) enum TaskVerb {
     Retry(Ordered),
     /// Another size for a task that waits
     Set(SetTask),
+    /// Run a program in the container of the attempt that runs, beside the task; as `rmctl container exec`
+    Exec(ExecTask),
 }
 
 /// About one application.
@@ -348,6 +350,19 @@ pub(crate) enum ContainerVerb {
         #[command(flatten)]
         sure: Sure,
     },
+    /// Send a signal to its program
+    Signal(SignalArgs),
+    /// What its program has written: its directories work, tmp and tasks, its logs stdout and stderr
+    Files {
+        #[command(subcommand)]
+        what: FilesVerb,
+    },
+    /// Run a program in it, beside its own: its output, its exit code
+    ///
+    /// The program is in the container's cgroup, as its user, with its environment and working directory. Its memory counts in the
+    /// container: if both together reach the container's limit, the container is killed. Exit code: that of the program, 128+N
+    /// for signal N, 125 for a failure of ours, 126 when it could not be started, 127 when there is no such program
+    Exec(Exec),
     /// What happened to it, and its memory over time
     History {
         /// The container

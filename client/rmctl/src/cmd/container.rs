@@ -6,7 +6,7 @@ use headroom_client::How;
 use headroom_types::{Bytes, Charge, ContainerId};
 use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
-use super::looks;
+use super::{looks, reach};
 use crate::args::{ContainerVerb, Resize};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -32,6 +32,9 @@ pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, 
         ContainerVerb::Stats { container, follow } => looks::stats(context, &container, follow).await,
         ContainerVerb::Logs(args) => super::logs::run(context, args).await,
         ContainerVerb::Kill { container, sure } => looks::kill(context, &container, sure).await,
+        ContainerVerb::Signal(args) => reach::signal(context, args).await,
+        ContainerVerb::Files { what } => reach::files(context, what).await,
+        ContainerVerb::Exec(args) => reach::exec(context, args).await,
         ContainerVerb::History { container } => looks::history(context, &container).await,
     }
 }

@@ -31,6 +31,7 @@ mod orders;
 mod profile;
 mod ps;
 mod queue;
+mod reach;
 mod request;
 mod run;
 pub(crate) mod sample;

@@ -4,7 +4,7 @@ use headroom_types::TaskWish;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use super::{orders, ps};
+use super::{orders, ps, reach};
 use crate::args::{Rows, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
@@ -21,6 +21,7 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
         TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
         TaskVerb::Kill(ordered) => orders::run(context, TaskWish::Cancel, ordered).await,
         TaskVerb::Retry(ordered) => orders::run(context, TaskWish::Retry { attempt: 0 }, ordered).await,
+        TaskVerb::Exec(args) => reach::exec_task(context, args).await,
         TaskVerb::Set(set) => orders::run(context, TaskWish::Resize { memory: set.memory }, set.ordered).await,
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod events;
 pub(crate) mod evidence;
 pub(crate) mod families;
 pub(crate) mod figures;
+pub(crate) mod files;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod forms;

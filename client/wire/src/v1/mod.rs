@@ -13,6 +13,7 @@ pub mod nodes;
 pub mod profiles;
 pub mod queue_tree;
 pub mod queues;
+pub mod reach;
 pub mod share;
 pub mod suggestions;
 pub mod task;

@@ -34,6 +34,9 @@ pub struct RegisterNode {
     pub containers: Vec<Observed>,
     /// Reports of ends that no resource manager has acknowledged.
     pub exits: Vec<ExitReport>,
+    /// The word by which it knows whoever it has registered with, when that wants to reach into a container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// Where a node stands and what it is, for placement.

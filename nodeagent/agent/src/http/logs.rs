@@ -51,11 +51,7 @@ pub(super) async fn log(
     if logs::place(&name).is_none() {
         return Err(refuse(Code::HR0400, format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
     }
-    let range = match headers.get(header::RANGE).map(|value| value.to_str().ok().and_then(Range::parse)) {
-        Some(None) => return Err(refuse(Code::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST")),
-        Some(Some(range)) => Some(range),
-        None => None,
-    };
+    let range = Range::of(&headers)?;
     let file = Arc::new(Source { dir: shared.layout.container(&id), name: name.clone() });
     let failed = |error: io::Error| {
         if error.kind() == io::ErrorKind::NotFound {
@@ -150,7 +146,7 @@ impl Piece {
 
 /// One range of bytes, as a reader asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Range {
+pub(super) enum Range {
     /// From a position, to another one or to the end.
     From(u64, Option<u64>),
     /// The last so many.
@@ -158,6 +154,13 @@ enum Range {
 }
 
 impl Range {
+    /// What the headers of a call ask for.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Range>, Refused> {
+        let wrong = || refuse(Code::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST");
+        let asked = headers.get(header::RANGE).map(|value| value.to_str().ok().and_then(Range::parse).ok_or_else(wrong));
+        asked.transpose()
+    }
+
     fn parse(text: &str) -> Option<Range> {
         let (from, to) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
         match (from.trim(), to.trim()) {

@@ -1,6 +1,7 @@
 //! The node's own HTTP interface: logs, what it has, whether it lives. Parses, asks the loop, answers; no logic.
 
 mod logs;
+mod reach;
 mod shapes;
 mod yarn;
 
@@ -11,14 +12,15 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
+use headroom_node_cgroup::Group;
 use headroom_telemetry::{Format, Page, process};
 use headroom_types::exit::Sample;
 use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::apps::ContainerTimeline;
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{Health, NodeTraits, Observed};
+use headroom_wire::v1::nodes::{Health, NodeTraits, Observed, Phase, RunOrder};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -27,6 +29,9 @@ use crate::doctor::Finding;
 use crate::metrics;
 use crate::rm_link::Standing;
 use crate::run::Input;
+use crate::site::Site;
+
+pub(crate) use reach::key;
 
 /// What a handler asks the loop.
 #[derive(Debug)]
@@ -39,6 +44,8 @@ pub(crate) enum Question {
     Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
     /// The enforcer and how it was chosen.
     Doctor(oneshot::Sender<Diagnosis>),
+    /// What somebody needs who reaches into one container.
+    Inside(ContainerId, oneshot::Sender<Option<Box<Inside>>>),
     /// What the loop tells scrapers.
     Metrics(oneshot::Sender<Page>),
 }
@@ -52,6 +59,14 @@ pub(crate) struct Detail {
     pub(crate) timeline: Vec<Sample>,
     /// The verdict, when it ended.
     pub(crate) report: Option<ExitReport>,
+}
+
+/// What somebody needs who reaches into a container.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    pub(crate) phase: Phase,
+    pub(crate) order: Option<RunOrder>,
+    pub(crate) group: Option<Arc<Group>>,
 }
 
 /// `GET /v1/doctor`.
@@ -89,13 +104,28 @@ pub(crate) struct About {
 #[derive(Clone, Debug)]
 struct Shared {
     layout: Layout,
+    site: Arc<Site>,
+    /// The word of whoever may reach into containers.
+    key: Arc<str>,
     inputs: mpsc::Sender<Input>,
     about: About,
     followers: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
+    execs: Arc<Semaphore>,
 }
 
 /// The interface.
-pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>, about: About) -> Router {
+pub(crate) fn router(site: Arc<Site>, key: &str, inputs: mpsc::Sender<Input>, about: About) -> Router {
+    let shared = Shared {
+        layout: site.layout.clone(),
+        site,
+        key: key.into(),
+        inputs,
+        about,
+        followers: logs::followers(),
+        readers: reach::room(reach::READ),
+        execs: reach::room(crate::exec::AT_ONCE),
+    };
     Router::new()
         .route("/livez", get(alive))
         .route("/metrics", get(scrape))
@@ -104,8 +134,12 @@ pub(crate) fn router(layout: Layout, inputs: mpsc::Sender<Input>, about: About) 
         .route("/v1/containers/{id}", get(container))
         .route("/v1/containers/{id}/timeline", get(timeline))
         .route("/v1/containers/{id}/logs/{file}", get(logs::log))
+        .route("/v1/containers/{id}/signal", post(reach::signal))
+        .route("/v1/containers/{id}/files", get(reach::list))
+        .route("/v1/containers/{id}/files/content", get(reach::content))
+        .route("/v1/containers/{id}/exec", post(reach::run))
         .merge(yarn::router())
-        .with_state(Shared { layout, inputs, about, followers: logs::followers() })
+        .with_state(shared)
 }
 
 struct Refused(Box<Problem>);

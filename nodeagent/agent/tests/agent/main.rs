@@ -17,6 +17,7 @@ mod health;
 mod isolation;
 mod life;
 mod logs;
+mod reach;
 mod resize;
 mod start;
 mod yarn;

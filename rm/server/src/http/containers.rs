@@ -91,7 +91,7 @@ pub(crate) async fn one(
     single(&headers, Some(&version), index, &found, &steady)
 }
 
-async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
+pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
     let found = web.handle.ask(|reply| Input::Query(Query::Container(id.clone(), reply))).await?;
     found.ok_or_else(|| outgoing::problem(&Refusal::NoSuchContainer(id.clone())).into())
 }
@@ -234,19 +234,32 @@ async fn of_its_node(
     follow: bool,
 ) -> Result<reqwest::Response, Failure> {
     let node = find(web, id).await?.node;
-    let found = web.handle.node(&node).await?;
-    let silent = |what: String| Problem::new(Code::HR0503, what).hint("what it has is on that node's disk");
-    let Some((view, _)) = found else { return Err(silent(format!("node {node} has not registered")).into()) };
-    let url = format!("{}{path}", view.url.trim_end_matches('/'));
+    let base = address(web, &node).await?;
+    let url = format!("{base}{path}");
     // One that says nothing for minutes is followed all the same.
     let mut request = if follow { web.patient_http.get(&url) } else { web.http.get(&url) };
     if let Some(range) = range {
         request = request.header(header::RANGE, range);
     }
-    request.send().await.map_err(|error| {
-        tracing::debug!(url, error = &error as &dyn std::error::Error, "a node does not answer");
-        silent(format!("node {node} does not answer at {}", view.url)).into()
-    })
+    request.send().await.map_err(|error| unanswered(&node, &base, &error))
+}
+
+/// Where a node answers.
+pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, Failure> {
+    match web.handle.node(node).await? {
+        Some((view, _)) => Ok(view.url.trim_end_matches('/').to_owned()),
+        None => Err(silent(format!("node {node} has not registered"))),
+    }
+}
+
+/// A node that was asked and did not answer.
+pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> Failure {
+    tracing::debug!(base, error = error as &dyn std::error::Error, "a node does not answer");
+    silent(format!("node {node} does not answer at {base}"))
+}
+
+fn silent(what: String) -> Failure {
+    Problem::new(Code::HR0503, what).hint("what it has is on that node's disk").into()
 }
 
 /// The memory of a container over time, as its node has measured it: asked of the node, also for a while after its end.

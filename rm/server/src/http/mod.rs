@@ -24,6 +24,7 @@ pub(crate) mod pages;
 pub(crate) mod parse;
 pub(crate) mod profiles;
 pub(crate) mod queues;
+pub(crate) mod reach;
 pub(crate) mod report;
 pub(crate) mod stream;
 pub(crate) mod suggestions;
@@ -55,6 +56,7 @@ use utoipa_axum::routes;
 use self::error::Failure;
 use self::limits::Rates;
 use self::once::{Keys, Once};
+use self::reach::NodeKeys;
 use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::input::Handle;
@@ -90,6 +92,8 @@ pub(crate) struct Web {
     pub(crate) boards: Arc<Boards>,
     /// Containers of which it was told that they are near their limit.
     pub(crate) near: Arc<Near>,
+    /// By which words nodes let us reach into their containers.
+    pub(crate) keys: Arc<NodeKeys>,
     /// The most memory in use on each node lately.
     pub(crate) peaks: Arc<Peaks>,
     /// Who changed what.
@@ -142,6 +146,10 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(containers::resize))
         .routes(routes!(containers::log))
         .routes(routes!(containers::timeline))
+        .routes(routes!(reach::signal))
+        .routes(routes!(reach::files))
+        .routes(routes!(reach::content))
+        .routes(routes!(reach::exec))
         .routes(routes!(queues::list, queues::put))
         .routes(routes!(queues::one, queues::patch))
         .routes(routes!(queues::gate))

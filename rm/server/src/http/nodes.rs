@@ -92,11 +92,13 @@ pub(crate) async fn one(
 pub(crate) async fn register(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Body(body): Body<RegisterNode>,
+    Body(mut body): Body<RegisterNode>,
 ) -> Result<Json<NodeRegistered>, Failure> {
+    let (key, name) = (body.key.take(), node.clone());
     let Answer::Node { acked } = web.handle.call(incoming::register_node(node, body)?).await? else {
         return Err(unexpected());
     };
+    web.keys.told(name, key);
     Ok(Json(NodeRegistered { epoch: web.epoch, acked }))
 }
 

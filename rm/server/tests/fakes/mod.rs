@@ -178,6 +178,7 @@ impl FakeNode {
             traits: NodeTraits::default(),
             containers: self.has.values().cloned().collect(),
             exits: self.exits.values().cloned().collect(),
+            key: Some("a word".into()),
         };
         let answer = self.client.register_node(&self.id, &body).await.expect("registers");
         self.epoch = answer.epoch;

@@ -1,0 +1,147 @@
+//! Into a container: a signal, its files, a program beside its own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::{ContainerId, Signal};
+
+use super::{Sure, duration};
+use crate::complete;
+
+/// `rmctl container signal`.
+#[derive(Debug, Args)]
+pub(crate) struct SignalArgs {
+    /// The container
+    #[arg(add = Completer::new(complete::containers))]
+    pub(crate) container: ContainerId,
+    /// Its name or number: TERM, USR1, SIGHUP, 10; KILL ends the container without its grace
+    #[arg(value_name = "SIGNAL")]
+    pub(crate) signal: Signal,
+    /// To every process in the container, not only to its program
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Kept with the event
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) sure: Sure,
+}
+
+/// What to do with the files of a container.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FilesVerb {
+    /// What is in a directory
+    #[command(visible_alias = "list")]
+    Ls {
+        /// The container, one that has ended included while its node keeps it
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+        /// A place below its directory, such as work/out
+        #[arg(default_value = "", hide_default_value = true)]
+        path: String,
+    },
+    /// Print a file
+    Cat {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+        /// A place below its directory, such as work/part-0
+        path: String,
+        #[command(flatten)]
+        range: ByteRange,
+    },
+    /// Copy a file to this machine
+    Get {
+        /// The container
+        #[arg(add = Completer::new(complete::containers))]
+        container: ContainerId,
+        /// A place below its directory, such as work/part-0
+        path: String,
+        /// Where it goes; here under its own name when left out
+        to: Option<PathBuf>,
+        /// Also over a file that is there
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        range: ByteRange,
+    },
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ByteRange {
+    /// Begin at this byte, counted from 0
+    #[arg(long, value_name = "BYTE", conflicts_with = "last")]
+    pub(crate) from: Option<u64>,
+    /// At most so many bytes
+    #[arg(long, value_name = "N", conflicts_with = "last", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) bytes: Option<u64>,
+    /// Only the last N bytes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) last: Option<u64>,
+}
+
+impl ByteRange {
+    /// As a header has it; `None` for all.
+    pub(crate) fn header(self) -> Option<String> {
+        if let Some(last) = self.last {
+            return Some(format!("bytes=-{last}"));
+        }
+        let from = self.from.unwrap_or(0);
+        match self.bytes {
+            Some(bytes) => Some(format!("bytes={from}-{}", from.saturating_add(bytes - 1).min(u64::MAX - 1))),
+            None => self.from.map(|from| format!("bytes={from}-")),
+        }
+    }
+}
+
+/// How a program is run in a container.
+#[derive(Debug, Args)]
+pub(crate) struct Beside {
+    /// Pass standard input on to it, at most 512 KiB
+    #[arg(short = 'i', long)]
+    pub(crate) stdin: bool,
+    /// Longest it may run, at most 1h
+    #[arg(long, value_parser = duration, default_value = "1m", value_name = "TIME")]
+    pub(crate) timeout: Duration,
+    /// The program with its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+/// `rmctl container exec`.
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The container
+    #[arg(add = Completer::new(complete::containers))]
+    pub(crate) container: ContainerId,
+    #[command(flatten)]
+    pub(crate) beside: Beside,
+}
+
+/// `rmctl task exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecTask {
+    /// The task, such as last/map/7
+    #[arg(add = Completer::new(complete::jobs))]
+    pub(crate) task: String,
+    #[command(flatten)]
+    pub(crate) beside: Beside,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_file_is_a_range_of_bytes() {
+        let range = |from, bytes, last| ByteRange { from, bytes, last }.header();
+        assert_eq!(range(None, None, None), None);
+        assert_eq!(range(Some(5), None, None).as_deref(), Some("bytes=5-"));
+        assert_eq!(range(Some(5), Some(2), None).as_deref(), Some("bytes=5-6"));
+        assert_eq!(range(None, Some(1), None).as_deref(), Some("bytes=0-0"));
+        assert_eq!(range(None, None, Some(9)).as_deref(), Some("bytes=-9"));
+    }
+}

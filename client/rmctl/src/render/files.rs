@@ -1,0 +1,47 @@
+//! What is in a directory of a container.
+
+use headroom_wire::v1::reach::FileRow;
+
+use super::Look;
+use super::figures::rfc3339;
+use super::table::Table;
+
+/// The whole screen.
+pub(crate) fn table(rows: &[FileRow], look: Look) -> String {
+    if rows.is_empty() {
+        return look.advice("there is nothing in it\n".to_owned());
+    }
+    let mut table = Table::new(&["KIND", ">BYTES", "CHANGED", "PATH"]);
+    for row in rows {
+        // A name may hold anything; what could move the cursor is shown as what it is.
+        let plain =
+            |text: &str| text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+        let path: String = plain(&row.path);
+        let path = row.target.as_ref().map_or(path.clone(), |to| format!("{path} → {}", plain(to)));
+        table.row([row.kind.as_str().to_owned(), row.bytes.to_string(), rfc3339(row.modified), path]);
+    }
+    table.of(look.headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+    use headroom_wire::v1::reach::EntryKind;
+
+    #[test]
+    fn each_entry_has_a_line() {
+        let row = |path: &str, kind, target: Option<&str>| FileRow {
+            path: path.to_owned(),
+            kind,
+            bytes: 12,
+            modified: fixture::NOW,
+            target: target.map(str::to_owned),
+        };
+        let rows = [row("work/a\u{1b}[2J", EntryKind::File, None), row("work/last", EntryKind::Link, Some("a"))];
+        let text = table(&rows, Look::USUAL);
+        assert!(text.starts_with("KIND") && text.contains("work/last → a"), "{text}");
+        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}"), "{text}");
+        assert_eq!(table(&[], Look::USUAL), "there is nothing in it\n");
+    }
+}

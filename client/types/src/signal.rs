@@ -1,0 +1,109 @@
+//! Signals by name or by number.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Names of the signals of Linux on the processors we run on, from 1.
+const NAMES: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT",
+    "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+/// The last one the kernel knows, those for programs of their own included.
+const LAST: u8 = 64;
+
+/// A signal. Written as its name: `SIGTERM`; those without one as their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Signal(u8);
+
+impl Signal {
+    /// The one that cannot be caught.
+    pub const KILL: Signal = Signal(9);
+
+    /// Its number.
+    pub fn number(self) -> i32 {
+        i32::from(self.0)
+    }
+
+    /// Its name without `SIG`, as people type it; those without one as their number.
+    pub fn name(self) -> String {
+        match usize::from(self.0).checked_sub(1).and_then(|place| NAMES.get(place)) {
+            Some(name) => (*name).to_owned(),
+            None => self.0.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match usize::from(self.0).checked_sub(1).and_then(|place| NAMES.get(place)) {
+            Some(name) => f.pad(&format!("SIG{name}")),
+            None => f.pad(&format!("signal {}", self.0)),
+        }
+    }
+}
+
+impl FromStr for Signal {
+    type Err = String;
+    /// In any case, with `SIG` or without, or a number: `SIGUSR1`, `usr1`, `10`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let upper = text.trim().to_ascii_uppercase();
+        let bare = upper.strip_prefix("SIGNAL ").or_else(|| upper.strip_prefix("SIG")).unwrap_or(&upper);
+        let wrong = || {
+            let near = crate::near::did_you_mean(bare, NAMES);
+            format!(
+                "{text:?} is no signal; write a name such as TERM or USR1, or 1 to {LAST}{}",
+                near.map(|n| format!("; {n}")).unwrap_or_default()
+            )
+        };
+        if let Ok(number) = bare.parse::<u8>() {
+            return if (1..=LAST).contains(&number) { Ok(Signal(number)) } else { Err(wrong()) };
+        }
+        let place = NAMES.iter().position(|name| *name == bare).and_then(|place| u8::try_from(place + 1).ok());
+        place.map(Signal).ok_or_else(wrong)
+    }
+}
+
+impl TryFrom<String> for Signal {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Signal> for String {
+    fn from(signal: Signal) -> String {
+        signal.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_any_case_and_a_number_are_the_same_signal() {
+        for text in ["TERM", "term", "SIGTERM", "sigterm", " 15 "] {
+            assert_eq!(text.parse::<Signal>().expect(text).number(), 15, "{text}");
+        }
+        let named = |number: &str| number.parse::<Signal>().expect("a signal").to_string();
+        assert_eq!(
+            (named("9"), named("1"), named("31"), named("34")),
+            ("SIGKILL".into(), "SIGHUP".into(), "SIGSYS".into(), "signal 34".into())
+        );
+        for wrong in ["", "0", "65", "-9", "SIG", "TREM", "300"] {
+            assert!(wrong.parse::<Signal>().is_err(), "{wrong}");
+        }
+        assert!("TREM".parse::<Signal>().expect_err("no signal").contains("TERM"));
+    }
+
+    #[test]
+    fn it_is_read_as_it_is_written() {
+        for number in 1..=LAST {
+            let text = serde_json::to_string(&Signal(number)).expect("writes");
+            assert_eq!(serde_json::from_str::<Signal>(&text).expect("reads"), Signal(number), "{text}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! A program that somebody runs in a container, beside the container's own.
+//!
+//! It is started by a shim, from a specification made as that of the container's program was: same user, rights, directories, environment.
+//! It has a directory and a cgroup of its own below those of the container, so its memory counts there, and nothing about its end touches
+//! what is known of the container's program. What it prints comes through two pipes and is passed on as it comes; when nobody reads any
+//! more, when its time is over, or when it has printed too much, its cgroup is ended. One that an agent left behind is ended by the next.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use headroom_container_shim::record::{self, Answer, ExitRecord, How, Identity};
+use headroom_node_cgroup::{Group, Limits, OomGroup};
+use headroom_node_exec::{Child, Watched};
+use headroom_types::ContainerId;
+use headroom_wire::v1::nodes::RunOrder;
+use headroom_wire::v1::reach::{ExecEnd, MOST_OUTPUT};
+use std::io::Write as _;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use crate::collect;
+use crate::disk;
+use crate::jobs::{self, Said};
+use crate::launch;
+use crate::site::Site;
+
+/// Programs that are run so at once on one node.
+pub(crate) const AT_ONCE: usize = 16;
+/// Where they have their directories, below that of the container.
+const FOLDER: &str = "exec";
+/// What the names of their groups begin with. No task has such a name.
+const PREFIX: &str = "reach.";
+/// How much is read at once. Bytes.
+const PIECE: usize = 64 << 10;
+/// Pieces that may wait for a reader.
+const WAITING: usize = 4;
+/// How long a shim may take to say its last word once its program is gone.
+const LAST_WORD: Duration = Duration::from_secs(10);
+/// How long a group may take to become empty and go.
+const REMOVAL: Duration = Duration::from_secs(5);
+
+/// What is to be run, and in what.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) id: ContainerId,
+    pub(crate) order: RunOrder,
+    /// The group of the container.
+    pub(crate) group: Arc<Group>,
+    pub(crate) command: Vec<String>,
+    /// What it reads; nothing when left out.
+    pub(crate) input: Option<Vec<u8>>,
+    /// How long it may run.
+    pub(crate) time: Duration,
+}
+
+/// What comes of it; the end comes last.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Stdout(Vec<u8>),
+    Stderr(Vec<u8>),
+    Ended(ExecEnd),
+}
+
+/// Whether a group below a container's is that of such a program.
+pub(crate) fn is_ours(group: &str) -> bool {
+    group.starts_with(PREFIX)
+}
+
+/// One program, from the moment its shim was started.
+#[derive(Debug)]
+struct Running {
+    site: Arc<Site>,
+    id: ContainerId,
+    dir: PathBuf,
+    group: Group,
+    /// The group of the container, as the loop has it.
+    around: Arc<Group>,
+    shim: Arc<Child>,
+}
+
+/// Both outputs.
+#[derive(Debug)]
+struct Pipes {
+    out: pipe::Receiver,
+    err: pipe::Receiver,
+}
+
+/// Starts it. What it prints, and how it ends, comes through the channel; when that is dropped it is ended.
+pub(crate) async fn run(site: Arc<Site>, wish: Wish, seat: OwnedSemaphorePermit) -> anyhow::Result<mpsc::Receiver<Word>> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let dir = site.layout.container(&wish.id).join(FOLDER).join(&name);
+    let deadline = Instant::now() + wish.time;
+    let made = dir.clone();
+    let folder = move || folder(&made);
+    spawn_blocking(folder).await.context("making its directory")??;
+    // Open for both ways, so that they do not end before anybody has begun to write.
+    let open = |name| pipe::OpenOptions::new().read_write(true).open_receiver(dir.join(name));
+    let pipes = open("out").and_then(|out| Ok(Pipes { out, err: open("err")? })).context("its output cannot be opened");
+    let pipes = match pipes {
+        Ok(pipes) => pipes,
+        Err(error) => {
+            forget(&dir);
+            return Err(error);
+        }
+    };
+    let begun = spawn_blocking(move || begin(site, wish, dir, &name)).await.context("starting its shim")?;
+    let (running, line) = begun?;
+    let (tell, words) = mpsc::channel(WAITING);
+    tokio::spawn(async move {
+        running.live(pipes, line, deadline, &tell).await;
+        drop(seat);
+    });
+    Ok(words)
+}
+
+/// Its directory, with a pipe for each output.
+fn folder(dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    for name in ["out", "err"] {
+        let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
+        nix::unistd::mkfifo(&dir.join(name), mode).context("cannot make a pipe")?;
+    }
+    Ok(())
+}
+
+/// Its group, its specification, its shim. What was made before an error is taken away.
+fn begin(site: Arc<Site>, wish: Wish, dir: PathBuf, name: &str) -> anyhow::Result<(Running, std::os::fd::OwnedFd)> {
+    // A handle of its own: what the kernel counts in here is none of the container's verdict once this is over.
+    let opened = site.enforcer.open(&wish.id.to_string()).ok().flatten().map(Arc::new);
+    let limits =
+        Limits { memory: None, processes: Some(launch::processes(&wish.order)), cpu_weight: None, oom_group: OomGroup::Yes };
+    let group = opened.as_ref().unwrap_or(&wish.group).create_task(name, &limits).context("cannot make its cgroup");
+    let group = match group {
+        Ok(group) => group,
+        Err(error) => {
+            forget(&dir);
+            return Err(error);
+        }
+    };
+    match shim(&site, &wish, &dir, &group) {
+        Ok((shim, line)) => {
+            let running = Running { site, id: wish.id, dir, group, around: wish.group, shim: Arc::new(shim) };
+            Ok((running, line))
+        }
+        Err(error) => {
+            take_away(&wish.id, &group, &dir);
+            Err(error)
+        }
+    }
+}
+
+fn shim(site: &Site, wish: &Wish, dir: &Path, group: &Group) -> anyhow::Result<(Child, std::os::fd::OwnedFd)> {
+    let mut spec = launch::beside(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
+    (spec.procs_files, spec.counters) = (group.procs_files(), Vec::new());
+    (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));
+    if let Some(input) = &wish.input {
+        spec.stdin = dir.join("in");
+        disk::private(&spec.stdin).and_then(|mut file| file.write_all(input)).context("cannot write its input")?;
+    }
+    let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make its specification")?;
+    file.write_all(&spec.encode()).context("cannot write its specification")?;
+    let words = fs::File::create(dir.join("shim.err")).context("cannot make shim.err")?;
+    launch::as_program(site, dir, &words)
+}
+
+/// Why it is ended before it has ended by itself.
+enum Cut {
+    /// Nobody reads any more.
+    Alone,
+    With(ExecEnd),
+}
+
+impl Running {
+    async fn live(self, mut pipes: Pipes, line: std::os::fd::OwnedFd, deadline: Instant, tell: &mpsc::Sender<Word>) {
+        if let Said::Line(Answer::Started { pid }) = jobs::listen(line).await {
+            // Where trees of processes are the groups, it is a tree of its own that counts in the container's.
+            self.group.set_root_pid(pid);
+            self.around.also(pid);
+        }
+        let shim = Arc::clone(&self.shim);
+        let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<Child>| shim.wait().map(drop)));
+        let mut printed = 0;
+        let cut = tokio::select! {
+            cut = pass_on(&mut pipes, tell, &mut printed) => Some(cut),
+            () = tokio::time::sleep_until(deadline) => Some(Cut::With(ExecEnd::Timeout)),
+            () = tell.closed() => Some(Cut::Alone),
+            _ = &mut ended => None,
+        };
+        // Whoever it left behind goes too: what it started ends with it.
+        let running = Arc::new(self);
+        let job = Arc::clone(&running);
+        spawn_blocking(move || job.kill()).await.ok();
+        if cut.is_some() && tokio::time::timeout(LAST_WORD, &mut ended).await.is_err() {
+            running.shim.signal(9).ok();
+            ended.await.ok();
+        }
+        let end = match cut {
+            None => {
+                drain(&mut pipes, tell, &mut printed, deadline).await;
+                let job = Arc::clone(&running);
+                spawn_blocking(move || how(&job.dir)).await.ok()
+            }
+            Some(Cut::With(end)) => Some(end),
+            Some(Cut::Alone) => None,
+        };
+        spawn_blocking(move || take_away(&running.id, &running.group, &running.dir)).await.ok();
+        if let Some(end) = end {
+            tell.send(Word::Ended(end)).await.ok();
+        }
+    }
+
+    fn kill(&self) {
+        if let Err(error) = self.group.kill() {
+            tracing::warn!(container_id = %self.id, %error, "some processes of a program that was run in it may still live");
+        }
+        tracing::debug!(container_id = %self.id, enforcer = %self.site.kind(), "a program that was run in it is over");
+    }
+}
+
+/// Passes on what comes until somebody has to be stopped.
+async fn pass_on(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64) -> Cut {
+    let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
+    loop {
+        let word = tokio::select! {
+            read = pipes.out.read(&mut out) => read.map(|n| Word::Stdout(out.get(..n).unwrap_or_default().to_vec())),
+            read = pipes.err.read(&mut err) => read.map(|n| Word::Stderr(err.get(..n).unwrap_or_default().to_vec())),
+        };
+        // A pipe that cannot be read any more is that of nobody.
+        let Ok(word) = word else { return Cut::Alone };
+        if let Some(cut) = send(word, tell, printed).await {
+            return cut;
+        }
+    }
+}
+
+async fn send(word: Word, tell: &mpsc::Sender<Word>, printed: &mut u64) -> Option<Cut> {
+    *printed += match &word {
+        Word::Stdout(bytes) | Word::Stderr(bytes) => bytes.len() as u64,
+        Word::Ended(_) => 0,
+    };
+    if *printed > MOST_OUTPUT {
+        return Some(Cut::With(ExecEnd::TooMuchOutput));
+    }
+    tell.send(word).await.is_err().then_some(Cut::Alone)
+}
+
+/// What is still in the pipes of a program that has ended.
+async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64, deadline: Instant) {
+    let mut room = vec![0; PIECE];
+    loop {
+        let read = |pipe: &pipe::Receiver, room: &mut [u8]| pipe.try_read(room).ok().filter(|n| *n > 0);
+        let word = match read(&pipes.out, &mut room) {
+            Some(n) => Word::Stdout(room.get(..n).unwrap_or_default().to_vec()),
+            None => match read(&pipes.err, &mut room) {
+                Some(n) => Word::Stderr(room.get(..n).unwrap_or_default().to_vec()),
+                None => return,
+            },
+        };
+        let sent = tokio::time::timeout_at(deadline.max(Instant::now() + LAST_WORD), send(word, tell, printed)).await;
+        if !matches!(sent, Ok(None)) {
+            return;
+        }
+    }
+}
+
+/// How it ended, by its shim's record.
+fn how(dir: &Path) -> ExecEnd {
+    let record = fs::read(dir.join(record::file::EXIT)).ok().and_then(|text| ExitRecord::decode(&text).ok());
+    match record.map(|record| record.how) {
+        Some(How::Code(code)) => ExecEnd::Exit { code },
+        Some(How::Signal { signal, .. }) => ExecEnd::Signal { signal },
+        Some(How::Failed { step, errno, what }) => {
+            let why = collect::refusal(&step, errno, &what);
+            let missing = step == "exec" && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
+            if missing { ExecEnd::NotFound { why } } else { ExecEnd::NotStarted { why } }
+        }
+        None => ExecEnd::NotStarted { why: "its shim was lost before it wrote how it ended".to_owned() },
+    }
+}
+
+fn take_away(id: &ContainerId, group: &Group, dir: &Path) {
+    if let Err(error) = group.remove(REMOVAL) {
+        tracing::warn!(container_id = %id, %error, "the cgroup of a program that was run in it stays behind until it ends, ignoring");
+    }
+    forget(dir);
+}
+
+fn forget(dir: &Path) {
+    if let Err(error) = fs::remove_dir_all(dir)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::debug!(dir = %dir.display(), %error, "a directory stays behind, ignoring");
+    }
+}
+
+/// Ends and removes what an earlier agent has left of such programs in a container: nobody reads them any more. Blocking.
+pub(crate) fn clear(site: &Site, id: &ContainerId, group: Option<&Group>) {
+    let folder = site.layout.container(id).join(FOLDER);
+    let Ok(entries) = fs::read_dir(&folder) else { return };
+    for entry in entries.flatten() {
+        let text = fs::read_to_string(entry.path().join(record::file::PID)).unwrap_or_default();
+        let program = Identity::decode(&text).and_then(|p| Watched::open(p.pid, p.starttime).ok().flatten());
+        if let Some(Err(error)) = program.map(|program| program.signal(9)) {
+            tracing::warn!(container_id = %id, %error, "a program that was run in it cannot be ended");
+        }
+    }
+    let left = group.and_then(|group| group.tasks().ok()).unwrap_or_default();
+    for (name, group) in left.into_iter().filter(|(name, _)| is_ours(name)) {
+        tracing::info!(container_id = %id, group = name, "a program that was run in it has no reader any more and is ended");
+        if let Err(error) = group.kill().and_then(|()| group.remove(REMOVAL)) {
+            tracing::warn!(container_id = %id, group = name, %error, "its cgroup stays behind, ignoring");
+        }
+    }
+    forget(&folder);
+}

@@ -1,0 +1,188 @@
+//! What a container's program has written, for whoever may look at it: found by a place below its directory, never beyond it.
+//!
+//! Only what belongs to the program is shown; the records of shim and agent beside it hold its environment, and are nobody's to read. Its user
+//! may change any of these directories at any moment, so the kernel resolves a place in one step and refuses whatever leads out
+//! (`RESOLVE_BENEATH`), and what it found is looked at before it is opened.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::reach::{EntryKind, FileRow};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat};
+use rustix::io::Errno;
+
+use crate::disk::file;
+
+/// What of a container's directory belongs to its program.
+const SHOWN: [&str; 5] = [file::STDERR, file::STDOUT, file::TASKS, file::TMP, file::WORK];
+/// Most entries of one directory that are listed.
+pub(crate) const MOST_ENTRIES: usize = 10_000;
+/// Longest place. Bytes.
+const LONGEST: usize = 4096;
+/// How often a place is resolved again that was changed while it was.
+const TRIES: u32 = 64;
+
+/// A place below a container's directory, by words that lead nowhere else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place(Vec<String>);
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with('/') {
+            return Err(format!("{text:?} is no place below the directory of the container; leave out the first /"));
+        }
+        if text.len() > LONGEST || text.contains('\0') {
+            return Err(format!("a place has at most {LONGEST} bytes, and no NUL among them"));
+        }
+        let words: Vec<String> = text.split('/').filter(|word| !word.is_empty() && *word != ".").map(str::to_owned).collect();
+        if words.iter().any(|word| word == "..") {
+            return Err(format!("{text:?} leads upwards; a place is below the directory of the container"));
+        }
+        match words.first() {
+            Some(first) if !SHOWN.contains(&first.as_str()) => {
+                Err(format!("{first:?} is not there; there are {}", SHOWN.join(", ")))
+            }
+            Some(_) | None => Ok(Place(words)),
+        }
+    }
+}
+
+impl Place {
+    fn path(&self) -> String {
+        self.0.join("/")
+    }
+}
+
+/// What is in a directory, or the one row of a file, by name. More than [`MOST_ENTRIES`] are `FileTooLarge`.
+pub(crate) fn list(dir: &Path, place: &Place) -> io::Result<Vec<FileRow>> {
+    let Some(found) = find(dir, place)? else { return shown(dir) };
+    let facts = rustix::fs::fstat(&found)?;
+    if FileType::from_raw_mode(facts.st_mode) != FileType::Directory {
+        return Ok(vec![row(&found, place.path(), &facts, None)]);
+    }
+    let mut rows = Vec::new();
+    for entry in Dir::read_from(&again(&found, OFlags::DIRECTORY)?)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if rows.len() >= MOST_ENTRIES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MOST_ENTRIES} entries")));
+        }
+        // What went meanwhile is not there.
+        let Ok(facts) = statat(&found, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        rows.push(row(&found, format!("{}/{}", place.path(), name.to_string_lossy()), &facts, Some(name)));
+    }
+    rows.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(rows)
+}
+
+/// A file to read from, with its length. Neither a directory nor anything that could make a reader wait is opened.
+pub(crate) fn open(dir: &Path, place: &Place) -> io::Result<(File, u64)> {
+    let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
+    let Some(found) = find(dir, place)? else { return Err(refused("it is a directory")) };
+    let file = File::from(found);
+    let facts = file.metadata()?;
+    if facts.is_dir() {
+        return Err(refused("it is a directory"));
+    }
+    if !facts.is_file() {
+        return Err(refused("it is no plain file"));
+    }
+    // A second name may be that of somebody else's file. What everybody may read anyway is no secret: fetched files are such.
+    if facts.nlink() > 1 && facts.permissions().mode() & 0o004 == 0 {
+        return Err(refused("it has a second name elsewhere, and not everybody may read it"));
+    }
+    let opened = File::from(again(&OwnedFd::from(file), OFlags::empty())?);
+    let length = opened.metadata()?.len();
+    Ok((opened, length))
+}
+
+/// The entries of the directory itself.
+fn shown(dir: &Path) -> io::Result<Vec<FileRow>> {
+    let dir = directory(dir)?;
+    let facts = |name: &&str| statat(&dir, *name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|facts| ((*name).to_owned(), facts));
+    Ok(SHOWN.iter().filter_map(facts).map(|(name, facts)| row(&dir, name, &facts, None)).collect())
+}
+
+/// What is at a place, to be looked at only; `None` for the directory itself.
+fn find(dir: &Path, place: &Place) -> io::Result<Option<OwnedFd>> {
+    let Some((first, rest)) = place.0.split_first() else { return Ok(None) };
+    // The first step is one of ours and never a link; links within it may lead to elsewhere within it.
+    let top = openat(directory(dir)?, first.as_str(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if rest.is_empty() {
+        return Ok(Some(top));
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..TRIES {
+        match openat2(&top, rest.join("/"), flags, Mode::empty(), inside) {
+            // Something on the way was moved meanwhile.
+            Err(Errno::AGAIN) => {}
+            Err(Errno::XDEV | Errno::LOOP) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "a link on the way leads out of the container's directory",
+                ));
+            }
+            Err(Errno::NOSYS) => return step_by_step(top, rest).map(Some),
+            found => return Ok(found.map(Some)?),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is being moved about all the time"))
+}
+
+/// Before Linux 5.6: no link is followed at all.
+fn step_by_step(top: OwnedFd, words: &[String]) -> io::Result<OwnedFd> {
+    let mut at = top;
+    for (place, word) in words.iter().enumerate() {
+        let last = place + 1 == words.len();
+        let kind = if last { OFlags::empty() } else { OFlags::DIRECTORY };
+        at = openat(&at, word.as_str(), kind | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+fn directory(dir: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The very thing that was found, to be read. By its descriptor, so that it cannot have become another one.
+fn again(found: &OwnedFd, kind: OFlags) -> io::Result<OwnedFd> {
+    let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(openat(CWD, own, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | kind, Mode::empty())?)
+}
+
+fn row(dir: &OwnedFd, path: String, facts: &Stat, name: Option<&std::ffi::CStr>) -> FileRow {
+    let kind = match FileType::from_raw_mode(facts.st_mode) {
+        FileType::RegularFile => EntryKind::File,
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Link,
+        FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+            EntryKind::Other
+        }
+    };
+    let link = name.filter(|_| kind == EntryKind::Link).and_then(|name| readlinkat(dir, name, Vec::new()).ok());
+    let target = link.map(|to| String::from_utf8_lossy(std::ffi::OsStr::from_bytes(to.to_bytes()).as_bytes()).into_owned());
+    let seconds = u64::try_from(facts.st_mtime).unwrap_or(0);
+    FileRow {
+        path,
+        kind,
+        bytes: u64::try_from(facts.st_size).unwrap_or(0),
+        modified: UnixMillis(seconds.saturating_mul(1000).saturating_add(facts.st_mtime_nsec / 1_000_000)),
+        target,
+    }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

@@ -1,0 +1,228 @@
+//! Into a container: signals, files, a program beside its own.
+
+use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
+use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::reach::{EntryKind, ExecEnd, ExecIn, ExecLine, FileRow, KEY, Piece, SignalContainer, Signalled};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::fake_rm::{FakeRm, PATIENCE};
+use crate::node::{GREEDY, Node, sh};
+
+/// A caller that knows the word of the node, as its resource manager does.
+struct Caller {
+    url: String,
+    key: String,
+    http: reqwest::Client,
+}
+
+impl Caller {
+    fn new(rm: &FakeRm, node: &Node) -> Caller {
+        let key = rm.with(|book| book.registrations.last().and_then(|r| r.key.clone())).expect("a word");
+        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+        Caller { url: node.url.clone(), key, http }
+    }
+
+    async fn answer(request: reqwest::RequestBuilder) -> Result<Vec<u8>, Code> {
+        let answer = request.send().await.expect("answers");
+        let good = answer.status().is_success();
+        let bytes = answer.bytes().await.expect("a body").to_vec();
+        if good { Ok(bytes) } else { Err(serde_json::from_slice::<Problem>(&bytes).expect("a problem").code) }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Code> {
+        self.bytes(path).await.map(|bytes| serde_json::from_slice(&bytes).expect("json"))
+    }
+
+    async fn bytes(&self, path: &str) -> Result<Vec<u8>, Code> {
+        Self::answer(self.http.get(format!("{}{path}", self.url)).header(KEY, &self.key)).await
+    }
+
+    async fn post<B: Serialize + Sync>(&self, path: &str, body: &B) -> Result<Vec<u8>, Code> {
+        Self::answer(self.http.post(format!("{}{path}", self.url)).header(KEY, &self.key).json(body)).await
+    }
+
+    async fn signal(&self, id: &ContainerId, signal: &str, all: bool) -> Result<u32, Code> {
+        let body = SignalContainer { signal: signal.parse().expect("a signal"), all, reason: None };
+        let done = self.post(&format!("/v1/containers/{id}/signal"), &body).await?;
+        Ok(serde_json::from_slice::<Signalled>(&done).expect("json").processes)
+    }
+
+    /// Both outputs and the end.
+    async fn exec(&self, id: &ContainerId, wish: &ExecIn) -> Result<(String, String, ExecEnd), Code> {
+        let lines = String::from_utf8(self.post(&format!("/v1/containers/{id}/exec"), wish).await?).expect("text");
+        let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
+        for line in lines.lines().filter(|line| !line.is_empty()) {
+            match serde_json::from_str(line).expect("a line") {
+                ExecLine::Stdout { data } => out.extend(data.bytes().expect("bytes")),
+                ExecLine::Stderr { data } => err.extend(data.bytes().expect("bytes")),
+                ExecLine::Ended { end: ended } => end = Some(ended),
+            }
+        }
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        Ok((text(out), text(err), end.expect("an end")))
+    }
+}
+
+fn wish(command: &[&str]) -> ExecIn {
+    ExecIn { command: command.iter().map(|word| (*word).to_owned()).collect(), input: None, timeout_ms: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_whoever_knows_the_word_comes_in() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 64, sh("sleep 61"));
+    rm.running(&id).await;
+    let mut stranger = Caller::new(&rm, &node);
+    stranger.key = "0".repeat(stranger.key.len());
+    assert_eq!(stranger.signal(&id, "TERM", false).await, Err(Code::HR0400));
+    assert_eq!(stranger.exec(&id, &wish(&["true"])).await, Err(Code::HR0400));
+    assert_eq!(stranger.get::<Vec<FileRow>>(&format!("/v1/containers/{id}/files")).await, Err(Code::HR0400));
+    stranger.key.clear();
+    assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(Code::HR0400));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_reaches_the_program_or_all_processes() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id =
+        rm.run(1, 64, sh("trap 'echo got usr1' USR1; sleep 61 & echo ready; while true; do wait $!; kill -0 $! || exit 3; done"));
+    rm.running(&id).await;
+    rm.until("the trap", |_| node.text(&id, "stdout").contains("ready").then_some(())).await;
+    let caller = Caller::new(&rm, &node);
+    assert_eq!(caller.signal(&id, "usr1", false).await, Ok(1));
+    rm.until("the signal", |_| node.text(&id, "stdout").contains("got usr1").then_some(())).await;
+    // The shell ignores what its child dies of.
+    assert_eq!(caller.signal(&id, "USR1", true).await, Ok(2));
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 3 }, "{report:#?}");
+    assert_eq!(caller.signal(&id, "TERM", false).await, Err(Code::HR0409), "it has ended");
+    assert_eq!(caller.signal(&"test.1.e1.c9".parse().expect("id"), "TERM", false).await, Err(Code::HR0404));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_is_one_that_was_asked_for() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 64, sh("trap '' TERM; echo ready; while true; do sleep 1; done"));
+    rm.until("the trap", |_| node.text(&id, "stdout").contains("ready").then_some(())).await;
+    let caller = Caller::new(&rm, &node);
+    assert!(caller.signal(&id, &Signal::KILL.to_string(), false).await.expect("is sent") >= 1);
+    let report = rm.exit(&id).await;
+    assert_eq!((report.reason, report.evidence.signal), (ExitReason::Stopped, Some(9)), "{report:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_listed_and_read_also_after_the_end() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 64, sh("mkdir out; printf 0123456789 > out/a; ln -s ../../spec out/trap; echo done"));
+    rm.exit(&id).await;
+    let caller = Caller::new(&rm, &node);
+    let list = |path: &str| format!("/v1/containers/{id}/files?path={path}");
+    let rows: Vec<FileRow> = caller.get(&list("work/out")).await.expect("lists");
+    let seen: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.kind, r.bytes)).collect();
+    assert_eq!(seen, [("work/out/a", EntryKind::File, 10), ("work/out/trap", EntryKind::Link, 10)]);
+    let content = |path: &str| format!("/v1/containers/{id}/files/content?path={path}");
+    assert_eq!(caller.bytes(&content("work/out/a")).await.expect("reads"), b"0123456789");
+    assert_eq!(caller.bytes(&content("stdout")).await.expect("reads"), b"done\n");
+    for wrong in ["work/out/trap", "spec", "order.json", "../x", "/etc/passwd", "work/out"] {
+        assert_eq!(caller.bytes(&content(wrong)).await, Err(Code::HR0400), "{wrong}");
+    }
+    assert_eq!(caller.bytes(&content("work/none")).await, Err(Code::HR0404));
+    let part =
+        caller.http.get(format!("{}{}", caller.url, content("work/out/a"))).header(KEY, &caller.key).header("range", "bytes=3-5");
+    let part = part.send().await.expect("answers");
+    assert_eq!((part.status().as_u16(), part.headers()["content-range"].to_str().expect("text")), (206, "bytes 3-5/10"));
+    assert_eq!(part.text().await.expect("text"), "345");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_runs_beside_with_its_output_and_its_code() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let mut launch = sh("echo mine > here; sleep 61");
+    launch.env.insert("COLOUR".into(), "green".into());
+    let id = rm.run(1, 64, launch);
+    rm.until("its file", |_| node.file(&id, "work/here").exists().then_some(())).await;
+    let caller = Caller::new(&rm, &node);
+    let mut asked = wish(&["sh", "-c", "cat here -; echo $COLOUR $HEADROOM_CONTAINER; echo to err >&2; exit 7"]);
+    asked.input = Some(Piece::of(b"typed\n"));
+    let (out, err, end) = caller.exec(&id, &asked).await.expect("runs");
+    assert_eq!((out, err.as_str(), end), (format!("mine\ntyped\ngreen {id}\n"), "to err\n", ExecEnd::Exit { code: 7 }));
+    let missing = caller.exec(&id, &wish(&["/no/such/program"])).await.expect("answers").2;
+    assert!(matches!(missing, ExecEnd::NotFound { .. }), "{missing:?}");
+    let odd = caller.exec(&id, &wish(&["./here"])).await.expect("answers").2;
+    assert!(matches!(odd, ExecEnd::NotStarted { .. }), "{odd:?}");
+    let killed = caller.exec(&id, &wish(&["sh", "-c", "kill -9 $$"])).await.expect("answers").2;
+    assert_eq!(killed, ExecEnd::Signal { signal: 9 });
+    let long = ExecIn { timeout_ms: Some(200), ..wish(&["sh", "-c", "echo begun; sleep 62 & sleep 62"]) };
+    assert_eq!(caller.exec(&id, &long).await.expect("answers"), ("begun\n".into(), String::new(), ExecEnd::Timeout));
+    let many = caller.exec(&id, &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"])).await.expect("answers");
+    assert_eq!((many.0.len(), many.2), (3_000_000, ExecEnd::Exit { code: 0 }));
+    assert_eq!(caller.exec(&id, &wish(&[])).await, Err(Code::HR0400));
+    assert_eq!(std::fs::read_dir(node.file(&id, "exec")).expect("its folder").count(), 0, "nothing of them is left");
+    // None of these ends is that of the container's own program.
+    assert!(!node.file(&id, "exit").exists());
+    assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1));
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Signal { signal: 15 }, "{report:#?}");
+    assert!(report.tasks.is_empty(), "{:#?}", report.tasks);
+    assert_eq!(caller.exec(&id, &wish(&["true"])).await, Err(Code::HR0409), "it has ended");
+}
+
+/// Too much for a container of 24 MiB, beside a program that takes next to nothing. What the container's own end was called.
+async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, extra);
+    let id = rm.run(1, 24, sh("sleep 61"));
+    rm.running(&id).await;
+    let caller = Caller::new(&rm, &node);
+    let (_, _, end) = caller.exec(&id, &wish(&["sh", "-c", GREEDY])).await.expect("runs");
+    assert_eq!(end, ExecEnd::Signal { signal: 9 });
+    let enforcer = rm.with(|book| book.registrations[0].enforcer);
+    if enforcer == EnforcerKind::Cgroup1 {
+        // There the kernel kills one process: the largest, which is not the container's own.
+        assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1), "it lives");
+    }
+    (enforcer, rm.exit(&id).await.reason)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_memory_counts_in_the_container() {
+    match greedy_beside(&[]).await {
+        (EnforcerKind::Cgroup1, reason) => {
+            assert_eq!(reason, ExitReason::Signal { signal: 15 }, "its kill is not the container's")
+        }
+        (EnforcerKind::Cgroup2 | EnforcerKind::Poll, reason) => assert_eq!(reason, ExitReason::OverheadOom),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_memory_counts_where_the_agent_enforces() {
+    assert_eq!(greedy_beside(&["--enforcer=poll"]).await, (EnforcerKind::Poll, ExitReason::OverheadOom));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_leaves_behind_is_ended_by_the_next() {
+    let rm = FakeRm::start().await;
+    let mut node = Node::start(&rm.url, 256, &[]);
+    let id = rm.run(1, 64, sh("sleep 61"));
+    rm.running(&id).await;
+    let caller = Caller::new(&rm, &node);
+    let request = caller.http.post(format!("{}/v1/containers/{id}/exec", caller.url)).header(KEY, &caller.key);
+    let mut answer = request.json(&wish(&["sh", "-c", "echo $$; exec sleep 63"])).send().await.expect("answers");
+    let first = answer.chunk().await.expect("reads").expect("a line");
+    let ExecLine::Stdout { data } = serde_json::from_slice(&first).expect("a line") else { panic!("{first:?}") };
+    let pid: i32 = String::from_utf8(data.bytes().expect("bytes")).expect("text").trim().parse().expect("a number");
+    let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    assert!(lives());
+    node.crash();
+    node.start_again();
+    rm.until("it to be ended", |_| (!lives()).then_some(())).await;
+    assert!(!node.file(&id, "exec").exists());
+    rm.until("the next one's word", |book| (book.registrations.len() > 1).then_some(())).await;
+    assert_eq!(Caller::new(&rm, &node).exec(&id, &wish(&["true"])).await.expect("runs").2, ExecEnd::Exit { code: 0 });
+}
