@@ -142,7 +142,7 @@ pub(crate) enum Verb {
     },
     /// Why did it end as it did, and what would cure it?
     Diagnose {
-        /// A job, a task, or one attempt at it
+        /// A job, a task, or one attempt at it; or several tasks: map/1-3,7, map/all, map/last
         #[arg(add = Completer::new(complete::jobs))]
         target: String,
     },
@@ -389,7 +389,7 @@ pub(crate) struct Run {
 /// `rmctl logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// A job, a task, an attempt, or a container
+    /// A job, a task, an attempt, or a container; or several tasks: map/1-3,7, map/all, map/last
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) target: String,
     /// Go on as more is printed, until it has ended

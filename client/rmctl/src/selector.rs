@@ -1,6 +1,6 @@
 //! Several tasks of one stage by one word: `sort.3/map/1-3,7`, `last/map/all`, `map/last`. Pure: reads a text, and finds it in a job.
 
-use headroom_types::Name;
+use headroom_types::{Name, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 
@@ -48,22 +48,27 @@ fn range(text: &str) -> Option<(u32, u32)> {
 }
 
 impl Several {
+    /// Whether a task of `rows` is one of them.
+    pub(crate) fn has(&self, task: &TaskId, rows: &[TaskRow]) -> bool {
+        let last = || rows.iter().filter(|row| row.task.stage == self.stage).map(|row| row.task.index).max();
+        task.stage == self.stage
+            && match &self.which {
+                Which::All => true,
+                Which::Last => Some(task.index) == last(),
+                Which::Ranges(ranges) => ranges.iter().any(|(from, to)| (*from..=*to).contains(&task.index)),
+            }
+    }
+
     /// Their rows, in the order of their indexes; at least one.
     pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, Failure> {
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
-        let of_stage = rows.iter().filter(|row| row.task.stage == self.stage);
-        let last = of_stage.clone().map(|row| row.task.index).max();
-        let wanted = |row: &&TaskRow| match &self.which {
-            Which::All => true,
-            Which::Last => Some(row.task.index) == last,
-            Which::Ranges(ranges) => ranges.iter().any(|(from, to)| (*from..=*to).contains(&row.task.index)),
-        };
-        let mut found: Vec<TaskRow> = of_stage.filter(wanted).cloned().collect();
+        let mut found: Vec<TaskRow> = rows.iter().filter(|row| self.has(&row.task, rows)).cloned().collect();
         found.sort_by(|a, b| a.task.cmp(&b.task));
         if found.is_empty() {
             let stages = rows.iter().map(|row| row.task.stage.as_str());
             let failure = Failure::new(Exit::NotFound, format!("{} has no such tasks of stage {}", app.id, self.stage));
-            let failure = if last.is_none() { failure.near(self.stage.as_str(), stages) } else { failure };
+            let unknown = !rows.iter().any(|row| row.task.stage == self.stage);
+            let failure = if unknown { failure.near(self.stage.as_str(), stages) } else { failure };
             return Err(failure.help(format!("rmctl ps {}", app.id)));
         }
         Ok(found)

@@ -7,6 +7,7 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use crate::exit::{Exit, Failure};
+use crate::selector::Several;
 
 /// What a command is about, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub(crate) enum Part {
     Attempt(TaskAttemptId),
     /// One container.
     Container(ContainerId),
+    /// Several tasks of one stage; never read by [`parse`], for it is not what every verb takes.
+    Several(Several),
 }
 
 impl Part {
@@ -55,7 +58,7 @@ impl Part {
         match self {
             Part::Task(task) => Some(task),
             Part::Attempt(attempt) => Some(&attempt.task),
-            Part::Whole | Part::Container(_) => None,
+            Part::Whole | Part::Container(_) | Part::Several(_) => None,
         }
     }
 }

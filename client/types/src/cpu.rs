@@ -40,6 +40,13 @@ impl Cpus {
     }
 }
 
+impl Cpus {
+    /// With its unit, for people: `1 cpu`, `2.5 cpus`.
+    pub fn words(self) -> String {
+        if self.0 == 1000 { "1 cpu".to_owned() } else { format!("{self} cpus") }
+    }
+}
+
 impl fmt::Display for Cpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, part) = (self.0 / 1000, self.0 % 1000);

@@ -145,7 +145,7 @@ impl Resource {
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} cpus", self.memory, self.cpus)?;
+        write!(f, "{}, {}", self.memory, self.cpus.words())?;
         for (name, n) in &self.extra {
             write!(f, ", {n} {name}")?;
         }
@@ -166,6 +166,12 @@ mod tests {
             }
             r
         })
+    }
+
+    #[test]
+    fn one_processor_is_one() {
+        let text = |cpus| Resource::new(Bytes::from_gib(1), cpus).to_string();
+        assert_eq!((text(Cpus::from_cores(1)), text(Cpus::from_milli(500))), ("1 GiB, 1 cpu".into(), "1 GiB, 0.5 cpus".into()));
     }
 
     proptest! {

@@ -212,7 +212,7 @@ fn shortfall(need: &Resource, free: &Resource) -> String {
         short.push(format!("{} of memory short", need.memory.saturating_sub(free.memory)));
     }
     if let Some(cpus) = need.cpus.checked_sub(free.cpus).filter(|c| c.milli() > 0) {
-        short.push(format!("{cpus} cpus short"));
+        short.push(format!("{} short", cpus.words()));
     }
     for (name, n) in &need.extra {
         let have = free.extra.get(name).copied().unwrap_or(0);

@@ -218,7 +218,7 @@ fn wanted(c: &Container, size: Size) -> Result<Sized, Refusal> {
 /// A difference in words, without the resources that stay as they are.
 fn only_what_is(more: &Resource) -> String {
     let memory = (!more.memory.is_zero()).then(|| more.memory.to_string());
-    let cpus = (more.cpus.milli() > 0).then(|| format!("{} cpus", more.cpus));
+    let cpus = (more.cpus.milli() > 0).then(|| more.cpus.words());
     let extra = more.extra.iter().map(|(name, n)| format!("{n} {name}"));
     memory.into_iter().chain(cpus).chain(extra).collect::<Vec<_>>().join(", ")
 }

@@ -266,7 +266,7 @@ fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
     assert_eq!(never(&mut s, &app, with("a", 1, 1, label("fpga"))), "no node has label fpga");
     assert_eq!(
         never(&mut s, &app, with("b", 1, 8, label("gpu"))),
-        "needs 8 GiB, 1 cpus on a node with label gpu; the largest of those is g1 with 4 GiB, 8 cpus"
+        "needs 8 GiB, 1 cpu on a node with label gpu; the largest of those is g1 with 4 GiB, 8 cpus"
     );
     assert_eq!(never(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r9")])), "no node is in rack r9");
     let both = |p: &mut Placement| (p.racks, p.labels) = (vec![id("r2")], [id("gpu")].into());

@@ -63,7 +63,7 @@ fn what_no_node_could_ever_give_is_refused_at_once() {
     let answer = s.ask(&app, "late", 1, size(8, 1));
     assert!(is_never(&answer));
     let Err(Refusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
-    assert_eq!(sentence, "needs 8 GiB, 1 cpus on one node; the largest node is big with 6 GiB, 4 cpus");
+    assert_eq!(sentence, "needs 8 GiB, 1 cpu on one node; the largest node is big with 6 GiB, 4 cpus");
     assert_eq!(largest, size(6, 4));
     assert!(!s.cluster.app(&app).expect("app").requests.contains_key(&id("late")));
     let Ok(Answer::Synced { verdicts, .. }) = s.sync(&app, 0, vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))])
@@ -84,7 +84,7 @@ fn a_wait_is_explained_with_the_closest_node() {
     let sentence = s.ask_waits(&app, "big", 1, size(7, 1));
     assert_eq!(sentence, "needs 7 GiB on one node; best is worker-3 with 6 GiB free");
     let sentence = s.ask_waits(&app, "wide", 1, size(2, 4));
-    assert_eq!(sentence, "needs 2 GiB, 4 cpus on one node; best is worker-3 with 6 GiB, 1 cpus free");
+    assert_eq!(sentence, "needs 2 GiB, 4 cpus on one node; best is worker-3 with 6 GiB, 1 cpu free");
     let why = s.cluster.why(&app, s.now).expect("app");
     assert_eq!(why.len(), 2);
     assert_eq!(why[0].nodes[0].node, id::<NodeId>("worker-3"));

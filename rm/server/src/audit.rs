@@ -5,16 +5,22 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use headroom_config::Kept;
 use headroom_telemetry::{Lines, lines};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::audit::AuditLine;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::eventfiles::bounds;
 
+/// Lines that may not be on the disk yet.
+const BEHIND: usize = 256;
+/// For so long at most.
+const SOON: Duration = Duration::from_secs(1);
 /// Lines kept in memory.
 const MOST: usize = 10_000;
 /// The files are called so.
@@ -32,6 +38,8 @@ struct Inner {
     recent: VecDeque<Arc<AuditLine>>,
     next: u64,
     files: Option<Lines>,
+    /// Lines that the kernel has and the disk may not.
+    behind: usize,
 }
 
 /// How a thing was, and how it is: what a handler lets the record know.
@@ -85,7 +93,7 @@ impl Audit {
         let next = recent.back().map_or(1, |line| line.index + 1);
         let files = Lines::open(folder, FILES, bounds(kept));
         let files = files.map_err(|error| warn!(%error, "changes cannot be recorded on the disk, going on without")).ok();
-        Audit { inner: Mutex::new(Inner { recent, next, files }), last: watch::Sender::new(next - 1) }
+        Audit { inner: Mutex::new(Inner { recent, next, files, behind: 0 }), last: watch::Sender::new(next - 1) }
     }
 
     /// One more; its number is given here.
@@ -98,6 +106,10 @@ impl Audit {
         {
             warn!(%error, request = line.request, "a change could not be recorded on the disk, going on");
         }
+        inner.behind += 1;
+        if inner.behind >= BEHIND {
+            inner.sync();
+        }
         let last = line.index;
         inner.recent.push_back(Arc::new(line));
         if inner.recent.len() > MOST {
@@ -105,6 +117,11 @@ impl Audit {
         }
         drop(inner);
         self.last.send_replace(last);
+    }
+
+    /// What was written survives the end of the host from here on.
+    fn settle(&self) {
+        self.inner().sync();
     }
 
     /// Tells when there is more.
@@ -131,6 +148,34 @@ impl Audit {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A reader that panicked has changed nothing.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn sync(&mut self) {
+        let behind = std::mem::take(&mut self.behind);
+        if behind > 0
+            && let Some(Err(error)) = self.files.as_mut().map(Lines::sync)
+        {
+            warn!(%error, behind, "recorded changes may not survive the end of this host, going on");
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// Sees to it that no line is behind for longer than [`SOON`], until the daemon closes.
+pub(crate) async fn keep_synced(audit: Arc<Audit>, closing: CancellationToken) {
+    let mut clock = tokio::time::interval(SOON);
+    while closing.run_until_cancelled(clock.tick()).await.is_some() {
+        let audit = audit.clone();
+        if tokio::task::spawn_blocking(move || audit.settle()).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -162,6 +207,28 @@ mod tests {
             before: None,
             after: None,
         }
+    }
+
+    #[tokio::test]
+    async fn no_line_is_behind_for_long_nor_are_many() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (audit, closing) = (Arc::new(Audit::open(dir.path(), Kept::default())), CancellationToken::new());
+        let behind = || audit.inner().behind;
+        for _ in 0..BEHIND - 1 {
+            audit.write(line("POST kill", "apps/job.1", 200));
+        }
+        assert_eq!(behind(), BEHIND - 1);
+        audit.write(line("POST kill", "apps/job.1", 200));
+        assert_eq!(behind(), 0, "so many are put on the disk at once");
+        audit.write(line("POST kill", "apps/job.1", 200));
+        let kept = tokio::spawn(keep_synced(audit.clone(), closing.clone()));
+        let deadline = tokio::time::Instant::now() + 30 * SOON;
+        while behind() > 0 {
+            assert!(tokio::time::Instant::now() < deadline, "it is still behind");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        closing.cancel();
+        kept.await.expect("ends");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_types::{AppId, UnixMillis};
+use headroom_types::{AppId, Reason, UnixMillis};
 use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events::Event;
 
@@ -43,22 +43,24 @@ enum Fate {
 impl Hour {
     /// One more event, in the order of the log.
     pub(crate) fn take(&mut self, event: &Event) {
-        match event.reason.as_str() {
-            "OomKilled" => {
-                self.kills.push_back(event.time);
-                if self.kills.len() > MOST {
-                    self.kills.pop_front();
-                }
+        // A master of a later version may have words of its own, so the word is compared and not read.
+        let is = |reasons: &[Reason]| reasons.iter().any(|reason| event.reason == reason.as_str());
+        if is(&[Reason::OomKilled]) {
+            self.kills.push_back(event.time);
+            if self.kills.len() > MOST {
+                self.kills.pop_front();
             }
-            "Escalated" => self.give(event, true, Fate::GoingOn),
-            "EscalationExhausted" => self.give(event, false, Fate::Exhausted),
-            "TaskFinished" => self.settle(event, Fate::Recovered),
-            "TaskFailed" => self.settle(event, Fate::Over),
-            "AppFinished" | "AppFailed" | "AppKilled" => {
-                let of_app = self.tasks.iter_mut().filter(|((app, _), _)| event.app.as_ref() == Some(app));
-                of_app.filter(|(_, task)| task.fate == Fate::GoingOn).for_each(|(_, task)| task.fate = Fate::Over);
-            }
-            _ => {}
+        } else if is(&[Reason::Escalated]) {
+            self.give(event, true, Fate::GoingOn);
+        } else if is(&[Reason::EscalationExhausted]) {
+            self.give(event, false, Fate::Exhausted);
+        } else if is(&[Reason::TaskFinished]) {
+            self.settle(event, Fate::Recovered);
+        } else if is(&[Reason::TaskFailed]) {
+            self.settle(event, Fate::Over);
+        } else if is(&[Reason::AppFinished, Reason::AppFailed, Reason::AppKilled]) {
+            let of_app = self.tasks.iter_mut().filter(|((app, _), _)| event.app.as_ref() == Some(app));
+            of_app.filter(|(_, task)| task.fate == Fate::GoingOn).for_each(|(_, task)| task.fate = Fate::Over);
         }
     }
 

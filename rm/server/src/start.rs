@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
 use crate::families::Families;
@@ -90,6 +90,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
     let (events, audit) = (shared.events.clone(), Arc::new(Audit::open(&logs, options.audit)));
+    tokio::spawn(audit::keep_synced(audit.clone(), closing.clone()));
     let web = Web {
         handle: handle.clone(),
         shared,

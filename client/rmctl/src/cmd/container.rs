@@ -83,10 +83,10 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
     if args.dry_run {
         let to = &body.resource;
         context.term.line(&format!(
-            "{} could have {}, {} cpus: version {}",
+            "{} could have {}, {}: version {}",
             before.id,
             short(to.memory),
-            to.cpus,
+            to.cpus.words(),
             answer.version
         ));
         return Ok(Exit::Ok);
@@ -106,7 +106,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
 }
 
 fn people(c: &ContainerView) -> String {
-    let size = format!("{}  has {}, {} cpus (version {})", c.id, short(c.resource.memory), c.resource.cpus, c.version);
+    let size = format!("{}  has {}, {} (version {})", c.id, short(c.resource.memory), c.resource.cpus.words(), c.version);
     let wanted = c.wanted.as_ref().map(|w| format!(", {} is on its way (version {})", short(w.resource.memory), w.version));
     format!("{size}{}\nnext: rmctl events --tail 5\n", wanted.unwrap_or_default())
 }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_size_on_its_way_is_said() {
         let mut c = fixture::containers().remove(1);
-        assert_eq!(people(&c).lines().next(), Some("wordcount.7.e1.c2  has 10.4G, 1 cpus (version 1)"));
+        assert_eq!(people(&c).lines().next(), Some("wordcount.7.e1.c2  has 10.4G, 1 cpu (version 1)"));
         let mut resource = c.resource.clone();
         resource.memory = Bytes::from_gib(12);
         c.wanted = Some(WantedSize { resource, version: 2 });

@@ -8,14 +8,22 @@ use crate::args::Format;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{diagnose, json};
+use crate::selector;
 use crate::target::{self, Part};
 
 /// Explains an attempt, a task's last failure, a job's failures, or a container's end.
 pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> {
     let client = context.client()?;
+    if let Some(several) = selector::parse(text) {
+        let (app, _) = context.app(&client, &several.job).await?;
+        let rows = several.of(&app)?;
+        context.term.print(&of_several(context, &app, &rows)?);
+        return Ok(Exit::Ok);
+    }
     let (app, target) = context.app(&client, text).await?;
     let shown = match &target.part {
-        Part::Whole => whole(context, &app),
+        // Several are read above.
+        Part::Whole | Part::Several(_) => whole(context, &app),
         Part::Task(id) => {
             let row = target::task(&app, id)?;
             let one = last_failure(row).ok_or_else(|| {
@@ -43,6 +51,19 @@ fn whole(context: &Context, app: &AppView) -> String {
     let failed: Vec<&AttemptRow> = app.job.as_ref().map(diagnose::failures).unwrap_or_default();
     let machine = json::Found { items: &failed, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     machine.unwrap_or_else(|| diagnose::of_app(app, context.term.paint))
+}
+
+/// What became last of each of them; those that were not started yet are left out where others were.
+fn of_several(context: &Context, app: &AppView, rows: &[TaskRow]) -> Result<String, Failure> {
+    let started: Vec<(&TaskRow, &AttemptRow)> = rows.iter().filter_map(|row| Some((row, last_failure(row)?))).collect();
+    if started.is_empty() {
+        let none = Failure::new(Exit::NotFound, format!("none of these tasks of {} has been started yet", app.id));
+        return Err(none.help(format!("rmctl why {}", app.id)));
+    }
+    let all: Vec<&AttemptRow> = started.iter().map(|(_, one)| *one).collect();
+    let machine = json::Found { items: &all, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let screens = || started.iter().map(|(row, one)| one_attempt(context, app, row, one)).collect::<Vec<_>>().join("\n");
+    Ok(machine.unwrap_or_else(screens))
 }
 
 fn one_attempt(context: &Context, app: &AppView, row: &TaskRow, one: &AttemptRow) -> String {

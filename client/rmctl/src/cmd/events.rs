@@ -96,7 +96,7 @@ async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text:
         let object = match &target.part {
             target::Part::Attempt(id) => Some(id.to_string()),
             target::Part::Task(id) => Some(id.to_string()),
-            target::Part::Whole | target::Part::Container(_) => None,
+            target::Part::Whole | target::Part::Container(_) | target::Part::Several(_) => None,
         };
         of.object.clone_from(&object);
         return Ok(object);

@@ -70,7 +70,7 @@ pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &P
                 // Looked for again with the next change.
                 (Ok(End::Missing(source)), _) => drop(known.remove(&source)),
                 (Ok(End::Over) | Err(_), Part::Container(_)) => break,
-                (Ok(End::Over) | Err(_), Part::Whole | Part::Task(_) | Part::Attempt(_)) => {}
+                (Ok(End::Over) | Err(_), Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Several(_)) => {}
             },
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
         }
@@ -96,8 +96,14 @@ impl Handovers {
     /// A line for each task that goes on with another attempt than at the look before. What was so at the first look is no news.
     fn news(&mut self, app: &AppView, part: &Part) -> Vec<String> {
         let mut lines = Vec::new();
-        let wanted = |row: &&TaskRow| part.task().is_none_or(|task| *task == row.task);
-        for row in app.job.iter().flat_map(|job| &job.tasks).filter(wanted) {
+        let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
+        let wanted = |row: &&TaskRow| match part {
+            Part::Several(several) => several.has(&row.task, rows),
+            Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Container(_) => {
+                part.task().is_none_or(|task| *task == row.task)
+            }
+        };
+        for row in rows.iter().filter(wanted) {
             let [.., before, now] = row.attempts.as_slice() else { continue };
             let number = now.attempt.attempt;
             let known = self.latest.insert(row.task.clone(), number);
@@ -228,6 +234,8 @@ mod tests {
         row.attempts[2].reason = Some(headroom_types::ExitReason::OverheadOom);
         row.attempts.push(next);
         assert!(handovers.news(&app, &Part::Task("map/4".parse().expect("id"))).is_empty(), "another task");
+        let several = |text: &str| Part::Several(crate::selector::parse(text).expect("a selector"));
+        assert!(handovers.news(&app, &several("map/2-4,9")).is_empty(), "nor among these");
         let lines = handovers.news(&app, &Part::Whole);
         assert_eq!(lines, ["── map/7@3 ended: out of memory at 8.8 GiB; continuing with @4 ──"]);
         assert!(handovers.news(&app, &Part::Whole).is_empty());

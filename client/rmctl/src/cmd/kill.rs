@@ -10,7 +10,12 @@ use crate::render::{apps, count, figures::short, json::Found};
 /// Ends a job.
 pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, sure: Sure) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
+    let (app, target) = context.app(&client, job).await?;
+    if let Some(task) = target.part.task() {
+        return Err(Failure::new(Exit::Usage, format!("{job} is a task, and this ends a whole job"))
+            .help(format!("rmctl task kill {}/{task}", app.id))
+            .help(format!("rmctl kill {}", app.id)));
+    }
     if app.state.is_final() {
         return Err(Failure::new(Exit::Conflict, format!("{} has already ended: {}", app.id, app.state.as_str()))
             .help(format!("rmctl ps {}", app.id)));

@@ -11,6 +11,7 @@ use crate::args::Logs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::logs as text;
+use crate::selector;
 use crate::target::{self, Part};
 
 /// Largest end of a log that is fetched at once. Bytes.
@@ -28,13 +29,25 @@ pub(super) struct Source {
 /// Prints logs, and with `--follow` goes on until all of it has ended.
 pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, target) = context.app(&client, &args.target).await?;
+    let (app, part) = match selector::parse(&args.target) {
+        Some(several) => {
+            let (app, _) = context.app(&client, &several.job).await?;
+            // None of them, and one that is not typed right, is told at once.
+            several.of(&app)?;
+            (app, Part::Several(several))
+        }
+        None => {
+            let (app, target) = context.app(&client, &args.target).await?;
+            (app, target.part)
+        }
+    };
     if args.follow {
-        return follow::run(context, &client, &app.id, &target.part, &args).await;
+        return follow::run(context, &client, &app.id, &part, &args).await;
     }
-    let sources = sources(&client, &app, &target.part, &args).await?;
+    let sources = sources(&client, &app, &part, &args).await?;
     if sources.is_empty() {
-        return Err(Failure::new(Exit::NotFound, format!("{} has started no task yet: there is no log", app.id))
+        let none = if part == Part::Whole { "has started no task yet" } else { "has not started it yet" };
+        return Err(Failure::new(Exit::NotFound, format!("{} {none}: there is no log", app.id))
             .help(format!("rmctl why {} · rmctl logs {} --master --stderr", app.id, app.id)));
     }
     let only = sources.len() == 1;
@@ -67,15 +80,17 @@ pub(super) fn print(context: &Context, source: &Source, text: &str, stderr: bool
 /// Whether nothing more is to come of what is looked at.
 pub(super) fn ended(app: &AppView, part: &Part) -> bool {
     let row = part.task().and_then(|id| target::task(app, id).ok());
+    let over = |r: &TaskRow| {
+        use headroom_wire::v1::job::TaskState::{Blocked, Done, Failed, Pending, Running};
+        match r.state {
+            Done | Failed => true,
+            Blocked | Pending | Running => false,
+        }
+    };
     let done = match part {
         Part::Attempt(id) => row.and_then(|r| r.attempts.iter().find(|a| a.attempt == *id)).is_some_and(|a| a.ended.is_some()),
-        Part::Task(_) => row.is_some_and(|r| {
-            use headroom_wire::v1::job::TaskState::{Blocked, Done, Failed, Pending, Running};
-            match r.state {
-                Done | Failed => true,
-                Blocked | Pending | Running => false,
-            }
-        }),
+        Part::Task(_) => row.is_some_and(over),
+        Part::Several(several) => several.of(app).is_ok_and(|rows| rows.iter().all(over)),
         Part::Whole | Part::Container(_) => false,
     };
     done || app.state.is_final()
@@ -105,9 +120,13 @@ pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &
             let row = target::task(app, id)?;
             Ok(row.attempts.last().map(|a| of_attempt(a, args.stderr, &prefix(args, &a.attempt))).into_iter().collect())
         }
-        Part::Whole => {
+        Part::Whole | Part::Several(_) => {
             let rows: &[TaskRow] = app.job.as_ref().map_or(&[], |j| &j.tasks);
-            let last = rows.iter().filter_map(|r| r.attempts.last());
+            let wanted = |row: &&TaskRow| match part {
+                Part::Several(several) => several.has(&row.task, rows),
+                Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Container(_) => true,
+            };
+            let last = rows.iter().filter(wanted).filter_map(|r| r.attempts.last());
             let prefix = |a: &AttemptRow| if args.no_prefix { String::new() } else { a.attempt.to_string() };
             Ok(last.map(|a| of_attempt(a, args.stderr, &prefix(a))).collect())
         }

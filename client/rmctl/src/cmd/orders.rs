@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
-use headroom_types::{AppId, Bytes, TaskId, TaskWish};
+use headroom_types::{AppId, Bytes, TaskId};
 use headroom_wire::v1::apps::ResizeTask;
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
@@ -18,8 +18,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// What is wanted of a task, as it is typed. Which attempt is meant is for the resource manager to say, which sees the task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wish {
+    /// It ends for good.
+    Cancel,
+    /// Another attempt.
+    Retry,
+    /// Another size.
+    Resize {
+        /// Heap and overhead together.
+        memory: Bytes,
+    },
+}
+
 /// Gives an order about one task, and waits until it is carried out.
-pub(crate) async fn run(context: &Context, wish: TaskWish, ordered: Ordered) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, wish: Wish, ordered: Ordered) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
     let Some(task) = target.part.task().cloned() else {
@@ -33,8 +47,8 @@ pub(crate) async fn run(context: &Context, wish: TaskWish, ordered: Ordered) -> 
         return Ok(Exit::Ok);
     }
     match wish {
-        TaskWish::Cancel | TaskWish::Retry { .. } => context.agreed(ordered.sure, &would)?,
-        TaskWish::Resize { .. } => {}
+        Wish::Cancel | Wish::Retry => context.agreed(ordered.sure, &would)?,
+        Wish::Resize { .. } => {}
     }
     let reason = ordered.reason.or_else(|| user().map(|user| format!("by {user}")));
     let before = give(&client, &app.id, &task, wish, reason).await?;
@@ -48,22 +62,16 @@ pub(crate) async fn run(context: &Context, wish: TaskWish, ordered: Ordered) -> 
     Ok(Exit::Ok)
 }
 
-async fn give(
-    client: &Client,
-    app: &AppId,
-    task: &TaskId,
-    wish: TaskWish,
-    reason: Option<String>,
-) -> Result<TaskRow, ClientError> {
+async fn give(client: &Client, app: &AppId, task: &TaskId, wish: Wish, reason: Option<String>) -> Result<TaskRow, ClientError> {
     match wish {
-        TaskWish::Cancel => client.kill_task(app, task, reason).await,
-        TaskWish::Retry { .. } => client.retry_task(app, task, reason).await,
-        TaskWish::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
+        Wish::Cancel => client.kill_task(app, task, reason).await,
+        Wish::Retry => client.retry_task(app, task, reason).await,
+        Wish::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
     }
 }
 
 /// Looks until it is so. An order can be lost when the resource manager is started again, so there is an end to waiting.
-async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskWish) -> Result<TaskRow, Failure> {
+async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: Wish) -> Result<TaskRow, Failure> {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
         let now = client.task(app, &before.task).await?;
@@ -80,40 +88,40 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskWish) -
 }
 
 /// True once an order shows.
-fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskWish) -> bool {
+fn is_so(before: &TaskRow, now: &TaskRow, wish: Wish) -> bool {
     let over = matches!(now.state, TaskState::Done | TaskState::Failed);
     let ended = |row: &TaskRow| row.attempts.iter().filter(|attempt| attempt.ended.is_some()).count();
     match wish {
-        TaskWish::Cancel => over,
-        TaskWish::Retry { .. } => over || ended(now) > ended(before),
-        TaskWish::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
+        Wish::Cancel => over,
+        Wish::Retry => over || ended(now) > ended(before),
+        Wish::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
     }
 }
 
-fn would(row: &TaskRow, wish: TaskWish) -> String {
+fn would(row: &TaskRow, wish: Wish) -> String {
     let size = row.profile.memory();
     match wish {
-        TaskWish::Cancel => match row.state {
+        Wish::Cancel => match row.state {
             TaskState::Running => format!("would end, its attempt {} of {size} with it", row.attempts.len()),
             TaskState::Blocked | TaskState::Pending => "would never run".to_owned(),
             TaskState::Done | TaskState::Failed => "is over already".to_owned(),
         },
-        TaskWish::Retry { .. } => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
-        TaskWish::Resize { memory } => format!("would get {memory} in the place of {size}"),
+        Wish::Retry => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
+        Wish::Resize { memory } => format!("would get {memory} in the place of {size}"),
     }
 }
 
-fn people(app: &AppId, row: &TaskRow, wish: TaskWish) -> String {
+fn people(app: &AppId, row: &TaskRow, wish: Wish) -> String {
     let task = &row.task;
     let done = match (wish, row.state) {
         (_, TaskState::Done) => "was done before".to_owned(),
-        (TaskWish::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
-        (TaskWish::Retry { .. } | TaskWish::Resize { .. }, TaskState::Failed) => format!("was given up before: {}", row.note),
-        (TaskWish::Retry { .. }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+        (Wish::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
+        (Wish::Retry | Wish::Resize { .. }, TaskState::Failed) => format!("was given up before: {}", row.note),
+        (Wish::Retry, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
             format!("is tried again at {}, charged to no budget", row.profile.memory())
         }
-        (TaskWish::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
-        (TaskWish::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
+        (Wish::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
+        (Wish::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
     };
     format!("{app}/{task}  {done}\nnext: rmctl task show {app}/{task}\n")
 }
@@ -137,11 +145,11 @@ mod tests {
     #[test]
     fn an_order_shows_in_the_row() {
         let (runs, failed) = (row(TaskState::Running), row(TaskState::Failed));
-        assert!(!is_so(&runs, &runs, TaskWish::Cancel) && is_so(&runs, &failed, TaskWish::Cancel));
+        assert!(!is_so(&runs, &runs, Wish::Cancel) && is_so(&runs, &failed, Wish::Cancel));
         let mut again = runs.clone();
         again.attempts.iter_mut().for_each(|attempt| attempt.ended = None);
-        assert_eq!(is_so(&again, &runs, TaskWish::Retry { attempt: 1 }), runs.attempts.iter().any(|a| a.ended.is_some()));
-        let asked = TaskWish::Resize { memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)) };
+        assert_eq!(is_so(&again, &runs, Wish::Retry), runs.attempts.iter().any(|a| a.ended.is_some()));
+        let asked = Wish::Resize { memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)) };
         assert!(!is_so(&runs, &runs, asked));
     }
 
@@ -150,8 +158,8 @@ mod tests {
         let app: AppId = "wordcount.7".parse().expect("id");
         let waits = row(TaskState::Pending);
         let more = waits.profile.memory().saturating_add(Bytes::from_mib(1));
-        assert!(people(&app, &waits, TaskWish::Resize { memory: more }).contains("no container here is larger"));
-        assert!(people(&app, &row(TaskState::Failed), TaskWish::Cancel).contains("will not be tried again"));
-        assert!(would(&row(TaskState::Pending), TaskWish::Cancel).contains("never run"));
+        assert!(people(&app, &waits, Wish::Resize { memory: more }).contains("no container here is larger"));
+        assert!(people(&app, &row(TaskState::Failed), Wish::Cancel).contains("will not be tried again"));
+        assert!(would(&row(TaskState::Pending), Wish::Cancel).contains("never run"));
     }
 }

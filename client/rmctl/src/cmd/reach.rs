@@ -134,7 +134,7 @@ async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Fail
     let attempt = match &target.part {
         Part::Attempt(id) => Some(target::attempt(&app, id)?.1),
         Part::Task(id) => target::task(&app, id)?.attempts.last(),
-        Part::Whole | Part::Container(_) => {
+        Part::Whole | Part::Container(_) | Part::Several(_) => {
             let wrong = Failure::new(Exit::Usage, format!("{text} is no task"));
             return Err(wrong.help(format!("write for example {}/map/7", app.id)));
         }

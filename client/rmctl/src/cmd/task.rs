@@ -1,9 +1,9 @@
 //! `rmctl task`: the tasks of a job, one task, the sizes it was tried at.
 
-use headroom_types::TaskWish;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
+use super::orders::Wish;
 use super::{orders, ps, reach};
 use crate::args::{Rows, TaskVerb, Watched};
 use crate::context::{Context, now};
@@ -19,10 +19,10 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
         TaskVerb::Show { task } => show(context, &task).await,
         TaskVerb::Ladder { task } => ladder(context, &task).await,
         TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
-        TaskVerb::Kill(ordered) => orders::run(context, TaskWish::Cancel, ordered).await,
-        TaskVerb::Retry(ordered) => orders::run(context, TaskWish::Retry { attempt: 0 }, ordered).await,
+        TaskVerb::Kill(ordered) => orders::run(context, Wish::Cancel, ordered).await,
+        TaskVerb::Retry(ordered) => orders::run(context, Wish::Retry, ordered).await,
         TaskVerb::Exec(args) => reach::exec_task(context, args).await,
-        TaskVerb::Set(set) => orders::run(context, TaskWish::Resize { memory: set.memory }, set.ordered).await,
+        TaskVerb::Set(set) => orders::run(context, Wish::Resize { memory: set.memory }, set.ordered).await,
     }
 }
 
@@ -87,6 +87,8 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
         Part::Whole => app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| t.attempts.clone()).collect(),
         Part::Task(id) => target::task(&app, id)?.attempts.clone(),
         Part::Attempt(id) => vec![target::attempt(&app, id)?.1.clone()],
+        // Several are read above.
+        Part::Several(_) => Vec::new(),
         Part::Container(id) => {
             let all = app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| &t.attempts);
             all.filter(|a| a.container == *id).cloned().collect()

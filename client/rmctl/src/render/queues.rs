@@ -102,7 +102,7 @@ pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
 
 fn figures(r: &Resource) -> String {
     let extra: String = r.extra.iter().map(|(name, n)| format!(", {n} {name}")).collect();
-    format!("{}, {} cpus{extra}", short(r.memory), r.cpus)
+    format!("{}, {}{extra}", short(r.memory), r.cpus.words())
 }
 
 /// What is written down of a queue beside its shares and its gate.

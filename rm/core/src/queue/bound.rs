@@ -87,7 +87,7 @@ impl Bound {
         }
         let sum = |most: &Cpus| u64::from(used.cpus.milli()) + u64::from(size.cpus.milli()) > u64::from(most.milli());
         if let Some(most) = self.cpus.filter(sum) {
-            let say = |cpus: Cpus| format!("{cpus} cpus");
+            let say = Cpus::words;
             return Some(Passed { used: say(used.cpus), most: say(most), needs: say(size.cpus) });
         }
         let (name, most) = self.extra.iter().find(|(name, most)| !self.admits_extra(name, **most, used, size))?;

@@ -46,7 +46,7 @@ pub(crate) async fn kill(
     Params(Nothing {}): Params<Nothing>,
     Body(body): Body<OrderTask>,
 ) -> Taken {
-    order(&web, app, TaskOrder { task, wish: TaskWish::Cancel, reason: body.reason }).await
+    order(&web, app, task, body.reason, |_| TaskWish::Cancel).await
 }
 
 /// Ends the attempt that runs, and begins another one that is charged to no budget. The row as it was is the answer.
@@ -59,8 +59,9 @@ pub(crate) async fn retry(
     Params(Nothing {}): Params<Nothing>,
     Body(body): Body<OrderTask>,
 ) -> Taken {
-    let attempt = u32::try_from(find(&web, &app, &task).await?.attempts.len()).unwrap_or(u32::MAX);
-    order(&web, app, TaskOrder { task, wish: TaskWish::Retry { attempt }, reason: body.reason }).await
+    // The attempt that is seen: an order that comes twice does not end the next one.
+    let attempt = |row: &TaskRow| u32::try_from(row.attempts.len()).unwrap_or(u32::MAX);
+    order(&web, app, task, body.reason, |row| TaskWish::Retry { attempt: attempt(row) }).await
 }
 
 /// Gives a task that waits another size for its next attempt, up to the largest there is. The row as it was is the answer.
@@ -77,16 +78,18 @@ pub(crate) async fn resize(
         let problem = Problem::new(Code::HR0400, format!("memory: {} holds no process", body.memory));
         return Err(problem.hint(format!("ask for {LEAST} or more")).into());
     }
-    order(&web, app, TaskOrder { task, wish: TaskWish::Resize { memory: body.memory }, reason: body.reason }).await
+    order(&web, app, task, body.reason, |_| TaskWish::Resize { memory: body.memory }).await
 }
 
-async fn order(web: &Web, app: AppId, mut order: TaskOrder) -> Taken {
-    let row = find(web, &app, &order.task).await?;
-    if let Some(problem) = not_now(&app, &row, order.wish) {
+/// Passes on what is wanted of a task as it stands now.
+async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish: impl FnOnce(&TaskRow) -> TaskWish) -> Taken {
+    let row = find(web, &app, &task).await?;
+    let wish = wish(&row);
+    if let Some(problem) = not_now(&app, &row, wish) {
         return Err(problem.into());
     }
-    order.reason = order.reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
-    web.handle.call(Call::Order { app, order }).await?;
+    let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
+    web.handle.call(Call::Order { app, order: TaskOrder { task, wish, reason } }).await?;
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 
