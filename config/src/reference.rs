@@ -318,7 +318,8 @@ reload. Changed by a reload, where no such tree was set.
 const AGENT_HEAD: &str = "
 ## nodeagent.toml
 
-`nodeagent --config FILE`; as a service `/etc/headroom/nodeagent.toml`. It is read at the start; containers go on while the agent is started again.
+`nodeagent --config FILE`; as a service `/etc/headroom/nodeagent.toml`. Containers go on while the agent is started again. `systemctl reload` needs
+nothing else: what the agent says of a reload, the resource manager has among its events.
 ";
 const CLIENT_HEAD: &str = "
 ## rmctl

@@ -103,7 +103,7 @@ macro_rules! reasons {
 
 reasons! {
     ResourceManagerStarted Cluster Normal "A life of the resource manager begins."
-    ConfigReloaded Cluster Normal "The configuration was read again while it runs; with the keys that hold now."
+    ConfigReloaded Cluster Normal "The configuration of the resource manager or of a node was read again while it runs; with the keys that hold now."
     ConfigRefused Cluster Warning "The configuration was to be read again and has mistakes: what held before still holds."
     NodeJoined Node Normal "A node agent registered."
     NodeReady Node Normal "A node takes work."

@@ -347,6 +347,11 @@ fn node_messages() {
             exits: vec![exit_report()],
             host_used: Bytes::from_gib(3),
             health: nodes::Health::Healthy,
+            reload: Some(nodes::Reload {
+                at: UnixMillis(1_790_000_000_000),
+                refused: true,
+                message: "nothing has changed".into(),
+            }),
         },
     );
     golden("node_report_reply", &nodes::NodeReportReply { received: vec![container()] });

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use headroom_config::HealthChecks;
 use headroom_node_exec::{Child, Command, Ended, spawn};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::run::Input;
 
@@ -23,7 +23,13 @@ const REASON: usize = 300;
 const STEP: Duration = Duration::from_secs(1);
 
 /// Looks again and again, until the loop is gone. `found` is what the loop knows already.
-pub(crate) async fn watch(state: PathBuf, checks: HealthChecks, found: Vec<String>, inputs: mpsc::Sender<Input>) {
+pub(crate) async fn watch(
+    state: PathBuf,
+    mut wanted: watch::Receiver<HealthChecks>,
+    found: Vec<String>,
+    inputs: mpsc::Sender<Input>,
+) {
+    let mut checks = wanted.borrow_and_update().clone();
     let mut disk_ticks = ticks(checks.every);
     let mut script_ticks = ticks(checks.script_every);
     let (mut disk_ills, mut script_ills) = (Vec::new(), Vec::new());
@@ -39,6 +45,13 @@ pub(crate) async fn watch(state: PathBuf, checks: HealthChecks, found: Vec<Strin
             _ = script_ticks.tick(), if checks.script.is_some() => {
                 let (state, checks) = (state.clone(), checks.clone());
                 script_ills = blocking(move || script(&state, &checks)).await;
+            }
+            Ok(()) = wanted.changed() => {
+                checks = wanted.borrow_and_update().clone();
+                // Both look at once; a script that is none any more has nothing to say.
+                (disk_ticks, script_ticks) = (ticks(checks.every), ticks(checks.script_every));
+                script_ills.clear();
+                continue;
             }
             () = inputs.closed() => return,
         }

@@ -31,6 +31,7 @@ mod logs;
 mod metrics;
 mod notify;
 mod proof;
+mod reload;
 mod resize;
 mod rm_link;
 mod run;

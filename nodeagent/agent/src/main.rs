@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use headroom_config::{NodeAgentConfig, SelfFence};
+use headroom_config::{NodeAgentConfig, Problem, SelfFence};
 use headroom_nodeagent::doctor;
 use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, start};
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
@@ -25,7 +25,7 @@ const WORKERS: usize = 2;
 const JOBS: usize = 32;
 
 /// The node agent of Headroom: launches containers, holds them to their limits, explains how they ended.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "nodeagent", version)]
 struct Args {
     /// Configuration file; arguments go before it
@@ -104,6 +104,10 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
 }
 
 impl Args {
+    fn read(&self) -> Result<NodeAgentConfig, Vec<Problem>> {
+        self.config.as_ref().map_or_else(|| Ok(NodeAgentConfig::default()), |path| headroom_config::load_nodeagent(path))
+    }
+
     fn over(self, c: NodeAgentConfig) -> Options {
         let isolation = Isolation {
             run_as: self.run_as.unwrap_or(c.isolation.run_as),
@@ -144,15 +148,12 @@ impl Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let config = match &args.config {
-        None => NodeAgentConfig::default(),
-        Some(path) => match headroom_config::load_nodeagent(path) {
-            Ok(config) => config,
-            Err(problems) => {
-                eprint!("{}", headroom_config::render(&problems));
-                return ExitCode::from(2);
-            }
-        },
+    let config = match args.read() {
+        Ok(config) => config,
+        Err(problems) => {
+            eprint!("{}", headroom_config::render(&problems));
+            return ExitCode::from(2);
+        }
     };
     if args.check_config {
         println!("nodeagent: the configuration is good");
@@ -169,7 +170,7 @@ fn main() -> ExitCode {
         .init();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(JOBS).enable_all().build();
-    let ended = runtime.context("starting the threads").and_then(|runtime| runtime.block_on(run(args.over(config))));
+    let ended = runtime.context("starting the threads").and_then(|runtime| runtime.block_on(run(args, config)));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -196,14 +197,18 @@ fn examine(options: &Options) -> ExitCode {
     if doctor::worst(&findings) == doctor::Standing::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-async fn run(options: Options) -> anyhow::Result<()> {
+async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut agent = start(options).await?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut agent = start(args.clone().over(config.clone())).await?;
     tracing::info!(url = agent.url, node = %agent.node, "ready");
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        () = agent.ended() => anyhow::bail!("the agent's loop ended; its log says why"),
+    loop {
+        tokio::select! {
+            _ = term.recv() => break,
+            _ = int.recv() => break,
+            _ = hangup.recv() => agent.reload(&mut config, args.read()).await,
+            () = agent.ended() => anyhow::bail!("the agent's loop ended; its log says why"),
+        }
     }
     tracing::info!("ending; containers run on and are adopted by the next agent");
     agent.shutdown(Containers::Keep).await;

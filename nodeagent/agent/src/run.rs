@@ -14,7 +14,7 @@ use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
 use headroom_node_core::container::{self, Effect, Order, State};
 use headroom_node_core::fence::{Fence, Patience};
 use headroom_node_core::size::Size;
-use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick};
+use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{self, Desired, Health, NodeTraits, RunOrder};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
@@ -66,6 +66,8 @@ pub(crate) enum Input {
     Health(Vec<String>),
     /// From a handler.
     Question(Question),
+    /// The configuration was read again.
+    Reloaded(nodes::Reload),
     /// Somebody wants every process of it to get SIGKILL now. Whether it runs.
     Kill(ContainerId, oneshot::Sender<bool>),
     /// The agent is to end.
@@ -114,6 +116,10 @@ pub(crate) struct Loop {
     /// What is wrong with the host.
     pub(crate) ills: Vec<String>,
     pub(crate) closing: Option<Closing>,
+    /// What the resource manager is to know of a configuration that was read again.
+    pub(crate) reload: Option<nodes::Reload>,
+    /// The one that the report on its way tells of.
+    telling: Option<UnixMillis>,
     /// Its stop goes without grace.
     at_once: Option<ContainerId>,
 }
@@ -142,6 +148,8 @@ impl Loop {
             sampling: false,
             ills: Vec::new(),
             closing: None,
+            reload: None,
+            telling: None,
             at_once: None,
         }
     }
@@ -194,7 +202,10 @@ impl Loop {
         loop {
             match self.link.due(now) {
                 rm_link::Want::Registration => self.link.register(self.registration()),
-                rm_link::Want::Report(epoch, scope) => self.link.report(self.report(epoch, &scope)),
+                rm_link::Want::Report(epoch, scope) => {
+                    self.telling = self.reload.as_ref().map(|reload| reload.at);
+                    self.link.report(self.report(epoch, &scope));
+                }
                 rm_link::Want::Nothing(at) => {
                     wake = at.map_or(wake, |at| at.min(wake));
                     break;
@@ -230,6 +241,7 @@ impl Loop {
             Input::Link(event) => self.linked(event),
             Input::Health(ills) => self.felt(ills),
             Input::Question(question) => self.reply(question),
+            Input::Reloaded(reload) => self.reload = Some(reload),
             Input::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
             Input::Shutdown(containers, done) => self.shut_down(containers, done),
         }
@@ -385,6 +397,9 @@ impl Loop {
             }
             News::Desired(desired) => self.desired(desired),
             News::Received(ids) => {
+                if self.reload.as_ref().map(|reload| reload.at) == self.telling {
+                    self.reload = None;
+                }
                 let progress = !ids.is_empty();
                 if progress {
                     crash::at("received");

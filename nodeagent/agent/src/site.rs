@@ -1,6 +1,7 @@
 //! What every job of the agent needs to know about where it is.
 
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
 
 use headroom_config::{Isolation, Logs};
 use headroom_node_cgroup::Enforcer;
@@ -10,7 +11,7 @@ use crate::disk::Layout;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
 
-/// This node. Does not change while the agent runs.
+/// This node. Does not change while the agent runs, but for the bounds of its logs.
 #[derive(Debug)]
 pub(crate) struct Site {
     /// Its name.
@@ -26,7 +27,7 @@ pub(crate) struct Site {
     /// What programs may do.
     pub(crate) isolation: Isolation,
     /// How much of what they say is kept.
-    pub(crate) logs: Logs,
+    pub(crate) logs: RwLock<Logs>,
     /// Fetches what launches name.
     pub(crate) localizer: Localizer,
     /// Makes shims.
@@ -63,6 +64,15 @@ impl Rights {
 }
 
 impl Site {
+    /// How much of what programs say is kept.
+    pub(crate) fn logs(&self) -> Logs {
+        // A copy is written whole.
+        *self.logs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Other bounds from now on.
+    pub(crate) fn set_logs(&self, logs: Logs) {
+        *self.logs.write().unwrap_or_else(PoisonError::into_inner) = logs;
+    }
     /// Which kind of enforcer.
     pub(crate) fn kind(&self) -> EnforcerKind {
         self.enforcer.kind()

@@ -15,7 +15,7 @@ use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
 use headroom_wire::v1::nodes::{Health, NodeTraits};
 use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -133,8 +133,10 @@ pub struct Running {
     pub notes: Vec<String>,
     /// What it offers.
     pub offers: Resource,
-    site: Arc<Site>,
-    inputs: mpsc::Sender<Input>,
+    pub(crate) site: Arc<Site>,
+    pub(crate) inputs: mpsc::Sender<Input>,
+    /// When it says that it cannot take work.
+    pub(crate) checks: watch::Sender<HealthChecks>,
     end: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
 }
@@ -197,7 +199,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     for ill in &ills {
         warn!(ill, "this host takes no work until that is over");
     }
-    tokio::spawn(health::watch(layout.state().to_owned(), options.health.clone(), ills, inputs.clone()));
+    let checks = watch::Sender::new(options.health.clone());
+    tokio::spawn(health::watch(layout.state().to_owned(), checks.subscribe(), ills, inputs.clone()));
     tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
     let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
@@ -205,7 +208,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let task = tokio::spawn(serve(agent, queue, listener, router, end.clone(), (lock, Arc::clone(&site))));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
-    Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, end, task: Some(task) })
+    Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
 }
 
 fn place(options: &Options, layout: &Layout) -> doctor::Place {
@@ -321,7 +324,18 @@ async fn enforce(
         let found = detect(&wanted)?;
         found.enforcer.set_fence(memory).context("the limit around all containers cannot be set")?;
         let localizer = Localizer::open(layout.state(), cache)?;
-        let site = Site { node, layout, enforcer: found.enforcer, bin_dir, rm, isolation, logs, localizer, launcher, rights };
+        let site = Site {
+            node,
+            layout,
+            enforcer: found.enforcer,
+            bin_dir,
+            rm,
+            isolation,
+            logs: logs.into(),
+            localizer,
+            launcher,
+            rights,
+        };
         Ok((Arc::new(site), found.notes))
     };
     tokio::task::spawn_blocking(job).await.context("looking for cgroups")?

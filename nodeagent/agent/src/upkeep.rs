@@ -42,7 +42,7 @@ pub(crate) async fn keep(site: Arc<Site>, rm: Client, inputs: mpsc::Sender<Input
                 let quiet = Arc::clone(&quiet);
                 tokio::task::spawn_blocking(move || bound_logs(&site, &mut quiet.lock().unwrap_or_else(PoisonError::into_inner)))
             }
-            _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs.keep)),
+            _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
             _ = ask.tick() => {
                 let (rm, due) = (rm.clone(), patience.due(site.layout.resting().unwrap_or_default(), Instant::now()));
                 tokio::spawn(async move { leave_what_is_over(&site.layout, &rm, due).await })
@@ -107,7 +107,7 @@ fn bound_logs(site: &Site, quiet: &mut Quiet) {
         let lengths = [file::STDOUT, file::STDERR].map(|name| fs::metadata(dir.join(name)).map_or(0, |m| m.len()));
         let has_tasks = || fs::read_dir(dir.join(file::TASKS)).is_ok_and(|mut entries| entries.next().is_some());
         if quiet.get(&id) != Some(&lengths) || has_tasks() {
-            logs::keep_within(&dir, &site.logs);
+            logs::keep_within(&dir, &site.logs());
         }
         still.insert(id, lengths);
     }

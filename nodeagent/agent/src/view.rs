@@ -53,7 +53,14 @@ impl Loop {
             Scope::All => self.all_observed(),
             Scope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
         };
-        NodeReport { epoch, containers, exits: self.unreceived(), host_used: host::memory().used, health: self.health() }
+        NodeReport {
+            epoch,
+            containers,
+            exits: self.unreceived(),
+            host_used: host::memory().used,
+            health: self.health(),
+            reload: self.reload.clone(),
+        }
     }
 
     /// A node that is being closed takes no work.

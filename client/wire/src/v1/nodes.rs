@@ -223,6 +223,21 @@ pub struct NodeReport {
     pub host_used: Bytes,
     /// Whether it can take work.
     pub health: Health,
+    /// What became of its configuration when it was last read again; repeated until a report with it was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload: Option<Reload>,
+}
+
+/// A node's configuration was read again while it ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Reload {
+    /// When, by the clock of the node: tells one from another.
+    pub at: UnixMillis,
+    /// It has mistakes, and nothing has changed.
+    pub refused: bool,
+    /// Which keys hold now, and which wait for a restart; or the first mistake.
+    pub message: String,
 }
 
 /// Answer to a report.

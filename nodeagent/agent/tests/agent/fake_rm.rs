@@ -15,7 +15,8 @@ use headroom_types::{Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resour
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{
-    Desired, DesiredContainer, Health, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, RunOrder, Want,
+    Desired, DesiredContainer, Health, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, Reload,
+    RunOrder, Want,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -60,6 +61,8 @@ pub(crate) struct Book {
     pub(crate) decommissioned: bool,
     /// How often somebody wanted to register.
     pub(crate) asked: u32,
+    /// What became of configurations that were read again.
+    pub(crate) reloads: Vec<Reload>,
     /// As last told.
     pub(crate) health: Option<Health>,
     running: BTreeSet<ContainerId>,
@@ -243,6 +246,9 @@ async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>)
         }
         let received = if book.deaf { vec![] } else { body.exits.iter().map(|r| r.container.clone()).collect() };
         book.health = Some(body.health);
+        if let Some(reload) = body.reload.filter(|reload| book.reloads.last() != Some(reload)) {
+            book.reloads.push(reload);
+        }
         book.observe(body.containers, body.exits);
         received
     };

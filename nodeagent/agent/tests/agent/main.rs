@@ -18,6 +18,7 @@ mod isolation;
 mod life;
 mod logs;
 mod reach;
+mod reload;
 mod resize;
 mod start;
 mod yarn;

@@ -104,6 +104,12 @@ impl Node {
         self.signal(15)
     }
 
+    /// Has it read its configuration again.
+    pub(crate) fn hang_up(&self) {
+        let child = self.child.as_ref().expect("it runs");
+        kill(i32::try_from(child.id()).expect("pid"), 1);
+    }
+
     fn signal(&mut self, signal: i32) -> Option<i32> {
         let mut child = self.child.take()?;
         kill(i32::try_from(child.id()).expect("pid"), signal);

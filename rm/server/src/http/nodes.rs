@@ -108,14 +108,16 @@ pub(crate) async fn register(
 pub(crate) async fn report(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Body(body): Body<NodeReport>,
+    Body(mut body): Body<NodeReport>,
 ) -> Result<Json<NodeReportReply>, Failure> {
+    let reload = body.reload.take();
     let near = near::those_in(&body.containers);
     web.peaks.note(&node, &body.containers, web.clock.unix_now());
     let Answer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
         return Err(unexpected());
     };
     web.shared.events.push(web.near.events(&node, web.clock.unix_now(), near));
+    web.shared.events.push(reload.and_then(|reload| web.keys.reloaded(&node, reload, web.clock.unix_now())));
     Ok(Json(NodeReportReply { received }))
 }
 

@@ -12,10 +12,11 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt as _;
-use headroom_types::{ContainerId, NodeId, Reason};
+use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::nodes::Reload;
 use headroom_wire::v1::reach::{ExecIn, ExecLine, FileRow, KEY, SignalContainer, Signalled};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
@@ -36,9 +37,10 @@ const LONGEST_REASON: usize = 1024;
 /// Longest command in events and in the record of changes. Bytes.
 const LONGEST_COMMAND: usize = 200;
 
-/// The words by which nodes know us, from their registrations.
+/// What nodes have told us about themselves that nobody else needs: the words by which they know us, from their registrations, and
+/// when they last read their configuration again.
 #[derive(Debug, Default)]
-pub(crate) struct NodeKeys(Mutex<BTreeMap<NodeId, String>>);
+pub(crate) struct NodeKeys(Mutex<BTreeMap<NodeId, String>>, Mutex<BTreeMap<NodeId, UnixMillis>>);
 
 impl NodeKeys {
     /// A node has registered. One that gave no word lets nobody in.
@@ -49,6 +51,28 @@ impl NodeKeys {
             Some(key) => drop(keys.insert(node, key)),
             None => drop(keys.remove(&node)),
         }
+    }
+
+    /// An event of a configuration that was read again, unless it was told before.
+    pub(crate) fn reloaded(&self, node: &NodeId, reload: Reload, now: UnixMillis) -> Option<Event> {
+        let before = self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), reload.at);
+        if before == Some(reload.at) {
+            return None;
+        }
+        let (reason, level) = match reload.refused {
+            false => (Reason::ConfigReloaded, EventLevel::Normal),
+            true => (Reason::ConfigRefused, EventLevel::Warning),
+        };
+        Some(Event {
+            index: 0,
+            time: now,
+            level,
+            reason: reason.as_str().to_owned(),
+            object: node.to_string(),
+            app: None,
+            node: Some(node.clone()),
+            message: cut(reload.message, LONGEST_REASON),
+        })
     }
 
     fn of(&self, node: &NodeId) -> Option<String> {
@@ -218,4 +242,19 @@ fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
     let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
     let time = web.clock.unix_now();
     web.shared.events.push([Event { index: 0, time, level: EventLevel::Normal, reason, object, app, node, message }]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_told_once_however_often_it_is_repeated() {
+        let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
+        let reload = |at, refused| Reload { at: UnixMillis(at), refused, message: "logs.count: 4 → 7".into() };
+        let told = |at, refused| keys.reloaded(&node, reload(at, refused), UnixMillis(9)).map(|event| event.reason);
+        assert_eq!(told(1, false).as_deref(), Some("ConfigReloaded"));
+        assert_eq!(told(1, false), None);
+        assert_eq!(told(2, true).as_deref(), Some("ConfigRefused"));
+    }
 }

@@ -288,6 +288,7 @@ impl FakeNode {
             exits: self.exits.values().cloned().collect(),
             host_used: Bytes::from_mib(100),
             health: Health::Healthy,
+            reload: None,
         };
         self.client.report(&self.id, &body).await.map(|_| ())
     }

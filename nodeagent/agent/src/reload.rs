@@ -1,0 +1,83 @@
+//! The configuration while the agent runs, read again when it is asked to: all that can change does, or nothing.
+//!
+//! What holds at once are the bounds of logs and the checks of the host's health. The rest decides what the agent is to the resource manager
+//! and to its containers, and waits for a restart, which no container notices. Keys that wait are named each time, until there was one.
+
+use headroom_config::reference::{self, Takes};
+use headroom_config::{NodeAgentConfig, Problem, render};
+use headroom_wire::v1::nodes::Reload;
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::run::Input;
+use crate::start::Running;
+
+impl Running {
+    /// Takes over what was read, as far as an agent that runs can, and says in the log and to the resource manager what became of it. `before` is
+    /// what holds, and what does afterwards.
+    pub async fn reload(&self, before: &mut NodeAgentConfig, read: Result<NodeAgentConfig, Vec<Problem>>) {
+        let (refused, message) = match read {
+            Ok(new) => {
+                let words = words(before, &new);
+                self.site.set_logs(new.logs);
+                self.checks.send_replace(new.health.clone());
+                (before.logs, before.health) = (new.logs, new.health);
+                info!("ConfigReloaded: {words}");
+                (false, words)
+            }
+            Err(problems) => {
+                warn!("ConfigRefused: the configuration has mistakes, nothing has changed:\n{}", render(&problems).trim_end());
+                (true, format!("nothing has changed: {}", in_one_line(&problems)))
+            }
+        };
+        let told = Input::Reloaded(Reload { at: clock::unix_now(), refused, message });
+        // A loop that is gone has nobody to tell.
+        self.inputs.send(told).await.ok();
+    }
+}
+
+/// `logs.count: 4 → 7; after a restart: reserve`.
+fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
+    let (mut parts, mut waits) = (Vec::new(), Vec::new());
+    for (key, was, is) in reference::changes(reference::AGENT, before, now) {
+        match key.takes {
+            Takes::Reload => parts.push(format!("{}: {was} → {is}", key.name)),
+            Takes::Restart => waits.push(key.name),
+        }
+    }
+    if !waits.is_empty() {
+        parts.push(format!("after a restart: {}", waits.join(", ")));
+    }
+    if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
+}
+
+/// The first mistake, and how many there are.
+fn in_one_line(problems: &[Problem]) -> String {
+    let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
+    let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let more = if problems.len() > 1 { format!(" ({} more in the log)", problems.len() - 1) } else { String::new() };
+    format!("{}{line}: {}{more}", first.file, first.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_and_what_waits_are_told_apart() {
+        let before = NodeAgentConfig::default();
+        let mut now = before.clone();
+        (now.logs.count, now.health.disk_full, now.exclusive) = (7, 80, true);
+        let text = words(&before, &now);
+        assert!(text.contains("logs.count: ") && text.contains(" → 7; health.disk_full: "), "{text}");
+        assert!(text.ends_with("; after a restart: exclusive"), "{text}");
+        assert_eq!(words(&now, &now), "no key has another value");
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_one_line() {
+        let problems = headroom_config::compile::nodeagent("reserve = 'x'\nlables = []\n", "agent.toml").expect_err("two");
+        let line = in_one_line(&problems);
+        assert!(line.starts_with("agent.toml:") && line.ends_with("(1 more in the log)"), "{line}");
+    }
+}

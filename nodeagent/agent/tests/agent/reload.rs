@@ -1,0 +1,44 @@
+//! SIGHUP: what can hold at once does, what waits is named, a file with mistakes changes nothing.
+
+use headroom_wire::v1::nodes::Health;
+
+use crate::fake_rm::FakeRm;
+use crate::node::{Node, sh};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_read_again_as_a_whole_or_not_at_all() {
+    let rm = FakeRm::start().await;
+    let dir = tempfile::tempdir().expect("dir");
+    let config = dir.path().join("nodeagent.toml");
+    let write = |text: &str| {
+        let usual = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n";
+        std::fs::write(&config, format!("{usual}{text}")).expect("writes");
+    };
+    write("");
+    let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let id = rm.run(1, 64, sh("sleep 61"));
+    rm.running(&id).await;
+
+    let script = dir.path().join("ill");
+    std::fs::write(&script, "#!/bin/sh\necho ERROR the fan is off\n").expect("writes");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("may be run");
+    write(&format!("umask = '077'\n[logs]\ncount = 7\n[health]\nscript = '{}'\n", script.display()));
+    node.hang_up();
+    let told = rm.until("what became of it", |book| book.reloads.first().cloned()).await;
+    assert!(!told.refused && told.message.contains("logs.count: ") && told.message.contains(" → 7; health.script: "), "{told:?}");
+    assert!(told.message.ends_with("; after a restart: isolation.umask"), "{told:?}");
+    let ill = |health: &Health| matches!(health, Health::Unhealthy { reason } if reason.contains("the fan is off"));
+    rm.until("the new script to be asked", |book| book.health.as_ref().is_some_and(ill).then_some(())).await;
+
+    write("[logs]\ncount = 1\n[health]\nevery = '1s'\n");
+    node.hang_up();
+    let told = rm.until("what became of it", |book| book.reloads.get(1).cloned()).await;
+    assert!(told.refused && told.message.starts_with("nothing has changed: ") && told.message.contains("logs.count"), "{told:?}");
+
+    write("");
+    node.hang_up();
+    let told = rm.until("what became of it", |book| book.reloads.get(2).cloned()).await;
+    assert!(told.message.contains("logs.count: 7 → "), "what was refused was not taken: {told:?}");
+    rm.until("the host to be well again", |book| (book.health == Some(Health::Healthy)).then_some(())).await;
+    rm.with(|book| assert!(book.exits.is_empty(), "no container has noticed"));
+}
