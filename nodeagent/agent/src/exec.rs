@@ -205,7 +205,7 @@ impl Running {
         }
         let end = match cut {
             None => {
-                drain(&mut pipes, tell, &mut printed, deadline).await;
+                drain(&mut pipes, tell, deadline).await;
                 let job = Arc::clone(&running);
                 spawn_blocking(move || how(&job.dir)).await.ok()
             }
@@ -230,31 +230,31 @@ impl Running {
 async fn pass_on(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64) -> Cut {
     let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
+        // Room first: whoever is dropped in the middle of this must not have read what nobody gets.
+        let Ok(room) = tell.reserve().await else { return Cut::Alone };
         let word = tokio::select! {
             read = pipes.out.read(&mut out) => read.map(|n| Word::Stdout(out.get(..n).unwrap_or_default().to_vec())),
             read = pipes.err.read(&mut err) => read.map(|n| Word::Stderr(err.get(..n).unwrap_or_default().to_vec())),
         };
         // A pipe that cannot be read any more is that of nobody.
         let Ok(word) = word else { return Cut::Alone };
-        if let Some(cut) = send(word, tell, printed).await {
-            return cut;
+        if is_too_much(&word, printed) {
+            return Cut::With(ExecEnd::TooMuchOutput);
         }
+        room.send(word);
     }
 }
 
-async fn send(word: Word, tell: &mpsc::Sender<Word>, printed: &mut u64) -> Option<Cut> {
-    *printed += match &word {
+fn is_too_much(word: &Word, printed: &mut u64) -> bool {
+    *printed += match word {
         Word::Stdout(bytes) | Word::Stderr(bytes) => bytes.len() as u64,
         Word::Ended(_) => 0,
     };
-    if *printed > MOST_OUTPUT {
-        return Some(Cut::With(ExecEnd::TooMuchOutput));
-    }
-    tell.send(word).await.is_err().then_some(Cut::Alone)
+    *printed > MOST_OUTPUT
 }
 
 /// What is still in the pipes of a program that has ended.
-async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64, deadline: Instant) {
+async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, deadline: Instant) {
     let mut room = vec![0; PIECE];
     loop {
         let read = |pipe: &pipe::Receiver, room: &mut [u8]| pipe.try_read(room).ok().filter(|n| *n > 0);
@@ -265,8 +265,9 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64, 
                 None => return,
             },
         };
-        let sent = tokio::time::timeout_at(deadline.max(Instant::now() + LAST_WORD), send(word, tell, printed)).await;
-        if !matches!(sent, Ok(None)) {
+        // What is in two pipes is little: it is passed on also where it goes beyond the bound.
+        let sent = tokio::time::timeout_at(deadline.max(Instant::now() + LAST_WORD), tell.send(word)).await;
+        if !matches!(sent, Ok(Ok(()))) {
             return;
         }
     }
