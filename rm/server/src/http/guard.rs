@@ -35,6 +35,11 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
         }
         ["v1", "audit", ..] if reads => right(Right::OperatorRead),
         ["v1", "apps", _, "updates"] => application(named(2)),
+        // The node reads them with rights of its own, so they are not for whoever may only look.
+        ["v1", "containers", _, "files", ..] => match named(2).parse::<ContainerId>() {
+            Ok(id) => Need::Own(Right::JobRead, id.app),
+            Err(_) => Need::Anybody,
+        },
         ["v1", "apps" | "containers" | "families" | "suggestions", ..] if reads => right(Right::JobRead),
         ["v1", "apps"] => right(Right::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => application(named(2)),
@@ -144,6 +149,11 @@ mod tests {
         assert_eq!(of(Method::GET, "/v1/audit", "/v1/audit"), Need::Right(Right::OperatorRead));
         assert_eq!(of(Method::PUT, "/v1/queues", "/v1/queues"), Need::Right(Right::OperatorWrite));
         assert_eq!(of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"), Need::Right(Right::Admin));
+        let (app, into) = (|| "sort.1".parse().expect("an app"), |last: &str| format!("/v1/containers/{{id}}/{last}"));
+        let at = |method, last: &str| of(method, &into(last), &format!("/v1/containers/sort.1.e1.c2/{last}"));
+        assert_eq!(at(Method::GET, "files/content"), Need::Own(Right::JobRead, app()));
+        assert_eq!(at(Method::POST, "exec"), Need::Own(Right::JobKill, app()));
+        assert_eq!(at(Method::GET, "logs/stdout"), Need::Right(Right::JobRead));
         assert_eq!(of(Method::GET, "/livez", "/livez"), Need::Nothing);
     }
 
