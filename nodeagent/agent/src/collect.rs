@@ -22,6 +22,7 @@ use headroom_wire::v1::nodes::RunOrder;
 use crate::clock;
 use crate::crash;
 use crate::disk::{Baselines, file};
+use crate::exec;
 use crate::launch;
 use crate::logs;
 use crate::sample::{self, Measured, SharedMeter};
@@ -103,7 +104,8 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
         None => (None, Baselines::default()),
     };
     // Before the rest is ended: the counters and the tasks' groups as the program left them.
-    let own = own_facts(site, group, record.as_ref(), &mut missing);
+    let mut own = own_facts(site, group, record.as_ref(), &mut missing);
+    exec::leave_out_kills(&dir, &mut own.events);
     let tasks = task_facts(group);
     if let Some(group) = group {
         end_the_rest(id, group);

@@ -16,7 +16,8 @@ use anyhow::Context as _;
 use headroom_container_shim::record::{self, Answer, ExitRecord, How, Identity};
 use headroom_node_cgroup::{Group, Limits, OomGroup};
 use headroom_node_exec::{Child, Watched};
-use headroom_types::ContainerId;
+use headroom_types::exit::MemoryEvents;
+use headroom_types::{ContainerId, EnforcerKind};
 use headroom_wire::v1::nodes::RunOrder;
 use headroom_wire::v1::reach::{ExecEnd, MOST_OUTPUT};
 use std::io::Write as _;
@@ -36,6 +37,8 @@ use crate::site::Site;
 pub(crate) const AT_ONCE: usize = 16;
 /// Where they have their directories, below that of the container.
 const FOLDER: &str = "exec";
+/// What the kernel has killed of them, a line each, below the directory of the container.
+const KILLS: &str = "exec.kills";
 /// What the names of their groups begin with. No task has such a name.
 const PREFIX: &str = "reach.";
 /// How much is read at once. Bytes.
@@ -212,7 +215,12 @@ impl Running {
             Some(Cut::With(end)) => Some(end),
             Some(Cut::Alone) => None,
         };
-        spawn_blocking(move || take_away(&running.id, &running.group, &running.dir)).await.ok();
+        spawn_blocking(move || {
+            note_kills(&running.site, &running.id, &running.group);
+            take_away(&running.id, &running.group, &running.dir);
+        })
+        .await
+        .ok();
         if let Some(end) = end {
             tell.send(Word::Ended(end)).await.ok();
         }
@@ -288,6 +296,29 @@ fn how(dir: &Path) -> ExecEnd {
     }
 }
 
+/// Writes down the kills in the group of such a program: on cgroup v2 the container's counters keep them when the group is gone.
+fn note_kills(site: &Site, id: &ContainerId, group: &Group) {
+    let Some(MemoryEvents { oom_kill, oom_group_kill, .. }) = group.facts().ok().map(|facts| facts.events) else { return };
+    if site.kind() != EnforcerKind::Cgroup2 || oom_kill + oom_group_kill == 0 {
+        return;
+    }
+    let path = site.layout.container(id).join(KILLS);
+    let written = fs::OpenOptions::new().append(true).create(true).open(path);
+    if let Err(error) = written.and_then(|mut file| file.write_all(format!("{oom_kill} {oom_group_kill}\n").as_bytes())) {
+        tracing::warn!(container_id = %id, %error, "a kill of a program that was run in it will be counted as the container's");
+    }
+}
+
+/// Takes the kills of such programs out of what the kernel has counted for their container.
+pub(crate) fn leave_out_kills(dir: &Path, events: &mut MemoryEvents) {
+    let text = fs::read_to_string(dir.join(KILLS)).unwrap_or_default();
+    let numbers = text.lines().filter_map(|line| line.split_once(' '));
+    for (kills, groups) in numbers.filter_map(|(kills, groups)| Some((kills.parse::<u64>().ok()?, groups.parse::<u64>().ok()?))) {
+        events.oom_kill = events.oom_kill.saturating_sub(kills);
+        events.oom_group_kill = events.oom_group_kill.saturating_sub(groups);
+    }
+}
+
 fn take_away(id: &ContainerId, group: &Group, dir: &Path) {
     if let Err(error) = group.remove(REMOVAL) {
         tracing::warn!(container_id = %id, %error, "the cgroup of a program that was run in it stays behind until it ends, ignoring");
@@ -317,9 +348,27 @@ pub(crate) fn clear(site: &Site, id: &ContainerId, group: Option<&Group>) {
     let left = group.and_then(|group| group.tasks().ok()).unwrap_or_default();
     for (name, group) in left.into_iter().filter(|(name, _)| is_ours(name)) {
         tracing::info!(container_id = %id, group = name, "a program that was run in it has no reader any more and is ended");
+        note_kills(site, id, &group);
         if let Err(error) = group.kill().and_then(|()| group.remove(REMOVAL)) {
             tracing::warn!(container_id = %id, group = name, %error, "its cgroup stays behind, ignoring");
         }
     }
     forget(&folder);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_beside_are_not_those_of_the_container() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let counted = MemoryEvents { oom: 3, oom_kill: 5, oom_group_kill: 2, ..MemoryEvents::default() };
+        let mut events = counted;
+        leave_out_kills(dir.path(), &mut events);
+        assert_eq!(events, counted, "nothing was run in it");
+        fs::write(dir.path().join(KILLS), "2 1\n1 0\ntorn").expect("writes");
+        leave_out_kills(dir.path(), &mut events);
+        assert_eq!((events.oom, events.oom_kill, events.oom_group_kill), (3, 2, 1));
+    }
 }
