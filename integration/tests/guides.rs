@@ -56,6 +56,7 @@ pages! {
     jvm_job: "jvm-job.md",
     array_job: "array-job.md",
     containers_with_curl: "containers-with-curl.md",
+    installing: "installing.md",
     adding_a_node: "adding-a-node.md",
     reading_a_verdict: "reading-a-verdict.md",
     sizing: "sizing.md",
