@@ -32,7 +32,8 @@ fn guest() -> Guest {
     }
     let text = |path: &str| fs::read_to_string(repository(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
     let mut files = BTreeMap::new();
-    for unit in UNITS.map(|u| format!("{u}.service")).into_iter().chain(["headroom.slice".to_owned()]) {
+    let others = ["headroom-resourcemanager.socket", "headroom.slice"].map(str::to_owned);
+    for unit in UNITS.map(|u| format!("{u}.service")).into_iter().chain(others) {
         files.insert(PathBuf::from("/etc/systemd/system").join(&unit), text(&format!("systemd/{unit}")));
     }
     files.insert("/usr/lib/sysusers.d/headroom.conf".into(), text("systemd/headroom.sysusers"));

@@ -6,8 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const UNITS: [&str; 4] =
-    ["headroom-resourcemanager.service", "headroom-nodeagent.service", "headroom-containers.service", "headroom.slice"];
+const UNITS: [&str; 5] = [
+    "headroom-resourcemanager.service",
+    "headroom-resourcemanager.socket",
+    "headroom-nodeagent.service",
+    "headroom-containers.service",
+    "headroom.slice",
+];
 
 fn shipped(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../systemd").join(name);
@@ -65,6 +70,14 @@ fn the_resource_manager_is_locked_in() {
 #[test]
 fn the_node_agent_keeps_what_its_containers_can_bear() {
     exposure_is_at_most("headroom-nodeagent.service", 78);
+}
+
+#[test]
+fn the_socket_unit_holds_the_port_of_the_shipped_configuration() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/resourcemanager.toml");
+    let config = fs::read_to_string(path).expect("reads");
+    let listen = config.lines().find_map(|l| l.strip_prefix("listen = ")).expect("a line").trim_matches('"');
+    assert!(shipped("headroom-resourcemanager.socket").contains(&format!("\nListenStream={listen}\n")), "{listen}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::activation;
 use crate::audit::{self, Audit};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
@@ -120,11 +121,14 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     Ok(running)
 }
 
-/// Takes the port and, where there is to be one, the socket.
+/// Takes the port and, where there is to be one, the socket: those that the service manager holds, or its own.
 fn places(options: &Options) -> anyhow::Result<(TcpListener, Option<HostSocket>)> {
-    let listener = bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
+    let given = activation::take(options.listen, options.socket.as_deref())?;
+    let own = || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
+    let listener = given.port.map_or_else(own, Ok)?;
     let at = |path: &Path| HostSocket::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
-    Ok((listener, options.socket.as_deref().map(at).transpose()?))
+    let own = || options.socket.as_deref().map(at).transpose();
+    Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(HostSocket::held(held))))?))
 }
 
 /// Answers at the port and at the socket, until `closing`.

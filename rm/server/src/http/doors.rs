@@ -47,14 +47,19 @@ impl Door for Port {
     }
 }
 
-/// A socket of the host. Removed when it is dropped.
+/// A socket of the host. Removed when it is dropped, unless somebody else holds it.
 #[derive(Debug)]
 pub(crate) struct HostSocket {
     listener: UnixListener,
-    path: PathBuf,
+    own: Option<PathBuf>,
 }
 
 impl HostSocket {
+    /// One that the service manager has made, and keeps.
+    pub(crate) fn held(listener: UnixListener) -> Self {
+        HostSocket { listener, own: None }
+    }
+
     /// Takes the place; one that an earlier life left behind is taken over, one that somebody listens at is not.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
@@ -74,14 +79,16 @@ impl HostSocket {
         let listener = UnixListener::bind(path)?;
         // Everybody may knock: who it is decides what they may.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        Ok(HostSocket { listener, path: path.to_owned() })
+        Ok(HostSocket { listener, own: Some(path.to_owned()) })
     }
 }
 
 impl Drop for HostSocket {
     fn drop(&mut self) {
-        // A later life takes over what is left.
-        let _ = std::fs::remove_file(&self.path);
+        if let Some(path) = &self.own {
+            // A later life takes over what is left.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

@@ -1,0 +1,70 @@
+//! A resource manager that is handed the places to answer at, as its socket unit does.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use integration::cluster::{SOON, free_port, ran, rmctl, until};
+use integration::programs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A program of systemd: it holds the places, and becomes the daemon when somebody knocks.
+const HOLDER: &str = "systemd-socket-activate";
+
+fn held(port: u16, socket: &Path, listen: u16, state: &Path, log: &Path) -> Result<Command> {
+    let mut command = Command::new(HOLDER);
+    command.args(["-l", &format!("127.0.0.1:{port}"), "-l"]).arg(socket).arg(programs::path("resourcemanager")?);
+    command.args(["--listen", &format!("127.0.0.1:{listen}"), "--state"]).arg(state);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(log)?);
+    Ok(command)
+}
+
+/// Ends with the test.
+struct Daemon(Child);
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn callers_wait_at_what_is_held_for_it() -> Result<()> {
+    let (dir, port) = (tempfile::tempdir()?, free_port()?);
+    let (socket, state, log) = (dir.path().join("rm.sock"), dir.path().join("state"), dir.path().join("log"));
+    let mut daemon = Daemon(held(port, &socket, port, &state, &log)?.spawn().context(HOLDER)?);
+    until("the socket", SOON, || Ok(socket.exists().then_some(())))?;
+    ensure!(!state.exists(), "nothing runs before somebody calls");
+    for addr in [format!("http://127.0.0.1:{port}"), format!("unix:{}", socket.display())] {
+        let told = rmctl(&addr, &["status"])?;
+        ensure!(told.code == 0, "{addr}: {}{}{}", told.stdout, told.stderr, fs::read_to_string(&log)?);
+    }
+    ensure!(state.exists());
+    kill(Pid::from_raw(i32::try_from(daemon.0.id())?), Signal::SIGTERM)?;
+    let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
+    ensure!(ended.success(), "{ended}: {}", fs::read_to_string(&log)?);
+    ensure!(socket.exists(), "whoever holds the socket takes it away, not the daemon");
+    Ok(())
+}
+
+#[test]
+fn a_port_that_is_not_the_configured_one_is_refused() -> Result<()> {
+    let (dir, port, other) = (tempfile::tempdir()?, free_port()?, free_port()?);
+    let (socket, log) = (dir.path().join("rm.sock"), dir.path().join("log"));
+    let mut daemon = Daemon(held(port, &socket, other, &dir.path().join("state"), &log)?.spawn().context(HOLDER)?);
+    until("the socket", SOON, || Ok(socket.exists().then_some(())))?;
+    // Whoever knocks is not answered.
+    let mut knock = Command::new(programs::path("rmctl")?);
+    knock.args(["--addr", &format!("unix:{}", socket.display()), "--call-timeout", "2s", "version"]);
+    ran(knock)?;
+    let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
+    let said = fs::read_to_string(&log)?;
+    ensure!(ended.code() == Some(1), "{ended}: {said}");
+    ensure!(said.contains(&format!("holds 127.0.0.1:{port}")) && said.contains("systemctl edit"), "{said}");
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Places to answer at that the service manager holds: callers wait there while the daemon is restarted, instead of being refused.
+//!
+//! `headroom-resourcemanager.socket` names them. Whoever starts the daemon without it gives none, and the daemon makes its own. Which
+//! place it is decides what callers may, as ever: nothing is decided here.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use listenfd::ListenFd;
+use tokio::net::{TcpListener, UnixListener};
+
+/// What was handed over.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    /// A port.
+    pub(crate) port: Option<TcpListener>,
+    /// A socket of the host.
+    pub(crate) socket: Option<UnixListener>,
+}
+
+/// What was handed over is not what can be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfit {
+    /// Neither a port nor a socket.
+    #[error("number {0} of the descriptors that were handed over (LISTEN_FDS) is neither a port nor a socket to listen at")]
+    Strange(usize),
+    /// More than one of a kind.
+    #[error("more than one {0} was handed over (LISTEN_FDS): name one in headroom-resourcemanager.socket")]
+    TooMany(&'static str),
+    /// The configuration names another place.
+    #[error(
+        "the service manager holds {given} and the configuration says {key} = \"{configured}\": give both the same, the one by \
+         `systemctl edit headroom-resourcemanager.socket` (an empty ListenStream= first takes back what the unit names)"
+    )]
+    Elsewhere {
+        /// Of the configuration.
+        key: &'static str,
+        /// What is held.
+        given: String,
+        /// What the key says.
+        configured: String,
+    },
+    /// The kernel's word.
+    #[error("what was handed over (LISTEN_FDS) cannot be listened at")]
+    Io(#[from] io::Error),
+}
+
+/// Takes what this process was started with, when it is where the configuration says. There is nothing any more at the second call.
+pub(crate) fn take(listen: SocketAddr, socket: Option<&Path>) -> Result<Given, Unfit> {
+    let given = all(ListenFd::from_env())?;
+    if let Some(port) = &given.port {
+        at_the_same_port(port.local_addr()?, listen)?;
+    }
+    if let Some(held) = &given.socket {
+        at_the_same_path(held.local_addr()?.as_pathname().map(Path::to_owned), socket)?;
+    }
+    Ok(given)
+}
+
+fn all(mut handed: ListenFd) -> Result<Given, Unfit> {
+    let mut given = Given::default();
+    for number in 0..handed.len() {
+        if let Ok(Some(socket)) = handed.take_unix_listener(number) {
+            socket.set_nonblocking(true)?;
+            if given.socket.replace(UnixListener::from_std(socket)?).is_some() {
+                return Err(Unfit::TooMany("socket"));
+            }
+        } else if let Ok(Some(port)) = handed.take_tcp_listener(number) {
+            port.set_nonblocking(true)?;
+            if given.port.replace(TcpListener::from_std(port)?).is_some() {
+                return Err(Unfit::TooMany("port"));
+            }
+        } else {
+            return Err(Unfit::Strange(number));
+        }
+    }
+    Ok(given)
+}
+
+/// Two ways to write that everybody may come are one.
+fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), Unfit> {
+    let everywhere = given.ip().is_unspecified() && configured.ip().is_unspecified();
+    if given.port() == configured.port() && (everywhere || given.ip() == configured.ip()) {
+        return Ok(());
+    }
+    Err(Unfit::Elsewhere { key: "listen", given: given.to_string(), configured: configured.to_string() })
+}
+
+/// A configuration that names none has nothing against the one that is held.
+fn at_the_same_path(given: Option<PathBuf>, configured: Option<&Path>) -> Result<(), Unfit> {
+    match configured {
+        Some(configured) if given.as_deref() != Some(configured) => {
+            let given = given.map_or_else(|| "a socket without a name".to_owned(), |path| path.display().to_string());
+            Err(Unfit::Elsewhere { key: "socket", given, configured: configured.display().to_string() })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn what_is_held_and_what_is_configured_must_agree() {
+        assert!(at_the_same_port(at("127.0.0.1:7070"), at("127.0.0.1:7070")).is_ok());
+        assert!(at_the_same_port(at("[::]:7070"), at("0.0.0.0:7070")).is_ok(), "both are everywhere");
+        for (given, configured) in
+            [("127.0.0.1:7070", "0.0.0.0:7070"), ("[::]:7070", "127.0.0.1:7070"), ("127.0.0.1:7070", "127.0.0.1:7071")]
+        {
+            let said = at_the_same_port(at(given), at(configured)).expect_err("elsewhere").to_string();
+            assert!(said.contains(given) && said.contains(&format!("listen = \"{configured}\"")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_nobody_configured_is_taken() {
+        let path = Path::new("/run/headroom/resourcemanager.sock");
+        assert!(at_the_same_path(Some(path.to_owned()), None).is_ok());
+        assert!(at_the_same_path(Some(path.to_owned()), Some(path)).is_ok());
+        let said = at_the_same_path(None, Some(path)).expect_err("elsewhere").to_string();
+        assert!(said.contains("without a name") && said.contains("socket = \"/run/headroom"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_given_nothing_has_nothing() {
+        let given = all(ListenFd::empty()).expect("nothing");
+        assert!(given.port.is_none() && given.socket.is_none());
+    }
+}
