@@ -1,4 +1,4 @@
-//! What daemons tell of themselves: the names of all metrics, the page a scraper reads, and files of lines that stay bounded.
+//! What daemons tell of themselves: the names of all metrics, the page a scraper reads, the log, and files of lines that stay bounded.
 //!
 //! *Architecture Invariant*: a figure on a page has a name from [`names`], with the labels that are written down there. Whoever
 //! counts does so without a lock; whoever reads adds up.
@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 pub mod histogram;
+pub mod journal;
 pub mod lines;
+pub mod log;
 pub mod names;
 pub mod page;
 pub mod process;

@@ -4,7 +4,6 @@
 // A program that has nothing to log to yet speaks on standard error.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +16,6 @@ use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, start}
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
 use headroom_wire::v1::nodes::NodeTraits;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Threads for the loop and its lines: nothing in them takes long.
 const WORKERS: usize = 2;
@@ -162,12 +160,7 @@ fn main() -> ExitCode {
     if args.doctor {
         return examine(&args.over(config));
     }
-    let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    headroom_telemetry::log::begin("nodeagent", "info");
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(JOBS).enable_all().build();
     let ended = runtime.context("starting the threads").and_then(|runtime| runtime.block_on(run(args, config)));
@@ -201,7 +194,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
     let mut agent = start(args.clone().over(config.clone())).await?;
-    tracing::info!(url = agent.url, node = %agent.node, "ready");
+    tracing::info!(name: "agent-ready", url = agent.url, node = %agent.node, "ready");
     loop {
         tokio::select! {
             _ = term.recv() => break,

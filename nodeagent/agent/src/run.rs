@@ -14,7 +14,7 @@ use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
 use headroom_node_core::container::{self, Effect, Order, State};
 use headroom_node_core::fence::{Fence, Patience};
 use headroom_node_core::size::Size;
-use headroom_types::{ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
+use headroom_types::{Charge, ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{self, Desired, Health, NodeTraits, RunOrder};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
@@ -285,7 +285,7 @@ impl Loop {
     fn felt(&mut self, ills: Vec<String>) {
         match ills.as_slice() {
             [] => info!("this host is healthy again"),
-            ills => warn!(ills = ills.join("; "), "this host takes no work until that is over"),
+            ills => warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until that is over"),
         }
         self.ills = ills;
     }
@@ -312,11 +312,7 @@ impl Loop {
 
     fn collected(&mut self, report: Box<ExitReport>) {
         crash::at("collected");
-        info!(
-            container_id = %report.container, reason = %report.reason,
-            code = report.evidence.exit_code, signal = report.evidence.signal,
-            peak = report.evidence.own.peak.map(headroom_types::Bytes::get), "the container ended"
-        );
+        tell_end(&report);
         let id = report.container.clone();
         let order = self.live.get(&id).and_then(|live| live.order.as_ref());
         let (request, granted) = (order.and_then(|o| o.request.clone()), order.map(|o| o.granted));
@@ -458,7 +454,7 @@ impl Loop {
         let Outcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
         if let Some(silence) = fenced {
             let seconds = silence.as_secs();
-            error!(seconds, "nothing was heard of the resource manager for too long; all containers are ended");
+            error!(name: "self-fenced", seconds, "nothing was heard of the resource manager for too long; all containers are ended");
         }
         for (id, illegal) in refused {
             error!(container_id = %id, %illegal, "an event came at the wrong time, ignoring");
@@ -539,6 +535,18 @@ impl Loop {
         }
         let told_by = *closing.told_by.get_or_insert(now.plus(TELLING));
         told || told_by <= now
+    }
+}
+
+/// In the log: an end for memory of the container's own can be told from others.
+fn tell_end(report: &ExitReport) {
+    let (container_id, reason, evidence) = (&report.container, &report.reason, &report.evidence);
+    let (code, signal, peak) = (evidence.exit_code, evidence.signal, evidence.own.peak.map(headroom_types::Bytes::get));
+    match report.reason.charge() {
+        Charge::Memory => info!(name: "container-killed", %container_id, %reason, code, signal, peak, "the container ended"),
+        Charge::Plain | Charge::Free | Charge::Success => {
+            info!(%container_id, %reason, code, signal, peak, "the container ended")
+        }
     }
 }
 

@@ -116,7 +116,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     let (state, store) = (running.options.state.display(), running.options.store);
-    info!(url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
+    info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
     Ok(running)
 }

@@ -111,6 +111,9 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
     let (request, path) = (id.to_str().unwrap_or_default(), uri.path());
     if response.status().is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
         warn!(request, peer, %method, path, status, ms, "a call was not answered as it should be");
+    } else if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let who = who.as_deref();
+        info!(name: "call-refused", request, peer, who, %method, path, status, ms, "a call was refused");
     } else if daemon || reads(&method) {
         debug!(request, peer, %method, path, status, ms, "answered");
     } else {

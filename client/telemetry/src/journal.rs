@@ -1,0 +1,286 @@
+//! Lines for the journal of systemd, with their fields as fields of its own and an identity for those that matter most.
+//!
+//! Owned by the log of a daemon whose standard error is the journal. Speaks the journal's native protocol: one datagram a line. What it
+//! cannot deliver goes to standard error, which leads to the same place without the fields.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+/// Where systemd listens.
+const PLACE: &str = "/run/systemd/journal/socket";
+/// Of a line that one datagram cannot hold, so much is told. Bytes.
+const MOST: usize = 16 * 1024;
+
+macro_rules! messages {
+    ($($key:literal $id:literal $by:literal $when:literal)*) => {
+        /// Lines that can be told from all others by their `MESSAGE_ID`. An identity is never given a second meaning.
+        pub const MESSAGES: &[Message] = &[$(Message { key: $key, id: $id, by: $by, when: $when }),*];
+    };
+}
+
+/// A line with an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The reason that the line begins with, or the name that it has in the code.
+    pub key: &'static str,
+    /// Its identity: 128 random bits.
+    pub id: &'static str,
+    /// The daemon that says it.
+    pub by: &'static str,
+    /// When it says so.
+    pub when: &'static str,
+}
+
+messages! {
+    "ResourceManagerStarted" "56f60373462e4cd19b6cbb33e2dee1e6" "resourcemanager" "A life of the resource manager begins."
+    "manager-ready" "6776b204068242e9b74510d3e29dfcb1" "resourcemanager" "It answers."
+    "agent-ready" "b0c0c9a288444916816e938e77ae683d" "nodeagent" "The agent answers, and looks for its resource manager."
+    "OomKilled" "00079c9f83134ca2a732514ce25b9302" "resourcemanager" "A container, or a task in one, ended for memory of its own."
+    "container-killed" "c68f05c37ac14980920cbfa1e641867e" "nodeagent" "A container of this host ended for memory of its own."
+    "NodeOom" "ead1f75117ee4f2b90cf26047b22a23c" "resourcemanager" "A container was killed because its whole host ran out of memory."
+    "NodeLost" "20b694f0a8de4251a772172f276a04d7" "resourcemanager" "A node was silent for too long: its containers are given up."
+    "node-unhealthy" "d5c8a7b5112a46ab9f5fcd925285de00" "nodeagent" "This host takes no work until what is wrong with it is mended."
+    "self-fenced" "4536c89a9f0549509c38d07635e42f96" "nodeagent" "Nothing was heard of the resource manager for too long; all containers are ended."
+    "call-refused" "5a7363997ebc49ccb9d7dcae519e08d2" "resourcemanager" "Somebody asked for what they may not do."
+    "ConfigReloaded" "1cefa89efa434d2db34a21f0970047c9" "both" "The configuration was read again, and holds."
+    "ConfigRefused" "4087a15068f94224a0c0d19e5972a014" "both" "The configuration was to be read again and has mistakes: what held before still holds."
+}
+
+/// The identity of a line, by what it begins with or by its name.
+fn identity(message: &str, name: &str) -> Option<&'static str> {
+    let reason = message.split_once(": ").map_or("", |(word, _)| word);
+    MESSAGES.iter().find(|m| m.key == reason || m.key == name).map(|m| m.id)
+}
+
+/// Writes lines to the journal.
+#[derive(Debug)]
+pub struct Journal {
+    socket: UnixDatagram,
+    place: PathBuf,
+    program: &'static str,
+}
+
+impl Journal {
+    /// The journal, when standard error leads there: systemd says so in `JOURNAL_STREAM`, and the file is the one it means.
+    pub fn behind_stderr(program: &'static str) -> Option<Self> {
+        let told = std::env::var("JOURNAL_STREAM").ok()?;
+        let file = std::fs::metadata("/proc/self/fd/2").ok()?;
+        let meant = told == format!("{}:{}", file.dev(), file.ino());
+        meant.then(|| Journal::at(PLACE.into(), program).ok()).flatten()
+    }
+
+    fn at(place: PathBuf, program: &'static str) -> io::Result<Self> {
+        Ok(Journal { socket: UnixDatagram::unbound()?, place, program })
+    }
+
+    fn send(&self, metadata: &Metadata<'_>, line: &Line) -> io::Result<()> {
+        let deliver = |line: &Line| self.socket.send_to(&datagram(metadata, self.program, line), &self.place).map(drop);
+        deliver(line).or_else(|error| {
+            let text = line.text();
+            if text.len() <= MOST {
+                return Err(error);
+            }
+            deliver(&Line { sentence: beginning(&text).to_owned(), ..Line::default() })
+        })
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Journal {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        if self.send(event.metadata(), &line).is_err() {
+            // Nowhere is left to tell when this fails too.
+            let _ = writeln!(io::stderr(), "{}", line.text());
+        }
+    }
+}
+
+/// What is said.
+#[derive(Debug, Default)]
+struct Line {
+    sentence: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Line {
+    /// The sentence with its fields behind it, for whoever reads.
+    fn text(&self) -> String {
+        let mut text = self.sentence.clone();
+        for (name, value) in &self.fields {
+            let gap = if text.is_empty() { "" } else { " " };
+            // Writing to a text cannot fail.
+            let _ = write!(text, "{gap}{name}={value}");
+        }
+        text
+    }
+
+    fn put(&mut self, field: &Field, value: String) {
+        match field.name() {
+            "message" => self.sentence = value,
+            name => self.fields.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.to_owned());
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let chain = std::iter::successors(Some(value), |error| error.source()).map(ToString::to_string);
+        self.put(field, chain.collect::<Vec<_>>().join(": "));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}
+
+fn datagram(metadata: &Metadata<'_>, program: &str, line: &Line) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(512);
+    put(&mut bytes, "MESSAGE", &line.text());
+    put(&mut bytes, "PRIORITY", priority(metadata.level()));
+    put(&mut bytes, "SYSLOG_IDENTIFIER", program);
+    if let Some(id) = identity(&line.sentence, metadata.name()) {
+        put(&mut bytes, "MESSAGE_ID", id);
+    }
+    if let (Some(file), Some(number)) = (metadata.file(), metadata.line()) {
+        put(&mut bytes, "CODE_FILE", file);
+        put(&mut bytes, "CODE_LINE", &number.to_string());
+    }
+    put(&mut bytes, "HEADROOM_TARGET", metadata.target());
+    for (name, value) in &line.fields {
+        put(&mut bytes, &field_name(name), value);
+    }
+    bytes
+}
+
+/// A value of several lines goes with its length before it.
+fn put(bytes: &mut Vec<u8>, name: &str, value: &str) {
+    bytes.extend_from_slice(name.as_bytes());
+    if value.contains('\n') {
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&u64::try_from(value.len()).unwrap_or(u64::MAX).to_le_bytes());
+    } else {
+        bytes.push(b'=');
+    }
+    bytes.extend_from_slice(value.as_bytes());
+    bytes.push(b'\n');
+}
+
+/// `container_id` is `HEADROOM_CONTAINER_ID`. The journal takes capitals, digits and underscores, at most 64.
+fn field_name(name: &str) -> String {
+    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    "HEADROOM_".chars().chain(plain).take(64).collect()
+}
+
+fn priority(level: &Level) -> &'static str {
+    match *level {
+        Level::ERROR => "3",
+        Level::WARN => "4",
+        Level::INFO => "6",
+        Level::DEBUG | Level::TRACE => "7",
+    }
+}
+
+/// As much of a text as [`MOST`] holds.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    /// Fields of a datagram, as systemd reads them.
+    fn read(mut bytes: &[u8]) -> BTreeMap<String, String> {
+        let mut fields = BTreeMap::new();
+        while !bytes.is_empty() {
+            let end = bytes.iter().position(|b| matches!(b, b'=' | b'\n')).expect("a name");
+            let name = String::from_utf8(bytes[..end].to_vec()).expect("UTF-8");
+            let rest = &bytes[end + 1..];
+            let (value, after) = if bytes[end] == b'=' {
+                let end = rest.iter().position(|b| *b == b'\n').expect("an end");
+                (&rest[..end], &rest[end + 1..])
+            } else {
+                let length = u64::from_le_bytes(rest[..8].try_into().expect("eight bytes"));
+                let end = 8 + usize::try_from(length).expect("fits");
+                assert_eq!(rest[end], b'\n');
+                (&rest[8..end], &rest[end + 1..])
+            };
+            fields.insert(name, String::from_utf8(value.to_vec()).expect("UTF-8"));
+            bytes = after;
+        }
+        fields
+    }
+
+    /// What arrives of what `say` says.
+    fn told(say: impl FnOnce()) -> BTreeMap<String, String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().join("journal");
+        let systemd = UnixDatagram::bind(&place).expect("binds");
+        systemd.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
+        let journal = Journal::at(place, "headroom-test").expect("a socket");
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(journal), say);
+        let mut bytes = vec![0; 1 << 20];
+        let length = systemd.recv(&mut bytes).expect("arrives");
+        read(&bytes[..length])
+    }
+
+    #[test]
+    fn fields_stay_fields_and_the_line_has_them_too() {
+        let fields = told(|| tracing::warn!(node = "n1", container_id = %7, peak = ?Some(3), "the container\nended"));
+        assert_eq!(fields["MESSAGE"], "the container\nended node=n1 container_id=7 peak=Some(3)");
+        assert_eq!((fields["HEADROOM_NODE"].as_str(), fields["HEADROOM_CONTAINER_ID"].as_str()), ("n1", "7"));
+        assert_eq!((fields["PRIORITY"].as_str(), fields["SYSLOG_IDENTIFIER"].as_str()), ("4", "headroom-test"));
+        assert!(fields["CODE_FILE"].ends_with("journal.rs") && !fields.contains_key("MESSAGE_ID"), "{fields:?}");
+    }
+
+    #[test]
+    fn what_matters_most_has_an_identity() {
+        let lost = told(|| tracing::warn!(object = "node/n1", "NodeLost: no sign of life"));
+        assert_eq!(lost["MESSAGE_ID"], "20b694f0a8de4251a772172f276a04d7");
+        let ready = told(|| tracing::info!(name: "agent-ready", url = "http://n1", "ready"));
+        assert_eq!(ready["MESSAGE_ID"], "b0c0c9a288444916816e938e77ae683d");
+    }
+
+    #[test]
+    fn causes_are_told_with_an_error() {
+        let cause = io::Error::other("no room");
+        let error = io::Error::other(cause);
+        let fields = told(|| tracing::error!(error = &error as &dyn std::error::Error, "not written"));
+        assert!(fields["HEADROOM_ERROR"].contains("no room") && fields["PRIORITY"] == "3", "{fields:?}");
+    }
+
+    #[test]
+    fn of_a_line_that_is_too_long_the_beginning_arrives() {
+        let long = "ä".repeat(4 << 20);
+        let fields = told(|| tracing::info!(reason = long, "a call came"));
+        assert!(fields["MESSAGE"].starts_with("a call came reason=ää") && fields["MESSAGE"].len() <= MOST);
+    }
+
+    #[test]
+    fn identities_are_told_apart_and_well_formed() {
+        let hex = |id: &str| id.len() == 32 && id.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
+        assert!(MESSAGES.iter().all(|m| hex(m.id) && m.when.ends_with('.')));
+        let (keys, ids): (BTreeSet<_>, BTreeSet<_>) = MESSAGES.iter().map(|m| (m.key, m.id)).unzip();
+        assert_eq!((keys.len(), ids.len()), (MESSAGES.len(), MESSAGES.len()));
+    }
+
+    #[test]
+    fn a_terminal_is_not_the_journal() {
+        assert!(Journal::behind_stderr("headroom-test").is_none(), "tests do not run as a service");
+    }
+}
