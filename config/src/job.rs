@@ -9,6 +9,7 @@ pub mod fit;
 mod input;
 pub mod keys;
 mod output;
+mod place;
 pub mod profiles;
 mod runtime;
 mod spec;
@@ -21,6 +22,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 pub use fit::{NeverFits, never_fits};
+pub use place::Where;
 pub use profiles::ClusterProfiles;
 pub use runtime::{Flags, GcLog, Memory, Runtime};
 pub use spec::{

@@ -16,6 +16,12 @@ fn a_whole_file_is_read_to_the_last_key() {
     assert_eq!((job.retry.max_attempts, job.retry.memory_attempts, job.retry.transient), (5, 7, 2));
     assert_eq!(job.retry.cap, Some(Bytes::from_gib(4)));
     assert_eq!(job.executors[0].share(), Bytes::from_mib(64));
+    let place = &job.executors[0].place;
+    let name = |text: &str| text.parse().expect("a name");
+    assert_eq!(place.labels, [name("ssd")].into());
+    assert_eq!(place.attributes[&name("zone")], ["b".to_owned(), "c".to_owned()].into());
+    assert_eq!(place.attributes[&name("kernel")], ["6.1".to_owned()].into());
+    assert_eq!(place.tolerate, [(name("spot"), None), (name("team"), Some("etl".to_owned()))].into());
     let group = &job.stages[0];
     assert_eq!(group.profile, Profile { heap: Bytes::from_mib(128), overhead: Bytes::ZERO, cpus: Cpus::from_cores(2) });
     assert_eq!(
@@ -113,6 +119,22 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("command = [\"java\"]", "command = []", "stage.reduce.command"),
         ("cap = \"4GiB\"", "cap = \"4 lots\"", "retry.cap"),
         ("max_attempts = 5", "max_atempts = 5", "retry.max_atempts"),
+    ];
+    for (from, to, key) in cases {
+        let problems = mistakes(from, to);
+        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+    }
+}
+
+#[test]
+fn each_mistake_about_places_is_found_and_names_its_key() {
+    let cases = [
+        ("labels = [\"ssd\"]", "labels = [\"a b\"]", "executors.main.labels"),
+        ("labels = [\"ssd\"]", "labels = \"ssd\"", "executors.main.labels"),
+        ("kernel = \"6.1\"", "kernel = 6", "executors.main.attributes"),
+        ("kernel = \"6.1\"", "kernel = []", "executors.main.attributes"),
+        ("\"spot\", ", "\"team\", ", "executors.main.tolerate"),
+        ("\"spot\", ", "\"=x\", ", "executors.main.tolerate"),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);

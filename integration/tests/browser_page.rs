@@ -203,6 +203,11 @@ fn every_page_is_whole_in_every_light_on_this_host() {
             browser.open(&format!("{}/ui/#/{address}", cluster.url())).expect("opens");
             browser.until(&format!("document.querySelector('{there}')"), SOON).unwrap_or_else(|e| panic!("{name}: {e:#}"));
             whole(&mut browser, name);
+            if *name == "audit" {
+                let table = "document.querySelector('[data-card=audit] .scroll')";
+                let beyond = browser.eval(&format!("{table}.scrollWidth - {table}.clientWidth")).expect("a width");
+                assert!(milliseconds(&beyond) <= 0, "in {light}, {beyond} pixels of the record have to be scrolled to");
+            }
             browser.picture(&pictures().join(format!("{name}-{light}.png")), 2400).expect("a picture");
         }
     }

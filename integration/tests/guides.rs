@@ -61,5 +61,6 @@ pages! {
     reading_a_verdict: "reading-a-verdict.md",
     sizing: "sizing.md",
     draining: "draining.md",
+    labels_and_taints: "labels-and-taints.md",
     upgrading: "upgrading.md",
 }

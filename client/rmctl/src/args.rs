@@ -10,6 +10,7 @@ mod profile;
 mod reach;
 mod record;
 mod settings;
+mod tags;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub(crate) use profile::{ProfileVerb, SetProfile};
 pub(crate) use reach::{Beside, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
+pub(crate) use tags::{CordonNode, LabelNode, TaintNode, UncordonNode, Word};
 
 /// Where a resource manager is looked for when nothing else is said.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";

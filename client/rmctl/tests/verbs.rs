@@ -253,6 +253,8 @@ fn profiles_are_listed_set_and_taken_in() {
     assert_eq!(fake.rmctl(&["profile", "show", "other"]).code, 3);
     let slip = fake.rmctl(&["profile", "suggest", "word-cout"]);
     assert!(slip.code == 3 && slip.err.contains("did you mean \"word-count\"?"), "{}: {}", slip.code, slip.err);
+    let slip = fake.rmctl(&["profile", "suggest", "jvm-medum"]);
+    assert!(slip.code == 3 && slip.err.contains("did you mean \"jvm-medium\"?"), "{}: {}", slip.code, slip.err);
     assert_eq!(fake.rmctl(&["profile", "set", "jvm-medium"]).code, 2, "neither a file nor a size");
     assert_eq!(fake.rmctl(&["profile", "set", "x", "--memory", "1GiB", "--overhead", "1MiB"]).code, 2);
 }

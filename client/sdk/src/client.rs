@@ -359,6 +359,10 @@ impl Client {
     pub async fn undrain(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
         self.post(&format!("/v1/nodes/{node}/undrain"), &()).await
     }
+    /// What operators say of a node, or what would be said.
+    pub async fn tag_node(&self, node: &NodeId, how: How, body: &nodes::TagNode) -> Result<nodes::NodeView, ClientError> {
+        self.change(Method::PATCH, &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()), None, body).await
+    }
     /// Another queue, another priority, another end of its time for an application. `matched` is the tag that was read.
     pub async fn change_app(
         &self,
@@ -367,6 +371,10 @@ impl Client {
         body: &apps::ChangeApp,
     ) -> Result<apps::AppView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
+    }
+    /// An application that has ended is forgotten, or would be; as it was comes back.
+    pub async fn purge(&self, app: &AppId, how: How) -> Result<apps::AppView, ClientError> {
+        self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run())).await
     }
     /// One task with every attempt at it.
     pub async fn task(&self, app: &AppId, task: &TaskId) -> Result<job::TaskRow, ClientError> {

@@ -470,6 +470,9 @@ fn views_of_containers_and_nodes() {
             url: "http://127.0.0.1:7072".into(),
             version: "0.1.0".into(),
             traits: nodes::NodeTraits::default(),
+            tags: serde_json::from_value(serde_json::json!({"cordon": "kernel upgrade", "labels": ["gpu"],
+                "attributes": {"zone": "b"}, "taints": {"etl": ""}}))
+            .expect("reads"),
             silent_ms: 200,
             mark: Some(nodes::NodeMark {
                 reason: "kernel upgrade".into(),
@@ -499,6 +502,7 @@ fn why_something_waits() {
                 free: size(),
                 offers: size(),
                 verdict: "224 MiB of memory short".into(),
+                out: true,
             }],
         },
     );

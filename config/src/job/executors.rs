@@ -7,6 +7,7 @@ use headroom_types::{Bytes, Name};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::place;
 use super::profiles::{Profiles, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::problem::Report;
@@ -59,7 +60,8 @@ fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) ->
     let slots = s.read_or(r, "slots", slots_hint, 1, raw::count(1, 1024));
     let reserve = s.read_or(r, "reserve", reserve_hint, Bytes::from_mib(32), raw::size);
     let program = program(&mut s, r);
-    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, min, idle, slots, reserve, program });
+    let place = place::read(&mut s, r);
+    let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, min, idle, slots, reserve, program, place });
     let spec = spec.filter(|spec| {
         let enough = !spec.share().is_zero();
         if !enough {

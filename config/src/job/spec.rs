@@ -6,6 +6,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, FetchedFile, Name, NodeId, Profile, QueuePath};
 use headroom_wire::v1::job::Mode;
 
+use super::place::Where;
 use super::runtime::{Flags, GcLog, Runtime};
 use super::template::{Placeholder, Template};
 
@@ -84,6 +85,8 @@ pub struct ExecutorSpec {
     pub reserve: Bytes,
     /// What is started in their containers instead of the node's own executor.
     pub program: Option<ExecutorProgram>,
+    /// Which nodes their containers may go to, those of escalated tasks counted in.
+    pub place: Where,
 }
 
 /// An executor that somebody else has written.
@@ -354,6 +357,7 @@ mod tests {
             slots: 4,
             reserve: Bytes::from_mib(32),
             program: None,
+            place: Where::default(),
         };
         assert_eq!(e.share(), Bytes::from_mib(64));
         let needs: Vec<u32> = [1, 64, 65, 128, 300].iter().map(|m| e.slots_for(Bytes::from_mib(*m))).collect();

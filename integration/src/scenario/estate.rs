@@ -98,6 +98,13 @@ pub enum Order {
         /// Which, by its place.
         node: usize,
     },
+    /// Says something of a node.
+    Tag {
+        /// Which, by its place.
+        node: usize,
+        /// What.
+        word: Word,
+    },
     /// Gives a container another size.
     Resize {
         /// Which of those that live then.
@@ -135,6 +142,19 @@ pub enum Order {
     },
 }
 
+/// What an operator says of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    /// It gets nothing new.
+    Cordon,
+    /// Only who tolerates that comes.
+    Taint,
+    /// It has a label more.
+    Label,
+    /// Nothing any more.
+    Nothing,
+}
+
 impl Estate {
     /// Nothing of all that.
     pub fn none(nodes: usize) -> Self {
@@ -163,6 +183,13 @@ impl Estate {
             let at = chance.between(from_ms, calm_ms);
             orders.push((at, order(chance, offers.len(), tenants.len(), trees.len())));
         }
+        // Drawn from a source of their own, so that a seed means otherwise what it meant before there were any.
+        let mut words = chance.clone().split();
+        for _ in 0..words.between(0, most) / 2 {
+            let node = words.pick(&(0..offers.len()).collect::<Vec<_>>()).unwrap_or(0);
+            let word = words.pick(&[Word::Cordon, Word::Taint, Word::Taint, Word::Label, Word::Nothing]).unwrap_or(Word::Nothing);
+            orders.push((words.between(from_ms, calm_ms), Order::Tag { node, word }));
+        }
         orders.sort_by_key(|(at, _)| *at);
         Estate { nodes, fence, tenants, trees, orders }
     }
@@ -179,7 +206,7 @@ impl Estate {
 }
 
 /// A word of this file.
-pub(super) fn word<T: std::str::FromStr>(text: &str) -> T
+pub(crate) fn word<T: std::str::FromStr>(text: &str) -> T
 where
     T::Err: std::fmt::Display,
 {
@@ -192,7 +219,7 @@ fn standing(chance: &mut Chance) -> Standing {
     let exclusive = if !labels.is_empty() && chance.percent(15) { Exclusive::Yes } else { Exclusive::No };
     let zone = chance.pick(&[None, Some("north"), Some("south")]).flatten();
     let attributes: BTreeMap<Name, String> = zone.map(|z| (word("zone"), z.to_owned())).into_iter().collect();
-    Standing { traits: Traits { rack, labels, exclusive, attributes }, rigid: chance.percent(20) }
+    Standing { traits: Traits { rack, labels, exclusive, attributes, taints: BTreeMap::new() }, rigid: chance.percent(20) }
 }
 
 fn tenant(n: u64, nodes: &[Standing], offers: &[Resource], from_ms: u64, chance: &mut Chance) -> Tenant {
@@ -223,7 +250,12 @@ fn want(n: u64, nodes: usize, largest: Bytes, chance: &mut Chance) -> Want {
         priority: chance.small(0, 2).cast_signed(),
         runs_ms: chance.pick(&[200, 2_000, 10_000, 10_000, 40_000]).unwrap_or(2_000) + chance.below(500),
         after_ms: chance.pick(&[0, 0, 3_000, 20_000]).unwrap_or(0),
-        place: if chance.percent(50) { Placement::default() } else { placement(nodes, chance) },
+        place: {
+            let tolerant = chance.clone().split().percent(25);
+            let place = if chance.percent(50) { Placement::default() } else { placement(nodes, chance) };
+            let tolerate = tolerant.then(|| (word("etl"), None)).into_iter().collect();
+            Placement { tolerate, ..place }
+        },
         deadline: chance.percent(10).then(|| Duration::from_secs(chance.between(1, 60))),
     }
 }

@@ -460,7 +460,7 @@ fn is_another_life(refusal: &Refusal) -> bool {
         | Refusal::NoSuchTask { .. }
         | Refusal::StaleAttempt { .. } => false,
         Refusal::Recovering(_) | Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => false,
-        Refusal::NeverFits { .. } | Refusal::TooMany { .. } => false,
+        Refusal::NeverFits { .. } | Refusal::TooMany { .. } | Refusal::TooManyTags { .. } | Refusal::NotOver { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
         Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) => false,
@@ -477,7 +477,8 @@ fn may_try_again(refusal: &Refusal) -> bool {
         | Refusal::NoSuchRequest { .. }
         | Refusal::NoSuchTask { .. }
         | Refusal::StaleAttempt { .. } => false,
-        Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } => false,
+        Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } | Refusal::TooManyTags { .. } => false,
+        Refusal::NotOver { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
         Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) => false,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headroom_rm_core::queue::spec::Tree;
-use headroom_rm_core::{Finished, NewApp, NodeMark, Restored, RestoredApp, Save, SavedState};
+use headroom_rm_core::{Finished, NewApp, NodeMark, NodeTags, Restored, RestoredApp, Save, SavedState};
 use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
 
 /// The durable state of a resource manager.
@@ -15,6 +15,7 @@ pub(super) struct Disk {
     finished: Vec<Finished>,
     nodes: BTreeSet<NodeId>,
     marks: BTreeMap<NodeId, NodeMark>,
+    tags: BTreeMap<NodeId, NodeTags>,
     queues: Option<(u64, Tree)>,
     last_app: u32,
     epoch: Epoch,
@@ -49,6 +50,8 @@ impl Disk {
             Save::MarkGone(node) => {
                 self.marks.remove(&node);
             }
+            Save::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
+            Save::Tags { node, tags } => drop(self.tags.insert(node, tags)),
         }
     }
     /// What the next life begins with. Its number is durable before it does anything.
@@ -64,7 +67,8 @@ impl Disk {
             apps: apps.collect(),
             finished: self.finished.clone(),
             nodes: self.nodes.iter().cloned().collect(),
-            marks: self.marks.iter().map(|(node, mark)| (node.clone(), mark.clone())).collect(),
+            marks: self.marks.clone().into_iter().collect(),
+            tags: self.tags.clone().into_iter().collect(),
             queues: self.queues.clone(),
         }
     }

@@ -347,6 +347,7 @@ fn call_words(call: &Call) -> String {
         Call::Reserve => "-> reserve a number".to_owned(),
         Call::SubmitAs { number, app } => format!("-> submit {} as {number}", app.name),
         Call::Kill { app, .. } => format!("-> kill {app}"),
+        Call::Purge { app, how } => format!("-> purge {app} {how:?}"),
         Call::RegisterMaster { attempt, .. } => format!("-> register master {attempt}"),
         Call::Sync(sync) => {
             let asks: Vec<String> = sync.asks.iter().map(|a| format!("{} {}/{}", a.request, a.settled, a.count)).collect();
@@ -361,6 +362,7 @@ fn call_words(call: &Call) -> String {
         Call::Order { app, order } => format!("-> order {app}/{} {:?}", order.task, order.wish),
         Call::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
         Call::Undrain { node } => format!("-> undrain {node}"),
+        Call::Tag { node, change, how } => format!("-> tag {node} {change:?} {how:?}"),
         Call::Configure(_) => "-> configure".to_owned(),
         Call::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
         Call::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),

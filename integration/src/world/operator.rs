@@ -1,15 +1,15 @@
 //! People who change a cluster while it works: sizes, nodes, queues, applications. In the end they put everything back, so that whatever
 //! was asked for can come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_rm_core::{Call, How, Lifetime, Size};
-use headroom_types::NodeId;
+use headroom_rm_core::{Call, Cordon, How, Lifetime, Size, TagChange};
+use headroom_types::{Name, NodeId, UnixMillis};
 
 use super::manager::Input;
 use super::wire::{Caller, Heard};
 use super::{Thing as Any, World};
-use crate::scenario::estate::Order;
+use crate::scenario::estate::{Order, Word, word};
 
 /// So long after the last disturbance everything is as it was. Milliseconds.
 pub(super) const RESTORED: u64 = 120_000;
@@ -37,6 +37,24 @@ pub(super) enum Must {
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     open: BTreeMap<u64, (Order, Must)>,
+    /// Since when it has been answered that something is said of a node. Nothing is known of one of which something was taken back.
+    said: BTreeMap<(NodeId, Word), UnixMillis>,
+    taken_back: BTreeSet<NodeId>,
+}
+
+impl Operator {
+    /// Something is said of a node, and has been since before this moment, whatever has become of the manager since.
+    pub(super) fn has_said(&self, node: &NodeId, word: Word, before: UnixMillis) -> bool {
+        !self.taken_back.contains(node) && self.said.get(&(node.clone(), word)).is_some_and(|since| *since < before)
+    }
+    /// A label may have been on a node at some time.
+    pub(super) fn may_have_labelled(&self, node: &NodeId) -> bool {
+        self.said.contains_key(&(node.clone(), Word::Label)) || self.open.values().any(|(order, _)| is_label(order))
+    }
+}
+
+fn is_label(order: &Order) -> bool {
+    matches!(order, Order::Tag { word: Word::Label, .. })
 }
 
 impl World {
@@ -49,6 +67,7 @@ impl World {
             return;
         }
         let mut last: Vec<Order> = (0..estate.nodes.len()).map(|node| Order::Undrain { node }).collect();
+        last.extend((0..estate.nodes.len()).map(|node| Order::Tag { node, word: Word::Nothing }));
         last.extend(estate.trees.len().checked_sub(1).map(|tree| Order::Queues { tree }));
         // A tree says of every queue whether it is open: this one says so of all.
         for order in last {
@@ -67,11 +86,14 @@ impl World {
             Thing::Heard { number, heard } => {
                 let Some((order, must)) = self.operator.open.remove(&number) else { return };
                 let settled = match &*heard {
-                    Heard::Answer(..) => true,
+                    Heard::Answer(..) => {
+                        self.heard_of_tag(&order);
+                        true
+                    }
                     Heard::Refused(refusal) => {
                         self.note(|| format!("operator: {order:?} is refused: {refusal}"));
                         // A node that never was drained, or is not known yet.
-                        must == Must::No || matches!(order, Order::Undrain { .. })
+                        must == Must::No || matches!(order, Order::Undrain { .. } | Order::Tag { .. })
                     }
                     Heard::Lost | Heard::Listening | Heard::TooOld => must == Must::No,
                 };
@@ -91,6 +113,7 @@ impl World {
                 Call::Drain { node: node(self, *n)?, within: *within, reason: "a simulation".into(), then: *then }
             }
             Order::Undrain { node: n } => Call::Undrain { node: node(self, *n)? },
+            Order::Tag { node: n, word } => return self.tag_of(node(self, *n)?, *word),
             Order::Resize { pick, percent } => return self.resize_of(*pick, *percent),
             Order::Change { tenant, queue, priority, lifetime } => Call::ChangeApp {
                 app: app(self, *tenant)?,
@@ -106,6 +129,29 @@ impl World {
             Order::Gate { queue, gate } => Call::SetGate { queue: queue.clone(), gate: *gate },
             Order::Kill { tenant } => Call::Kill { app: app(self, *tenant)?, reason: None },
         })
+    }
+
+    fn tag_of(&mut self, node: NodeId, said: Word) -> Option<Call> {
+        let (ssd, etl): (Name, Name) = (word("ssd"), word("etl"));
+        let mut change = TagChange::default();
+        match said {
+            Word::Cordon => change.cordon = Some(Cordon::On("a simulation".into())),
+            Word::Taint => change.taints = [(etl, Some(String::new()))].into(),
+            Word::Label => change.labels = [ssd].into(),
+            Word::Nothing => {
+                self.operator.taken_back.insert(node.clone());
+                let taints = [(etl, None)].into();
+                change = TagChange { cordon: Some(Cordon::Off), drop_labels: [ssd].into(), taints, ..change };
+            }
+        }
+        Some(Call::Tag { node, change: Box::new(change), how: How::Really })
+    }
+
+    fn heard_of_tag(&mut self, order: &Order) {
+        let Order::Tag { node, word } = order else { return };
+        let Some(id) = self.hosts.keys().nth(*node).cloned() else { return };
+        let now = self.wall();
+        self.operator.said.entry((id, *word)).or_insert(now);
     }
 
     /// One of the containers that tenants know to live.

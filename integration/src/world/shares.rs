@@ -66,7 +66,7 @@ impl World {
         let others: Vec<&&QueueView<'_>> =
             leaves.iter().filter(|v| v.path != mine.path && v.spec.preemptable == Preemptable::Yes).collect();
         cluster.nodes().filter(|node| node.state.takes_work()).any(|node| {
-            let open = node.traits.exclusive == headroom_rm_core::Exclusive::No;
+            let open = cluster.traits(node).takes_all() && cluster.cordon(&node.id).is_none();
             let Some(account) = cluster.ledger().node(&node.id).filter(|a| open && !a.overdrawn) else { return false };
             let of = |view: &QueueView<'_>| {
                 let there = cluster.containers().filter(|c| c.node == node.id && c.request.is_some() && c.state.is_alive());

@@ -2,12 +2,12 @@
 
 use headroom_rm_core::ask::{Apart, Level, Match, Placement, Relax};
 use headroom_rm_core::{Exclusive, RunOrder, Traits};
-use headroom_types::{ContainerId, NodeId};
+use headroom_types::{ContainerId, NodeId, UnixMillis};
 
 use super::host::Ended;
 use super::tenant::RUNS_MS;
 use super::{Thing as Any, World};
-use crate::scenario::estate;
+use crate::scenario::estate::{self, Word};
 
 /// A program that sits.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl World {
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
         self.sitters.insert(id.clone(), Sitter { stubborn });
         self.later(runs, Any::Sitter(node.clone(), id.clone()));
-        self.is_placed_right(node, id);
+        self.is_placed_right(node, id, order.granted);
         true
     }
 
@@ -78,10 +78,20 @@ impl World {
         named && in_rack && open && labelled && compares && (preferred || !prefers || place.relax != Relax::Never)
     }
 
-    fn is_placed_right(&mut self, node: &NodeId, id: &ContainerId) {
+    fn is_placed_right(&mut self, node: &NodeId, id: &ContainerId, granted: UnixMillis) {
         let Some(want) = self.want_of(node, id) else { return };
         let Some(traits) = self.traits_of(node) else { return };
-        if !self.may_go(node, traits, &want.place) {
+        let mut traits = traits.clone();
+        if self.operator.may_have_labelled(node) {
+            traits.labels.insert(estate::word("ssd"));
+        }
+        if self.operator.has_said(node, Word::Cordon, granted) {
+            return self.oracle.fail(format!("{id} was granted on {node}, which is cordoned"));
+        }
+        if self.operator.has_said(node, Word::Taint, granted) && want.place.tolerate.is_empty() {
+            return self.oracle.fail(format!("{id} was granted on {node}, and does not tolerate its taint"));
+        }
+        if !self.may_go(node, &traits, &want.place) {
             return self.oracle.fail(format!("{id} runs on {node}, and must not: {traits:?}, {:?}", want.place));
         }
         let Some(apart) = &want.place.apart else { return };

@@ -394,6 +394,7 @@ impl Tenant {
                 self.stage = Stage::Over;
             }
             Refusal::NoSuchApp(_) | Refusal::AppEnding { .. } | Refusal::StaleAttempt { .. } => {}
+            Refusal::TooManyTags { .. } | Refusal::NotOver { .. } => {}
             Refusal::Recovering(_) | Refusal::TooMany { .. } | Refusal::QueueClosed { .. } | Refusal::NotLaunched(_) => {}
             Refusal::NoSuchContainer(_)
             | Refusal::NoSuchRequest { .. }

@@ -130,6 +130,7 @@ impl Args {
                 exclusive: self.exclusive || c.exclusive,
                 labels: if self.labels.is_empty() { c.labels } else { self.labels.into_iter().collect() },
                 attributes: c.attributes.into_iter().chain(self.attributes).collect(),
+                taints: Default::default(), // those are an operator's word
             },
             self_fence: match self.self_fence.unwrap_or(c.self_fence) {
                 SelfFence::Never => Patience::Endless,

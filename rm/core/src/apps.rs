@@ -8,7 +8,7 @@ use crate::app::{self, App, MasterSize, Origin, State};
 use crate::attempt::{self, Failure};
 use crate::cluster::{Cluster, Ctx, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
-use crate::event::{Answer, Level, Lifetime, Master, NewApp, Outcome, Refusal};
+use crate::event::{Answer, How, Level, Lifetime, Master, NewApp, Outcome, Refusal};
 use crate::ledger::Part;
 use crate::queue::{QueueIx, Waiter};
 use crate::save::Save;
@@ -223,6 +223,25 @@ impl Cluster {
                 self.evict(&oldest, ctx);
             }
         }
+    }
+
+    /// Nothing is kept of an application that has ended: neither itself, nor its containers, nor its tasks.
+    pub(crate) fn purge(&mut self, id: &AppId, how: How, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        if !app.state.is_over() {
+            return Err(Refusal::NotOver { app: id.clone(), state: app.state.as_str() });
+        }
+        if how == How::DryRun {
+            return Ok(Answer::Done);
+        }
+        let state = app.state.as_str();
+        self.ended.retain(|ended| ended != id);
+        self.evict(id, ctx);
+        for container in self.history.forget(id) {
+            ctx.save(Save::ContainerGone(container));
+        }
+        ctx.log_app(Level::Normal, Reason::JobPurged, id, format!("was {state}; nothing is kept of it any more"));
+        Ok(Answer::Done)
     }
 
     fn evict(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {

@@ -57,10 +57,19 @@ pub struct Placement {
     pub labels: BTreeSet<Name>,
     /// The node's attributes compare so.
     pub attributes: BTreeMap<Name, Match>,
+    /// Taints of nodes that do not keep it away, with the value they must have; `None` for any.
+    pub tolerate: BTreeMap<Name, Option<String>>,
     /// Never beside certain others.
     pub apart: Option<Apart>,
     /// Evenly over nodes or racks, rather than tightly.
     pub spread: Option<Level>,
+}
+
+impl Placement {
+    /// True when a taint does not keep it away.
+    pub fn tolerates(&self, taint: &Name, value: &str) -> bool {
+        self.tolerate.get(taint).is_some_and(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == value))
+    }
 }
 
 /// When a preference gives way.

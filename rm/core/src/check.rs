@@ -66,6 +66,8 @@ impl Cluster {
             let ix = self.index.ix(id).expect("every node has a number");
             assert_eq!(self.index.id(ix), Some(id), "{id}: its number leads to another name");
             assert_eq!(self.index.room(ix), room.as_ref(), "{id}: the index differs from the ledger");
+            let traits = self.index.slot(ix).map(|slot| &slot.traits).filter(|_| node.state.is_member());
+            assert!(traits.is_none_or(|traits| *traits == *self.traits(node)), "{id}: the index knows other traits of it");
             assert_eq!(self.index.members().contains(&ix), node.state.is_member(), "{id}: its place among the members");
             let offered = self.offers.contains(&(account.offers.memory, id.clone()));
             assert_eq!(offered, node.state.is_member(), "{id}: its place among the offers");
@@ -180,6 +182,7 @@ impl Cluster {
             let barred = node.state == crate::node::State::Decommissioned;
             assert_eq!(barred, self.is_barred(id), "{id}: decommissioned in one table only");
         }
+        assert!(self.tags.values().all(|tags| !tags.is_empty()), "nothing is said of a node, and that is kept");
         for (id, mark) in &self.marks {
             let Some(node) = self.nodes.get(id) else { continue };
             let alive = node.containers.iter().filter_map(|c| self.containers.get(c)).any(|c| c.state.is_alive());

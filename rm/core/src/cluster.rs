@@ -27,6 +27,7 @@ use crate::sched::claim::Claims;
 use crate::sched::index::FreeIndex;
 use crate::sched::reserve::Reservations;
 use crate::table::{Sorted, Table};
+use crate::tags::NodeTags;
 use crate::timer::{Key, Timers};
 
 /// Most updates a master may leave unacknowledged before it gets no more containers.
@@ -108,6 +109,8 @@ pub struct Restored {
     pub nodes: Vec<NodeId>,
     /// What operators decided about nodes.
     pub marks: Vec<(NodeId, NodeMark)>,
+    /// What operators say of nodes.
+    pub tags: Vec<(NodeId, NodeTags)>,
     /// The tree of queues that was set at run time, with its generation.
     pub queues: Option<(u64, Tree)>,
 }
@@ -155,6 +158,8 @@ pub struct Cluster {
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
     /// What operators decided about nodes, whether or not they are here.
     pub(crate) marks: BTreeMap<NodeId, NodeMark>,
+    /// What operators say of nodes, whether or not they are here.
+    pub(crate) tags: BTreeMap<NodeId, NodeTags>,
     /// Room that is being made by preemption.
     pub(crate) claims: Claims,
     pub(crate) timers: Timers,
@@ -246,6 +251,7 @@ impl Cluster {
             noted: None,
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
+            tags: restored.tags.into_iter().collect(),
             claims: Claims::default(),
             timers: Timers::default(),
             keys: BTreeMap::new(),
@@ -310,6 +316,7 @@ impl Cluster {
             Call::Reserve => Ok(Reply::Ready(self.reserve_number())),
             Call::SubmitAs { number, app } => self.submit(*app, Some(number), ctx).map(Reply::Ready),
             Call::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
+            Call::Purge { app, how } => self.purge(&app, how, ctx).map(Reply::Ready),
             Call::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
             Call::Sync(sync) => self.sync(*sync, ctx),
             Call::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
@@ -327,6 +334,7 @@ impl Cluster {
             Call::Order { app, order } => self.order(&app, order, ctx).map(Reply::Ready),
             Call::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
             Call::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
+            Call::Tag { node, change, how } => self.tag(&node, &change, how, ctx).map(Reply::Ready),
             Call::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),
         }
     }

@@ -25,7 +25,7 @@ use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMi
 use crate::cluster::{Cluster, Ctx};
 use crate::container;
 use crate::event::{AfterDrain, Answer, Level, Refusal, UpdateKind};
-use crate::node::{self, Node, State};
+use crate::node::{self, Node};
 use crate::save::{NodeMark, Save};
 use crate::timer::Key;
 
@@ -38,21 +38,9 @@ impl Cluster {
     pub fn marks(&self) -> impl Iterator<Item = (&NodeId, &NodeMark)> {
         self.marks.iter()
     }
-    /// The word people see for a node: its own state, or the mark on it while it speaks.
-    pub fn standing(&self, node: &Node) -> &'static str {
-        let speaks = match node.state {
-            State::Ready | State::Unhealthy { .. } => true,
-            State::Suspect { .. } | State::Unreachable { .. } | State::Lost | State::Decommissioned => false,
-        };
-        match self.marks.get(&node.id).filter(|_| speaks) {
-            Some(mark) if mark.drained => "drained",
-            Some(_) => "draining",
-            None => node.state.as_str(),
-        }
-    }
     /// New containers may go there.
     pub(crate) fn is_open(&self, node: &Node) -> bool {
-        node.state.takes_work() && !self.marks.contains_key(&node.id)
+        node.state.takes_work() && !self.marks.contains_key(&node.id) && self.cordon(&node.id).is_none()
     }
     /// It is decommissioned and cannot register.
     pub(crate) fn is_barred(&self, node: &NodeId) -> bool {

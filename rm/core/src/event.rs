@@ -4,9 +4,10 @@
 
 mod log;
 mod refusal;
+mod traits;
 mod update;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +18,14 @@ use headroom_types::{
 
 pub use log::{Level, LogLine, Object, Words};
 pub use refusal::Refusal;
+pub use traits::{Cordon, Exclusive, TagChange, Traits};
 pub use update::{Granted, Update, UpdateKind};
 
 use crate::ask::Ask;
 use crate::cluster::Settings;
 use crate::queue::spec::{Gate, Tree};
 use crate::save::Save;
+use crate::tags::Tagged;
 
 /// Names one call, so that its answer finds the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +67,13 @@ pub enum Call {
         app: AppId,
         /// Why, for its diagnostics.
         reason: Option<String>,
+    },
+    /// Nothing is kept of an application that has ended, before its time.
+    Purge {
+        /// Which.
+        app: AppId,
+        /// Whether it counts.
+        how: How,
     },
     /// A master is there.
     RegisterMaster {
@@ -178,6 +188,15 @@ pub enum Call {
     Undrain {
         /// Which.
         node: NodeId,
+    },
+    /// What an operator says of a node is another: whether it is cordoned, its labels, attributes and taints.
+    Tag {
+        /// Which.
+        node: NodeId,
+        /// What changes; the rest stays.
+        change: Box<TagChange>,
+        /// Whether it counts.
+        how: How,
     },
     /// Other settings, as far as a cluster that runs takes them.
     Configure(Box<Settings>),
@@ -325,29 +344,6 @@ pub struct Registration {
     pub seen: Vec<Seen>,
     /// Ends that nobody has acknowledged.
     pub exits: Vec<ExitReport>,
-}
-
-/// Where a node stands and what it is, for placement.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Traits {
-    /// Nodes of one rack fail together.
-    pub rack: Option<Name>,
-    /// Words an ask can insist on.
-    pub labels: BTreeSet<Name>,
-    /// Only asks that insist on one of its labels come here.
-    pub exclusive: Exclusive,
-    /// Named values an ask can compare.
-    pub attributes: BTreeMap<Name, String>,
-}
-
-/// Whether a node is kept for asks that name one of its labels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exclusive {
-    /// It is open to all.
-    #[default]
-    No,
-    /// It is kept for them.
-    Yes,
 }
 
 /// A node's sign of life.
@@ -523,6 +519,8 @@ pub enum Answer {
         /// Whose tree of queues is in force.
         queues: QueuesFrom,
     },
+    /// It is said of the node, or would be.
+    Tagged(Box<Tagged>),
     /// The node is known.
     Node {
         /// Ends the node may forget.

@@ -44,7 +44,7 @@ pub struct Why {
     pub ahead: usize,
     /// The whole reason.
     pub sentence: String,
-    /// Each node, closest first.
+    /// Each node, closest first; those that are out of the question come last.
     pub nodes: Vec<WhyNode>,
 }
 
@@ -59,6 +59,8 @@ pub struct WhyNode {
     pub offers: Resource,
     /// The reason.
     pub verdict: String,
+    /// No end of a container there would help: it takes no work, or is none that was asked for.
+    pub out: bool,
 }
 
 impl Cluster {
@@ -150,20 +152,29 @@ impl Cluster {
     fn why_nodes(&self, need: Need<'_>, now: Tick) -> Vec<WhyNode> {
         let members = self.nodes.values().filter(|n| n.state.is_member());
         let mut rows: Vec<WhyNode> = members.filter_map(|n| self.why_node(n, need, now)).collect();
-        rows.sort_by(|a, b| (b.free.memory, b.free.cpus, &a.node).cmp(&(a.free.memory, a.free.cpus, &b.node)));
+        rows.sort_by(|a, b| (a.out, b.free.memory, b.free.cpus, &a.node).cmp(&(b.out, a.free.memory, a.free.cpus, &b.node)));
         rows.truncate(MAX_NODES);
         rows
+    }
+
+    /// The word for a node that takes no work, with the reason where one was given.
+    fn standing_words(&self, node: &node::Node) -> String {
+        let decided = || self.mark(&node.id).map(|mark| mark.reason.as_str()).or_else(|| self.cordon(&node.id));
+        let reason = node.state.reason().or_else(decided).filter(|reason| !reason.is_empty());
+        let reason = reason.map(|r| format!(": {r}")).unwrap_or_default();
+        format!("{}{reason}", self.standing(node))
     }
 
     fn why_node(&self, node: &node::Node, need: Need<'_>, now: Tick) -> Option<WhyNode> {
         let account = self.ledger.node(&node.id)?;
         let slot = self.index.slot(self.index.ix(&node.id)?)?;
         let (free, offers) = (account.free(), account.offers.clone());
-        let verdict = if let Some(misfit) = misfit(need.place, slot) {
+        let misfit = misfit(need.place, slot);
+        let out = misfit.is_some() || !self.is_open(node);
+        let verdict = if let Some(misfit) = misfit {
             misfit.to_string()
         } else if !self.is_open(node) {
-            let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
-            format!("{}{reason}", self.standing(node))
+            self.standing_words(node)
         } else if !need.size.fits(&offers) {
             format!("too small: offers {offers} in all")
         } else if account.overdrawn {
@@ -173,7 +184,7 @@ impl Cluster {
         } else {
             self.of_room(node, need, &free, now)
         };
-        Some(WhyNode { node: node.id.clone(), free, offers, verdict })
+        Some(WhyNode { node: node.id.clone(), free, offers, verdict, out })
     }
 
     /// Of a node that it could be on: what is short, or for whom it is kept.

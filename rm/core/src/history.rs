@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis};
 
 use crate::table::Table;
 
@@ -68,6 +68,14 @@ impl History {
         let oldest = self.order.pop_front()?;
         self.by_id.drop_row(&oldest);
         Some(oldest)
+    }
+    /// Those of an application are kept no longer; they come back.
+    pub fn forget(&mut self, app: &AppId) -> Vec<ContainerId> {
+        let (gone, kept) = std::mem::take(&mut self.order).into_iter().partition(|id: &ContainerId| id.app == *app);
+        self.order = kept;
+        let gone: VecDeque<ContainerId> = gone;
+        gone.iter().for_each(|id| self.by_id.drop_row(id));
+        gone.into()
     }
     /// One of them.
     pub fn get(&self, id: &ContainerId) -> Option<&Finished> {

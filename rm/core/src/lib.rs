@@ -26,6 +26,7 @@ pub mod save;
 pub mod sched;
 pub mod size;
 pub mod table;
+pub mod tags;
 pub mod testkit;
 pub mod timer;
 
@@ -43,12 +44,13 @@ mod resize;
 
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
-    AfterDrain, Answer, Answered, Call, CallId, Effect, Event, Exclusive, Granted, Health, How, Launch, Level, Lifetime, LogLine,
-    Master, NewApp, Object, Outcome, Phase, QueuesFrom, Refusal, RefusedSize, Registration, Report, RunOrder, Seen, Size, Sync,
-    Traits, Update, UpdateKind, Verdict, Want, Words,
+    AfterDrain, Answer, Answered, Call, CallId, Cordon, Effect, Event, Exclusive, Granted, Health, How, Launch, Level, Lifetime,
+    LogLine, Master, NewApp, Object, Outcome, Phase, QueuesFrom, Refusal, RefusedSize, Registration, Report, RunOrder, Seen,
+    Size, Sync, TagChange, Traits, Update, UpdateKind, Verdict, Want, Words,
 };
 pub use explain::{Undecided, Why, WhyNode};
 pub use history::Finished;
 pub use queues::QueueView;
 pub use runs::Run;
 pub use save::{NodeMark, Save, SavedStage, SavedState};
+pub use tags::{NodeTags, Tagged};

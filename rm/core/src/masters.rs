@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
 use crate::container;
 use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
 use crate::ledger::Part;
-use crate::sched::constraint::has_rules;
+use crate::sched::constraint::is_choosy;
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -199,7 +199,7 @@ impl Cluster {
     /// That no node could ever give it. What fits one open node is remembered, for most asks are of few sizes.
     fn never_fits(&mut self, ask: &Ask) -> Option<(String, Resource)> {
         let size = &ask.resource;
-        let plain = !has_rules(&ask.place) && size.extra.is_none();
+        let plain = !is_choosy(&ask.place) && size.extra.is_none();
         if plain && self.roomy.is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus) {
             return None;
         }

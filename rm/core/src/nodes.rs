@@ -1,5 +1,6 @@
 //! What nodes say, and what their silence means.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ impl Cluster {
         }
         self.offers.insert((facts.offers.memory, id.clone()));
         self.ledger.offer(id, facts.offers.clone());
-        self.index.enter(id, &facts.traits, &facts.offers);
+        let traits = self.tags.get(id).map_or(Cow::Borrowed(&facts.traits), |tags| tags.over(&facts.traits));
+        self.index.enter(id, &traits, &facts.offers);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         let state = self.nodes.get(id).map_or(node::State::Lost, |n| n.state.clone());
         let node = Node {

@@ -8,6 +8,7 @@ use crate::event::{AfterDrain, NewApp, Outcome};
 use crate::history::Finished;
 use crate::queue::spec::Tree;
 use crate::runs::Run;
+use crate::tags::NodeTags;
 
 /// What must survive a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,13 @@ pub enum Save {
     },
     /// A node takes work again.
     MarkGone(NodeId),
+    /// What an operator says of a node; nothing any more when it is empty.
+    Tags {
+        /// Which.
+        node: NodeId,
+        /// All of it.
+        tags: NodeTags,
+    },
 }
 
 /// What an operator decided about a node.

@@ -25,6 +25,7 @@ use crate::event::{
 use crate::history::Finished;
 use crate::queue::spec::Tree;
 use crate::save::{NodeMark, Save, SavedState};
+use crate::tags::NodeTags;
 
 /// Parses any id; panics on nonsense.
 ///
@@ -50,6 +51,7 @@ pub struct FakeStore {
     finished: Vec<Finished>,
     nodes: BTreeSet<NodeId>,
     marks: BTreeMap<NodeId, NodeMark>,
+    tags: BTreeMap<NodeId, NodeTags>,
     queues: Option<(u64, Tree)>,
     last_app: u32,
 }
@@ -83,6 +85,8 @@ impl FakeStore {
             Save::MarkGone(node) => {
                 self.marks.remove(&node);
             }
+            Save::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
+            Save::Tags { node, tags } => drop(self.tags.insert(node, tags)),
         }
     }
     fn load(&self, epoch: Epoch) -> Restored {
@@ -96,7 +100,8 @@ impl FakeStore {
             apps: apps.collect(),
             finished: self.finished.clone(),
             nodes: self.nodes.iter().cloned().collect(),
-            marks: self.marks.iter().map(|(node, mark)| (node.clone(), mark.clone())).collect(),
+            marks: self.marks.clone().into_iter().collect(),
+            tags: self.tags.clone().into_iter().collect(),
             queues: self.queues.clone(),
         }
     }

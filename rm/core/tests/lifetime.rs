@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headroom_rm_core::queue::spec::{QueueSpec, Tree};
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Call, Launch, Lifetime, Master, NewApp, Outcome, Run, Settings};
+use headroom_rm_core::{AfterDrain, Answer, Call, How, Launch, Lifetime, Master, NewApp, Outcome, Refusal, Run, Settings};
 use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -234,5 +234,35 @@ fn runs_are_bounded() {
     }
     let runs = runs(&s, &app);
     assert_eq!((runs.len(), runs[0].number, runs[19].number), (20, 12, 31));
+    s.check();
+}
+
+#[test]
+fn what_has_ended_is_forgotten_on_request_and_nothing_else_is() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 8));
+    let (app, other) = (submit(&mut s, None), submit(&mut s, None));
+    for app in [&app, &other] {
+        s.ask(app, "work", 1, size(1, 1)).expect("asks");
+    }
+    s.settle();
+    let purge = |s: &mut Scenario, app: &AppId, how| s.call(Call::Purge { app: app.clone(), how });
+    let refused = purge(&mut s, &app, How::Really);
+    assert_eq!(refused, Err(Refusal::NotOver { app: app.clone(), state: "running" }));
+    for app in [&app, &other] {
+        s.finish(app, Outcome::Succeeded).expect("finishes");
+    }
+    s.settle();
+    live(&mut s, &app, 10);
+    let kept = |s: &Scenario, app: &AppId| s.cluster.history().iter().filter(|c| c.container.app == *app).count();
+    assert_eq!((s.state(&app), kept(&s, &app), kept(&s, &other)), ("finished", 1, 1));
+    assert_eq!(purge(&mut s, &app, How::DryRun), Ok(Answer::Done));
+    assert_eq!(kept(&s, &app), 1, "it was only asked");
+    assert_eq!(purge(&mut s, &app, How::Really), Ok(Answer::Done));
+    assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1));
+    assert_eq!(purge(&mut s, &app, How::Really), Err(Refusal::NoSuchApp(app.clone())));
+    s.restart();
+    assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1), "nor after a restart");
+    assert_eq!(s.logged("JobPurged"), 1);
     s.check();
 }

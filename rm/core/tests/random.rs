@@ -12,7 +12,9 @@ use std::time::Duration;
 use headroom_rm_core::ask::Ask;
 use headroom_rm_core::queue::spec::{Amount, QueueSpec, Share, Tree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Call, How, Launch, Master, NewApp, Outcome, Refusal, Settings, Size, UpdateKind};
+use headroom_rm_core::{
+    AfterDrain, Answer, Call, Cordon, How, Launch, Master, NewApp, Outcome, Refusal, Settings, Size, TagChange, UpdateKind,
+};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
 use proptest::prelude::*;
 
@@ -35,6 +37,7 @@ enum Op {
     Resize { app: u8, container: u8, gib: u8 },
     Drain { node: u8, within: Option<u8>, leaves: bool },
     Undrain(u8),
+    Tag { node: u8, cordon: bool, label: bool, taint: Option<bool> },
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -56,6 +59,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         3 => (any::<u8>(), any::<u8>(), 1u8..6).prop_map(|(app, container, gib)| Op::Resize { app, container, gib }),
         1 => (0u8..4, proptest::option::of(0u8..20), any::<bool>()).prop_map(|(node, within, leaves)| Op::Drain { node, within, leaves }),
         1 => (0u8..4).prop_map(Op::Undrain),
+        1 => (0u8..4, any::<bool>(), any::<bool>(), proptest::option::of(any::<bool>()))
+            .prop_map(|(node, cordon, label, taint)| Op::Tag { node, cordon, label, taint }),
     ]
 }
 
@@ -211,7 +216,7 @@ impl World {
             Op::Finish(a) => self.with_app(a, |w, app| {
                 w.s.finish(app, Outcome::Succeeded).expect("it is there");
             }),
-            Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) => self.operate(op),
+            Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) | Op::Tag { .. } => self.operate(op),
         }
         self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0;
         self.no_more_than_asked();
@@ -231,6 +236,19 @@ impl World {
             }
             Op::Undrain(n) => {
                 let _ = self.s.call(Call::Undrain { node: id(&World::name(n)) });
+            }
+            Op::Tag { node, cordon, label, taint } => {
+                let (ssd, etl) = (id("ssd"), id("etl"));
+                let (labels, drop_labels) = if label { ([ssd].into(), [].into()) } else { ([].into(), [ssd].into()) };
+                let change = TagChange {
+                    cordon: Some(if cordon { Cordon::On("test".into()) } else { Cordon::Off }),
+                    labels,
+                    drop_labels,
+                    taints: taint.map(|on| (etl, on.then(String::new))).into_iter().collect(),
+                    ..TagChange::default()
+                };
+                let node = id(&World::name(node));
+                let _ = self.s.call(Call::Tag { node, change: Box::new(change), how: How::Really });
             }
             Op::Node(_)
             | Op::Cut(_)
@@ -296,6 +314,11 @@ impl World {
         let marked: Vec<NodeId> = self.s.cluster.marks().map(|(node, _)| node.clone()).collect();
         for node in marked {
             self.s.call(Call::Undrain { node }).expect("it is marked");
+        }
+        for node in (0u8..4).map(|n| id(&World::name(n))) {
+            let taints = [(id("etl"), None)].into();
+            let change = TagChange { cordon: Some(Cordon::Off), drop_labels: [id("ssd")].into(), taints, ..TagChange::default() };
+            let _ = self.s.call(Call::Tag { node, change: Box::new(change), how: How::Really }); // not every one ever came
         }
         for node in self.s.nodes.values_mut() {
             node.connected = false; // whoever was refused comes again

@@ -46,8 +46,10 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 fn any_traits() -> impl Strategy<Value = Traits> {
-    (proptest::option::of(0u8..3), any::<bool>(), 0u8..5, proptest::option::of(0u8..2)).prop_map(
-        |(rack, ssd, exclusive, zone)| Traits {
+    let taint = proptest::option::weighted(0.2, 0u8..2);
+    (proptest::option::of(0u8..3), any::<bool>(), 0u8..5, proptest::option::of(0u8..2), taint).prop_map(
+        |(rack, ssd, exclusive, zone, taint)| Traits {
+            taints: taint.map(|n| (id("etl"), format!("t{n}"))).into_iter().collect(),
             rack: rack.map(|n| id(&format!("r{n}"))),
             labels: ssd.then(|| id("ssd")).into_iter().collect(),
             exclusive: if exclusive == 0 { Exclusive::Yes } else { Exclusive::No },
@@ -76,13 +78,15 @@ fn any_place() -> impl Strategy<Value = Placement> {
         0.2,
         prop_oneof![Just(Match::Exists), Just(Match::Absent), Just(Match::OneOf(["z1".to_owned()].into()))],
     );
-    let hard = (proptest::option::weighted(0.2, 0u8..3), proptest::bool::weighted(0.2), zone);
+    let tolerated = proptest::option::weighted(0.4, proptest::option::of(0u8..2));
+    let hard = (proptest::option::weighted(0.2, 0u8..3), proptest::bool::weighted(0.2), zone, tolerated);
     let near = proptest::collection::vec(0..NODES, 0..3);
     let soft = (near, proptest::option::weighted(0.3, 0u8..3), relax, proptest::option::weighted(0.2, 0u8..3));
     (hard, soft, apart, proptest::option::weighted(0.3, level())).prop_map(move |(hard, soft, apart, spread)| Placement {
         racks: hard.0.map(rack).into_iter().collect(),
         labels: hard.1.then(|| id("ssd")).into_iter().collect(),
         attributes: hard.2.map(|m| (id("zone"), m)).into_iter().collect(),
+        tolerate: hard.3.map(|value| (id("etl"), value.map(|n| format!("t{n}")))).into_iter().collect(),
         prefer_nodes: soft.0.into_iter().map(node).collect(),
         prefer_racks: soft.1.map(rack).into_iter().collect(),
         relax: soft.2,

@@ -403,15 +403,16 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> NodeFacts {
         used = used.saturating_add(c.used.unwrap_or_default());
         containers += 1;
     }
+    let traits = cluster.traits(node);
     NodeFacts {
         id: node.id.clone(),
         state: node.state.clone(),
         mark: cluster.mark(&node.id).cloned(),
         url: node.url.clone(),
         version: node.version.clone(),
-        rack: node.traits.rack.clone(),
-        labels: node.traits.labels.iter().cloned().collect(),
-        attributes: node.traits.attributes.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        rack: traits.rack.clone(),
+        labels: traits.labels.iter().cloned().collect(),
+        attributes: traits.attributes.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         offers: account.offers,
         allocated: account.allocated,
         used,

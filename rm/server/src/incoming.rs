@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core as core;
-use headroom_types::{AppId, AttemptId, NodeId, QueuePath};
+use headroom_types::{AppId, AttemptId, Name, NodeId, QueuePath};
 use headroom_wire::v1::am::{self, Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
 use headroom_wire::v1::apps::{Master, SubmitApp};
 use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode};
+use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, TagNode};
 
 /// Most items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
@@ -98,7 +98,8 @@ pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
 }
 
 fn placement(wire: am::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) -> core::ask::Placement {
-    let am::Placement { racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, apart, spread } = wire;
+    let am::Placement { racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, tolerate, apart, spread } =
+        wire;
     let relax = match relax {
         am::Relax::AtOnce => core::ask::Relax::AtOnce,
         am::Relax::After { ms } => core::ask::Relax::After(Duration::from_millis(ms)),
@@ -117,6 +118,7 @@ fn placement(wire: am::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) 
         relax,
         labels,
         attributes,
+        tolerate,
         apart,
         spread,
     }
@@ -177,9 +179,28 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Ca
 }
 
 fn traits(wire: NodeTraits) -> core::Traits {
-    let NodeTraits { rack, labels, exclusive, attributes } = wire;
+    let NodeTraits { rack, labels, exclusive, attributes, taints } = wire;
     let exclusive = if exclusive { core::Exclusive::Yes } else { core::Exclusive::No };
-    core::Traits { rack, labels, exclusive, attributes }
+    core::Traits { rack, labels, exclusive, attributes, taints }
+}
+
+/// What operators say of a node.
+pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, Problem> {
+    let TagNode { cordon, reason, labels, attributes, taints } = body;
+    let cordon = match (cordon, reason) {
+        (Some(true), reason) => Some(core::Cordon::On(cut(reason.unwrap_or_default(), 1024))),
+        (Some(false), None) => Some(core::Cordon::Off),
+        (None, None) => None,
+        (Some(false) | None, Some(_)) => return Err(bad("reason says why a node is cordoned; send it with cordon: true".into())),
+    };
+    for (name, value) in attributes.iter().chain(&taints) {
+        if value.as_ref().is_some_and(|value| value.len() > 128 || value.chars().any(char::is_control)) {
+            return Err(bad(format!("the value of {name} has at most 128 bytes and no control characters")));
+        }
+    }
+    let (put, dropped): (Vec<_>, Vec<_>) = labels.into_iter().partition(|(_, put)| *put);
+    let names = |labels: Vec<(Name, bool)>| labels.into_iter().map(|(label, _)| label).collect();
+    Ok(core::TagChange { cordon, labels: names(put), drop_labels: names(dropped), attributes, taints })
 }
 
 /// A node's sign of life.

@@ -7,7 +7,7 @@ use headroom_wire::v1::am::{self, Ask, AskAnswer, AskVerdict, Granted, LaunchSpe
 use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, Reserved, WantedSize, WhyNode, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeMark, NodeTraits, RunOrder, Want};
+use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeMark, NodeTags, NodeTraits, RunOrder, Want};
 
 use crate::queues;
 
@@ -25,6 +25,7 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
         Refusal::NotReserved(_) => says(Code::HR0409).hint("ask for a new number"),
         Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
+        Refusal::NotOver { app, .. } => says(Code::HR0409).hint(format!("rmctl kill {app} ends it first")),
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) => says(Code::HR0404),
         Refusal::NotALeaf { .. } => says(Code::HR0400),
         Refusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
@@ -32,6 +33,7 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
         Refusal::NoRoom { .. } => says(Code::HR0409).hint("try again when something has ended there"),
         Refusal::Conflict { .. } => says(Code::HR0409).hint("read it again, and send the version it has now"),
         Refusal::NeverFits { .. } => says(Code::HR0422).hint("ask for less, or add a node that is large enough"),
+        Refusal::TooManyTags { node, .. } => says(Code::HR0413).hint(format!("rmctl node show {node} lists them")),
         Refusal::TooMany { .. } => says(Code::HR0429).hint("try again when some of them are done"),
     }
 }
@@ -144,6 +146,7 @@ fn placement(place: &core::ask::Placement) -> am::Placement {
         relax,
         labels: place.labels,
         attributes: place.attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect(),
+        tolerate: place.tolerate,
         apart: place.apart.map(|a| am::Apart { from: a.from, level: same_place(a.level) }),
         spread: place.spread.map(same_place),
     }
@@ -167,8 +170,14 @@ fn same_place(level: core::ask::Level) -> am::Level {
 
 /// Where a node stands.
 pub(crate) fn traits(traits: &core::Traits) -> NodeTraits {
-    let core::Traits { rack, labels, exclusive, attributes } = traits.clone();
-    NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes }
+    let core::Traits { rack, labels, exclusive, attributes, taints } = traits.clone();
+    NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes, taints }
+}
+
+/// What operators say of a node.
+pub(crate) fn tags(tags: &core::NodeTags) -> NodeTags {
+    let core::NodeTags { cordon, labels, attributes, taints } = tags.clone();
+    NodeTags { cordon, labels, attributes, taints }
 }
 
 /// What an operator decided about a node.
@@ -183,7 +192,8 @@ pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
 
 /// Why a request waits.
 pub(crate) fn why(why: core::Why, reserved: Option<Reserved>) -> WhyPending {
-    let nodes = why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict });
+    let nodes =
+        why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict, out: n.out });
     WhyPending {
         request: why.request,
         asks: why.asks,

@@ -104,6 +104,7 @@ mod tests {
             url: String::new(),
             version: String::new(),
             traits: Default::default(),
+            tags: Default::default(),
             silent_ms: 0,
             mark: None,
             peak_1h: None,

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use headroom_rm_core::How;
 use headroom_rm_store::{SavedProfile, SavedProfiles};
 use headroom_types::near::did_you_mean;
-use headroom_types::{Name, UnixMillis};
+use headroom_types::{Name, Reason, UnixMillis};
 use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::events::{Event, EventLevel};
 use headroom_wire::v1::profiles::{ClusterProfile, LONGEST_ABOUT, ProfileSpec};
 
 use crate::http::answer::IfMatch;
@@ -58,6 +59,22 @@ pub(crate) struct Done {
     pub(crate) before: Option<ClusterProfile>,
     /// What is there.
     pub(crate) after: Option<ClusterProfile>,
+}
+
+impl Done {
+    /// For the event log: `small is 2.5 GiB, 2 cpus; it was 1.5 GiB, 2 cpus`. `None` where there was nothing and is nothing.
+    pub(crate) fn event(&self, time: UnixMillis) -> Option<Event> {
+        let words = |p: &ClusterProfile| format!("{}, {}", p.size(), p.cpus.words());
+        let (reason, name, message) = match (&self.before, &self.after) {
+            (None, None) => return None,
+            (None, Some(now)) => (Reason::ProfileSet, &now.name, format!("is {}; it is new", words(now))),
+            (Some(was), Some(now)) => (Reason::ProfileSet, &now.name, format!("is {}; it was {}", words(now), words(was))),
+            (Some(was), None) => (Reason::ProfileUnset, &was.name, format!("was taken away; it was {}", words(was))),
+        };
+        let (reason, object) = (reason.as_str().to_owned(), name.to_string());
+        let message = format!("profile {name} {message}");
+        Some(Event { index: 0, time, level: EventLevel::Normal, reason, object, app: None, node: None, message })
+    }
 }
 
 impl Profiles {

@@ -89,7 +89,7 @@ pub(crate) struct Owner {
     later: Vec<Input>,
     profiles: Profiles,
     /// Answered when the batch is durable.
-    decided: Vec<(oneshot::Sender<Decided>, Decided)>,
+    decided: Vec<(oneshot::Sender<Decided>, Decided, Option<events::Event>)>,
     /// Told when the batch is durable.
     kept: Vec<oneshot::Sender<()>>,
     calls: u64,
@@ -224,12 +224,14 @@ impl Owner {
                 Ok(Turn::GoOn)
             }
             Input::Profile { change, reply } => {
-                let generation = self.profiles.generation;
-                let answer = self.profiles.change(&change, self.clock.unix_now());
-                if self.profiles.generation != generation {
+                let (generation, at) = (self.profiles.generation, self.clock.unix_now());
+                let answer = self.profiles.change(&change, at);
+                let changed = self.profiles.generation != generation;
+                if changed {
                     self.journal.append_profiles(&self.profiles.saved())?;
                 }
-                self.decided.push((reply, answer));
+                let told = answer.as_ref().ok().filter(|_| changed).and_then(|done| done.event(at));
+                self.decided.push((reply, answer, told));
                 Ok(Turn::GoOn)
             }
             Input::WatchNode { .. } | Input::WatchApp { .. } | Input::Query(_) => {
@@ -271,7 +273,8 @@ impl Owner {
             return;
         }
         self.shared.profiles.send_replace(Arc::new(self.profiles.clone()));
-        for (reply, answer) in std::mem::take(&mut self.decided) {
+        for (reply, answer, told) in std::mem::take(&mut self.decided) {
+            self.shared.events.push(told);
             // It is done, whether or not somebody still waits for it.
             let _ = reply.send(answer);
         }

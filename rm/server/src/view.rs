@@ -125,10 +125,10 @@ pub(crate) fn steady(node: &NodeView) -> NodeView {
 /// Whether two views of a node differ in nothing but what changes by itself. Compares in place: there are ten thousand of them.
 fn is_same(a: &NodeView, b: &NodeView) -> bool {
     let NodeView { id, state, reason, enforcer, offers, allocated, allocated_heap, .. } = a;
-    let NodeView { used: _, host_used: _, silent_ms: _, containers, url, version, traits, mark, .. } = a;
+    let NodeView { used: _, host_used: _, silent_ms: _, containers, url, version, traits, tags, mark, .. } = a;
     (id, state, reason, enforcer) == (&b.id, &b.state, &b.reason, &b.enforcer)
         && (offers, allocated, allocated_heap, containers) == (&b.offers, &b.allocated, &b.allocated_heap, &b.containers)
-        && (url, version, traits, mark) == (&b.url, &b.version, &b.traits, &b.mark)
+        && (url, version, traits, tags, mark) == (&b.url, &b.version, &b.traits, &b.tags, &b.mark)
 }
 
 /// A short stand-in for all containers.
@@ -167,7 +167,8 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
         containers,
         url: node.url.clone(),
         version: node.version.clone(),
-        traits: outgoing::traits(&node.traits),
+        traits: outgoing::traits(&cluster.traits(node)),
+        tags: Box::new(cluster.tags(&node.id).map(outgoing::tags).unwrap_or_default()),
         silent_ms: 0,
         mark: cluster.mark(&node.id).map(outgoing::mark),
         peak_1h: None,

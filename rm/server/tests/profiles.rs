@@ -8,6 +8,7 @@ use fakes::*;
 use headroom_client::{Client, How};
 use headroom_types::{Bytes, Cpus, Name, StoreBackend};
 use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::events::Event;
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -49,6 +50,16 @@ async fn kept(store: StoreBackend) {
         daemon.client.set_profile(&name(profile), &spec(gib), None, How::Really).await.expect("sets");
     }
     daemon.client.unset_profile(&name("gone"), None, How::Really).await.expect("unsets");
+    daemon.client.set_profile(&name("small"), &spec(2), None, How::Really).await.expect("is so already");
+    daemon.client.set_profile(&name("small"), &spec(9), None, How::DryRun).await.expect("could be");
+    let mut lines = daemon.client.lines::<Event>("/v1/events?topic=cluster").await.expect("lists");
+    let mut told = Vec::new();
+    while let Some(event) = lines.next().await {
+        told.extend(event.ok().filter(|e| e.reason.starts_with("Profile")).map(|e| (e.object, e.message)));
+    }
+    assert_eq!(told.len(), 5, "no more than was changed: {told:?}");
+    assert!(told[0].0 == "small" && told[0].1.starts_with("profile small is ") && told[0].1.ends_with("; it is new"), "{told:?}");
+    assert!(told[3].1.contains("; it was ") && told[4].1.starts_with("profile gone was taken away"), "{told:?}");
     let before = daemon.client.profiles().await.expect("lists");
     daemon.kill();
     let daemon = Daemon::start_with(dir.path(), port, store).await;

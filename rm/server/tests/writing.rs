@@ -13,7 +13,7 @@ use headroom_types::QueuePath;
 use headroom_wire::v1::am::AskVerdict;
 use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
 use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::DrainNode;
+use headroom_wire::v1::nodes::{DrainNode, NodeTraits, TagNode};
 use headroom_wire::v1::queues::Gate;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -267,6 +267,65 @@ async fn a_node_is_drained_and_taken_back() {
     let back = client.undrain(&id("n1")).await.expect("takes back");
     assert_eq!((back.state.as_str(), back.mark), ("ready", None));
     assert_eq!(client.drain(&id("n9"), &body).await.expect_err("unknown").code(), Some(Code::HR0404));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
+    let body = TagNode {
+        cordon: Some(true),
+        reason: Some("a slow disk".into()),
+        labels: [(name("gpu"), true)].into(),
+        attributes: [(name("zone"), Some("b".to_owned()))].into(),
+        taints: [(name("team"), Some("etl".to_owned()))].into(),
+    };
+    let would = client.tag_node(&id("n1"), How::DryRun, &body).await.expect("could be");
+    assert_eq!(
+        (would.state.as_str(), would.tags.cordon.as_deref(), would.traits.labels.len()),
+        ("cordoned", Some("a slow disk"), 1)
+    );
+    let untouched = client.node(&id("n1")).await.expect("is there");
+    assert_eq!((untouched.state.as_str(), untouched.tags.is_empty()), ("ready", true), "it was only asked");
+    let said = client.tag_node(&id("n1"), How::Really, &body).await.expect("is said");
+    assert_eq!((said.state.as_str(), said.because(), said.way_back()), ("cordoned", Some("a slow disk"), Some("uncordon")));
+    let record: serde_json::Value = client.get("/v1/audit?verb=PATCH&object=nodes/n1").await.expect("is recorded");
+    let after = record[1]["after"].as_str().expect("two lines, the second of what was really said");
+    assert_eq!(
+        (record[1]["before"].as_str(), after),
+        (Some(""), "cordoned: a slow disk, label gpu, attribute zone=b, taint team=etl")
+    );
+    running.shutdown().await.expect("ends");
+
+    let (_running, client) = resource_manager(dir.path()).await;
+    let _node = FakeNode::join(&client, "n1", 512).await;
+    let again = client.node(&id("n1")).await.expect("is back");
+    assert_eq!((again.state.as_str(), &again.tags, &again.traits), ("cordoned", &said.tags, &said.traits));
+    let back = TagNode {
+        cordon: Some(false),
+        labels: [(name("gpu"), false)].into(),
+        attributes: [(name("zone"), None)].into(),
+        taints: [(name("team"), None)].into(),
+        ..TagNode::default()
+    };
+    let free = client.tag_node(&id("n1"), How::Really, &back).await.expect("is taken back");
+    assert_eq!((free.state.as_str(), free.tags.is_empty(), &free.traits), ("ready", true, &NodeTraits::default()));
+
+    let unknown = client.tag_node(&id("n9"), How::Really, &back).await.expect_err("there is none");
+    assert_eq!(unknown.code(), Some(Code::HR0404));
+    let many = TagNode { taints: (0..65).map(|n| (name(&format!("t{n}")), Some(String::new()))).collect(), ..TagNode::default() };
+    assert_eq!(client.tag_node(&id("n1"), How::Really, &many).await.expect_err("too many").code(), Some(Code::HR0413));
+    for wrong in [
+        json!({"reason": "why"}),
+        json!({"cordon": false, "reason": "why"}),
+        json!({"taints": {"t": "a\nb"}}),
+        json!({"lables": {}}),
+    ] {
+        let refused = send(&client, Method::PATCH, "/v1/nodes/n1", &[], &wrong).await;
+        assert_eq!(refused.status(), 400, "{wrong}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use crate::answers::{self, SavedAnswer};
 use crate::families::{self, SavedFamily};
 use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{Queue, Queues};
-use crate::record::{self, App, Ended, META, Mark, Meta, Node, State};
+use crate::record::{self, App, Ended, META, Mark, Meta, Node, State, Tags};
 use crate::{Change, MAX_VALUE, Store, StoreError};
 
 /// Collects records and writes them in batches.
@@ -78,6 +78,11 @@ impl<S: Store> Journal<S> {
                 self.remove(record::mark_key(node));
                 Ok(())
             }
+            Save::Tags { node, tags } if tags.is_empty() => {
+                self.remove(record::tags_key(node));
+                Ok(())
+            }
+            Save::Tags { node, tags } => self.put(record::tags_key(node), &Tags::of(node, tags)),
         }
     }
 

@@ -3,14 +3,14 @@
 //! Versioned by their kind: a field may be added with a default; anything else is a new kind beside the old one. Never read by
 //! anything but `replay`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
-use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, SavedStage, SavedState};
+use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, NodeTags, Outcome, SavedStage, SavedState};
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, NodeId, QueuePath, RequestId, Resource, UnixMillis,
+    AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,11 @@ pub fn node_key(node: &NodeId) -> String {
 /// Key of a [`Mark`].
 pub fn mark_key(node: &NodeId) -> String {
     format!("mark/{node}")
+}
+
+/// Key of a [`Tags`].
+pub fn tags_key(node: &NodeId) -> String {
+    format!("tags/{node}")
 }
 
 /// Numbers that must never be used twice.
@@ -290,6 +295,25 @@ pub struct Mark {
     pub drained: bool,
 }
 
+/// What an operator says of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tags {
+    /// Which.
+    pub node: NodeId,
+    /// It gets no new containers, for this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<String>,
+    /// Words.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<Name>,
+    /// Named values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<Name, String>,
+    /// Only asks that tolerate them come.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taints: BTreeMap<Name, String>,
+}
+
 /// What a node is once it has been drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -483,5 +507,18 @@ impl Mark {
             Then::Decommission => AfterDrain::Decommission,
         };
         (node, NodeMark { reason, until, then, drained })
+    }
+}
+
+impl Tags {
+    /// For the disk.
+    pub fn of(node: &NodeId, tags: &NodeTags) -> Self {
+        let NodeTags { cordon, labels, attributes, taints } = tags.clone();
+        Tags { node: node.clone(), cordon, labels, attributes, taints }
+    }
+    /// For the core.
+    pub fn tags(self) -> (NodeId, NodeTags) {
+        let Tags { node, cordon, labels, attributes, taints } = self;
+        (node, NodeTags { cordon, labels, attributes, taints })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_rm_core::queue::spec::Tree;
-use headroom_rm_core::{Finished, NodeMark, Restored, RestoredApp};
+use headroom_rm_core::{Finished, NodeMark, NodeTags, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
@@ -12,7 +12,7 @@ use crate::answers::{ANSWERS, answers};
 use crate::families::{FAMILIES, families};
 use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
-use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State};
+use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State, Tags};
 
 /// A record that cannot be what was written.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     let mut finished: Vec<Finished> = Vec::new();
     let mut nodes: Vec<NodeId> = Vec::new();
     let mut marks: Vec<(NodeId, NodeMark)> = Vec::new();
+    let mut tags: Vec<(NodeId, NodeTags)> = Vec::new();
     let mut queues = None;
     for (key, value) in records {
         match key.split_once('/') {
@@ -65,6 +66,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
             Some(("done", _)) => finished.push(parse::<Ended>(key, value)?.finished()),
             Some(("node", _)) => nodes.push(parse::<Node>(key, value)?.id),
             Some(("mark", _)) => marks.push(parse::<Mark>(key, value)?.mark()),
+            Some(("tags", _)) => tags.push(parse::<Tags>(key, value)?.tags()),
             Some(_) if [DOCUMENTS, ANSWERS, FAMILIES].iter().any(|other| key.starts_with(other)) => {}
             Some(_) | None => return Err(ReplayError::Kind(key.clone())),
         }
@@ -82,6 +84,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
         finished,
         nodes,
         marks,
+        tags,
         queues,
     };
     Ok((meta, restored))

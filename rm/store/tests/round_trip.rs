@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::queue::spec::{QueueSpec, Tree};
-use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, Outcome, Run, Save, SavedStage, SavedState};
+use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, NodeTags, Outcome, Run, Save, SavedStage, SavedState};
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis};
 
@@ -19,6 +19,7 @@ on_every_backend!(
     an_application_comes_back_as_it_was,
     every_stage_comes_back,
     what_was_decided_about_nodes_comes_back,
+    what_is_said_of_nodes_comes_back,
     the_tree_of_queues_comes_back,
     what_has_gone_stays_gone_and_its_number_is_not_given_again,
     documents_shrink_and_grow_and_stay_out_of_files_that_are_never_synced,
@@ -169,6 +170,28 @@ fn what_was_decided_about_nodes_comes_back(backend: StoreBackend) {
         journal.commit().expect("commits");
     }
     assert_eq!(open(dir.path(), backend).expect("opens").restored.marks, marks);
+}
+
+fn what_is_said_of_nodes_comes_back(backend: StoreBackend) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (n1, n2): (headroom_types::NodeId, headroom_types::NodeId) = ("n1".parse().expect("id"), "n2".parse().expect("id"));
+    let name = |text: &str| text.parse().expect("a name");
+    let tags = NodeTags {
+        cordon: Some("new disk".into()),
+        labels: [name("gpu")].into(),
+        attributes: [(name("zone"), "b".to_owned())].into(),
+        taints: [(name("etl"), String::new())].into(),
+    };
+    {
+        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        for node in [&n1, &n2] {
+            journal.append(&Save::Tags { node: node.clone(), tags: tags.clone() }).expect("appends");
+        }
+        journal.commit().expect("commits");
+        journal.append(&Save::Tags { node: n2, tags: NodeTags::default() }).expect("appends");
+        journal.commit().expect("commits");
+    }
+    assert_eq!(open(dir.path(), backend).expect("opens").restored.tags, [(n1, tags)]);
 }
 
 fn the_tree_of_queues_comes_back(backend: StoreBackend) {

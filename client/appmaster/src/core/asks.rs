@@ -1,7 +1,9 @@
 //! What the resource manager is asked for: the whole of it, every time. Sending it again changes nothing.
 
-use headroom_types::{ContainerId, RequestId};
-use headroom_wire::v1::am::Ask;
+use std::collections::BTreeSet;
+
+use headroom_types::{ContainerId, Name, RequestId};
+use headroom_wire::v1::am::{Ask, Match};
 
 use super::Core;
 use crate::executors::{Purpose, Wanted};
@@ -47,7 +49,11 @@ impl Core {
             // A program of the job's may be a file that another stage names.
             Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
         };
-        let preference = self.preference(wanted.purpose, avoid.as_ref());
+        let mut placement = self.preference(wanted.purpose, avoid.as_ref());
+        let one_of = |(name, values): (&Name, &BTreeSet<String>)| (name.clone(), Match::OneOf(values.clone()));
+        placement.labels = set.place.labels.clone();
+        placement.attributes = set.place.attributes.iter().map(one_of).collect();
+        placement.tolerate = set.place.tolerate.clone();
         Some(Ask {
             request: wanted.request.clone(),
             resource,
@@ -56,7 +62,7 @@ impl Core {
             priority,
             avoid_nodes: avoid.into_iter().collect(),
             nodes: Vec::new(),
-            placement: Box::new(preference),
+            placement: Box::new(placement),
             deadline_ms: None,
             waited_ms: 0,
             launch: Box::new(spec::launch(greeting, spec::slots_of(&self.job, wanted.purpose), files, set.program.as_ref())),

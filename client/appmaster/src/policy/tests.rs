@@ -8,7 +8,7 @@ use proptest::prelude::*;
 fn set() -> ExecutorSpec {
     let profile = Profile { heap: Bytes::from_mib(288), overhead: Bytes::ZERO, cpus: Cpus::from_cores(4) };
     let (name, reserve, idle) = ("main".parse().expect("name"), Bytes::from_mib(32), std::time::Duration::ZERO);
-    ExecutorSpec { name, profile, count: 2, min: 0, idle, slots: 4, reserve, program: None }
+    ExecutorSpec { name, profile, count: 2, min: 0, idle, slots: 4, reserve, program: None, place: Default::default() }
 }
 
 fn size(heap: u64, overhead: u64, slots: u32, place: Place) -> Size {

@@ -10,7 +10,7 @@ use headroom_types::Name;
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::Mode;
 
-use super::Watched;
+use super::{Rows, Sure, Watched};
 use crate::complete;
 
 /// About the tasks of jobs.
@@ -35,6 +35,16 @@ pub(crate) enum JobVerb {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
+    },
+    /// Jobs that have ended, the latest first: how, with how many memory kills, and what they took. 20 unless --limit says otherwise
+    History(Rows),
+    /// Forget a job that has ended, with its tasks and containers; what was learned from it stays
+    Purge {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        #[command(flatten)]
+        sure: Sure,
     },
     /// Write a job file to begin with
     Init {

@@ -8,7 +8,11 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::queues::Gate;
 
-use super::{Exec, ExecTask, FilesVerb, Logs, Ordered, Rows, SetTask, SignalArgs, Watched, duration, variable};
+use super::tags::taint;
+use super::{
+    CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Ordered, Rows, SetTask, SignalArgs, TaintNode, UncordonNode, Watched,
+    duration, variable,
+};
 use crate::complete;
 
 /// About nodes.
@@ -34,6 +38,14 @@ pub(crate) enum NodeVerb {
     },
     /// Give a node no new work, and wait until what is on it has ended
     Drain(Drain),
+    /// Give a node no new containers; those it has go on
+    Cordon(CordonNode),
+    /// Let a cordoned node get containers again
+    Uncordon(UncordonNode),
+    /// Labels and attributes of a node, on top of those of its own configuration: gpu, zone=b, gpu- to take one back
+    Label(LabelNode),
+    /// Keep a node for requests that tolerate it: etl, team=etl, etl- to take one back. What runs stays
+    Taint(TaintNode),
     /// Let a node take work again
     Undrain {
         /// The node
@@ -111,6 +123,9 @@ pub(crate) struct NewRequest {
     /// Only on nodes with this label; as often as needed
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<Name>,
+    /// On nodes with this taint too, etl, or team=etl for one value; as often as needed
+    #[arg(long = "tolerate", value_name = "TAINT", value_parser = taint)]
+    pub(crate) tolerate: Vec<(Name, Option<String>)>,
     /// What is missing after this time will not come, such as 10m
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) deadline: Option<Duration>,

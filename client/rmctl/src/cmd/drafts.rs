@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use headroom_config::JobSpec;
+use headroom_config::job::Where;
 use headroom_types::{Name, Resource};
-use headroom_wire::v1::nodes::NodeView;
+use headroom_wire::v1::nodes::{NodeTraits, NodeView};
 
 use super::submit::{load, refuse_what_never_fits};
 use crate::context::Context;
@@ -90,16 +91,17 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
 /// How many executors the job begins with, and how many of them find room beside what is granted, the largest first.
 fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
     let ready = nodes.iter().filter(|n| n.state == "ready");
-    let mut room: Vec<Resource> = ready.filter_map(|n| n.offers.checked_sub(&n.allocated)).collect();
-    let sets = job.executors.iter().map(|set| (set.profile.resource(), set.count));
-    let mut wanted: Vec<Resource> =
-        sets.flat_map(|(size, count)| std::iter::repeat_n(size, usize::try_from(count).unwrap_or(0))).collect();
-    wanted.sort_by_key(|size| std::cmp::Reverse(size.memory));
+    let mut room: Vec<(Resource, &NodeTraits)> =
+        ready.filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, &n.traits))).collect();
+    let sets = job.executors.iter().map(|set| ((set.profile.resource(), &set.place), set.count));
+    let mut wanted: Vec<(Resource, &Where)> =
+        sets.flat_map(|(one, count)| std::iter::repeat_n(one, usize::try_from(count).unwrap_or(0))).collect();
+    wanted.sort_by_key(|(size, _)| std::cmp::Reverse(size.memory));
     let mut fit: u32 = 0;
-    for size in &wanted {
-        let place = room.iter_mut().find(|room| size.fits(room));
-        if let Some(left) = place.as_ref().and_then(|room| room.checked_sub(size))
-            && let Some(room) = place
+    for (size, place) in &wanted {
+        let found = room.iter_mut().find(|(room, node)| size.fits(room) && place.admits(node)).map(|(room, _)| room);
+        if let Some(left) = found.as_ref().and_then(|room| room.checked_sub(size))
+            && let Some(room) = found
         {
             *room = left;
             fit += 1;
@@ -131,5 +133,8 @@ mod tests {
         assert_eq!(fits_now(&job("9GiB", 3), &fixture::nodes()), (3, 2));
         assert_eq!(fits_now(&job("20GiB", 1), &fixture::nodes()), (1, 0));
         assert_eq!(fits_now(&job("1GiB", 1), &[]), (1, 0));
+        let mut nodes = fixture::nodes();
+        nodes.iter_mut().for_each(|n| n.traits.taints = [("etl".parse().expect("a name"), String::new())].into());
+        assert_eq!(fits_now(&job("1GiB", 1), &nodes), (1, 0), "every node is tainted");
     }
 }

@@ -7,7 +7,7 @@ use headroom_appmaster::replay::{self, Estate, trace};
 
 use headroom_types::Name;
 
-use super::{attach, drafts, ps};
+use super::{attach, drafts, history, ps};
 use crate::args::JobVerb;
 #[cfg(feature = "dev")]
 use crate::args::Replay;
@@ -26,6 +26,8 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::List { list } => ps::run(context, None, list).await,
         JobVerb::Show { job, list } => ps::run(context, Some(&job), list).await,
         JobVerb::Watch { job } => attach::run(context, &job).await,
+        JobVerb::History(rows) => history::list(context, &rows).await,
+        JobVerb::Purge { job, sure } => history::purge(context, &job, sure).await,
         JobVerb::Init { name, to } => drafts::init(context, &name, to.as_deref()),
         JobVerb::Validate { file } => drafts::validate(context, &file).await,
         JobVerb::Plan { file } => drafts::plan(context, &file).await,

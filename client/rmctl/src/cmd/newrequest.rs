@@ -77,7 +77,11 @@ fn typed(args: &NewRequest) -> Result<Ask, Failure> {
         priority: args.priority,
         avoid_nodes: args.avoid.clone(),
         nodes: args.nodes.clone(),
-        placement: Box::new(Placement { labels: args.labels.iter().cloned().collect(), ..Placement::default() }),
+        placement: Box::new(Placement {
+            labels: args.labels.iter().cloned().collect(),
+            tolerate: args.tolerate.iter().cloned().collect(),
+            ..Placement::default()
+        }),
         deadline_ms: args.deadline.map(ms),
         waited_ms: 0,
         launch: Box::new(launch),

@@ -7,7 +7,7 @@ use headroom_types::NodeId;
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::nodes::{DrainNode, NodeView};
 
-use super::events;
+use super::{events, tags};
 use crate::args::{Drain, NodeVerb, Watched};
 use crate::context::{Context, now, user};
 use crate::exit::{Exit, Failure};
@@ -23,6 +23,10 @@ pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failu
     match what {
         NodeVerb::List(args) => list(context, args).await,
         NodeVerb::Drain(args) => drain(context, args).await,
+        NodeVerb::Cordon(args) => tags::cordon(context, args).await,
+        NodeVerb::Uncordon(args) => tags::uncordon(context, args).await,
+        NodeVerb::Label(args) => tags::label(context, args).await,
+        NodeVerb::Taint(args) => tags::taint(context, args).await,
         NodeVerb::Undrain { node } => undrain(context, &node).await,
         NodeVerb::Show { node } => show(context, &node).await,
         NodeVerb::Events { node, watch } => happened(context, &node, watch).await,

@@ -110,14 +110,16 @@ async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Re
 async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: Option<&str>) -> Result<Exit, Failure> {
     let mut found = client.suggestions(user, None).await?;
     if let Some(name) = name {
-        let profile = client.profiles().await?.into_iter().find(|p| p.name == *name);
-        let size = profile.as_ref().map(|p| p.size().memory());
-        let jobs: Vec<String> = found.iter().map(|one| one.job.to_string()).collect();
+        let profiles = client.profiles().await?;
+        let profile = profiles.iter().find(|p| p.name == *name);
+        let size = profile.map(|p| p.size().memory());
+        let jobs = found.iter().map(|one| one.job.to_string());
+        let known: Vec<String> = jobs.chain(profiles.iter().map(|p| p.name.to_string())).collect();
         found.retain(|one| one.job == *name || Some(one.asked) == size);
         if found.is_empty() && profile.is_none() {
             let failure =
                 Failure::new(Exit::NotFound, format!("{name} is neither a profile of the cluster nor a job that is remembered"));
-            return Err(failure.near(name.as_str(), jobs.iter().map(String::as_str)));
+            return Err(failure.near(name.as_str(), known.iter().map(String::as_str)));
         }
     }
     let text = Found { items: &found, list: true }.text(&context.output, |one| format!("{}/{}", one.job, one.kind));

@@ -9,18 +9,12 @@ use headroom_types::ContainerId;
 use headroom_wire::v1::job::TaskState;
 use headroom_wire::v1::reach::{ExecEnd, ExecIn, ExecLine, LONGEST_INPUT, Piece, SignalContainer};
 
+use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{Beside, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{files, json::Found};
 use crate::target::{self, Part};
-
-/// A failure of ours, as other tools that run programs in containers have it.
-const OURS: i32 = 125;
-/// It is there and could not be started.
-const NOT_STARTED: i32 = 126;
-/// There is no such program.
-const NO_PROGRAM: i32 = 127;
 
 /// Sends a signal.
 pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, Failure> {
@@ -204,19 +198,6 @@ fn code(end: &ExecEnd) -> (i32, Option<String>) {
         ExecEnd::NotStarted { why } => (NOT_STARTED, Some(why.clone())),
         ExecEnd::Timeout => (OURS, Some("its time was over, and it was ended; --timeout gives it more".to_owned())),
         ExecEnd::TooMuchOutput => (OURS, Some("it printed more than 64 MiB, and was ended".to_owned())),
-    }
-}
-
-/// The only verbs beside `run` whose exit code is not their own.
-fn leave(context: &Context, ran: Result<i32, Failure>) -> Result<Exit, Failure> {
-    match ran {
-        Ok(0) => Ok(Exit::Ok),
-        Ok(code) => std::process::exit(code),
-        Err(failure) if failure.is_silent() => Err(failure),
-        Err(failure) => {
-            context.term.complain(&failure);
-            std::process::exit(OURS)
-        }
     }
 }
 

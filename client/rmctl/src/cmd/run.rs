@@ -14,6 +14,7 @@ use headroom_wire::v1::job::{AttemptRow, Mode};
 
 use super::follow as logs;
 use super::submit::{Job, refuse_what_never_fits, submit};
+use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{Logs, Run};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -21,27 +22,12 @@ use crate::follow::{Sight, follow};
 use crate::render::figures::short;
 use crate::target::Part;
 
-/// A failure of ours, as other tools that run containers have it.
-const OURS: i32 = 125;
-/// It is there and could not be started.
-const NOT_STARTED: i32 = 126;
-/// There is no such program.
-const NO_PROGRAM: i32 = 127;
 /// Somebody pressed Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
 /// Runs the command and ends this process as it ended.
 pub(crate) async fn run(context: &Context, args: Run) -> Result<Exit, Failure> {
-    match stay(context, &args).await {
-        Ok(0) => Ok(Exit::Ok),
-        // The only verb whose exit code is not its own.
-        Ok(code) => std::process::exit(code),
-        Err(failure) if failure.is_silent() => Err(failure),
-        Err(failure) => {
-            context.term.complain(&failure);
-            std::process::exit(OURS)
-        }
-    }
+    leave(context, stay(context, &args).await)
 }
 
 async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
 use headroom_config::JobSpec;
-use headroom_config::job::{ClusterProfiles, profiles};
+use headroom_config::job::{ClusterProfiles, NeverFits, StageSpec, profiles};
 use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::apps::{AppView, Master, SubmitApp, Submitted};
@@ -134,16 +134,28 @@ fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
 
 /// A stage that fits on none of the nodes is refused here, by the name of the largest one.
 pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Result<(), Failure> {
-    let Some(largest) = candidates(nodes).max_by_key(|n| n.offers.memory) else { return Ok(()) };
-    let fits_elsewhere = |stage: &headroom_types::Name| {
-        candidates(nodes).any(|n| headroom_config::job::never_fits(job, &n.offers).iter().all(|f| f.stage != *stage))
+    if candidates(nodes).next().is_none() {
+        return Ok(());
+    }
+    if let Some(set) = job.executors.iter().find(|set| !candidates(nodes).any(|n| set.place.may_be(&n.traits))) {
+        let what = format!("{} cannot run here: no node is {}, as [executors.{}] wants", job.name, set.place, set.name);
+        return Err(Failure::new(Exit::Never, what).help("rmctl node list -o wide shows labels and taints"));
+    }
+    let fails = |stage: &StageSpec, n: &NodeView| {
+        headroom_config::job::never_fits(job, &n.offers).into_iter().find(|f| f.stage == stage.name)
     };
-    let mut never = headroom_config::job::never_fits(job, &largest.offers);
-    never.retain(|f| !fits_elsewhere(&f.stage));
-    let Some(first) = never.first() else { return Ok(()) };
+    let never = job.stages.iter().filter_map(|stage| {
+        let set = job.executors_of(stage)?;
+        let suits = || candidates(nodes).filter(|n| set.place.may_be(&n.traits));
+        let largest = suits().max_by_key(|n| n.offers.memory)?;
+        let nowhere = suits().all(|n| fails(stage, n).is_some());
+        nowhere.then(|| Some((fails(stage, largest)?, largest))).flatten()
+    });
+    let never: Vec<(NeverFits, &NodeView)> = never.collect();
+    let Some((first, largest)) = never.first() else { return Ok(()) };
     let place = format!("the largest node is {} with {}", largest.id, largest.offers);
     let failure = Failure::new(Exit::Never, format!("{} can never run here: {}", job.name, first.sentence)).help(place);
-    Err(never.iter().skip(1).fold(failure, |f, n| f.help(format!("also {}", n.sentence))))
+    Err(never.iter().skip(1).fold(failure, |f, (n, _)| f.help(format!("also {}", n.sentence))))
 }
 
 /// Submits under a master that the resource manager launches. Safe to repeat: the key makes it one application.
@@ -333,6 +345,20 @@ mod tests {
         );
         let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
         Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/work"), mode: Mode::Uber }
+    }
+
+    #[test]
+    fn what_no_node_is_is_refused_by_the_name_of_its_table() {
+        let mut nodes = fixture::nodes();
+        nodes.iter_mut().for_each(|n| n.traits.taints = [("etl".parse().expect("a name"), String::new())].into());
+        assert_eq!(refuse_what_never_fits(&job("1GiB").spec, &nodes), Ok(()), "taints may be taken back: it waits");
+        nodes.iter_mut().for_each(|n| n.traits.exclusive = true);
+        let refused = refuse_what_never_fits(&job("1GiB").spec, &nodes).expect_err("kept for others").to_string();
+        assert!(refused.contains("no node is kept for nobody, as [executors.main] wants"), "{refused}");
+        nodes[0].traits.exclusive = false;
+        assert_eq!(refuse_what_never_fits(&job("1GiB").spec, &nodes), Ok(()));
+        let large = refuse_what_never_fits(&job("20GiB").spec, &nodes).expect_err("the large one is kept for others").to_string();
+        assert!(large.contains("worker-01 with 15 GiB"), "{large}");
     }
 
     #[test]

@@ -239,6 +239,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         url: "http://10.0.0.1:7072".into(),
         version: "0.1.0".into(),
         traits: Default::default(),
+        tags: Default::default(),
         silent_ms: 400,
         mark: None,
         peak_1h: Some(gib(used + used / 2)).filter(|peak| !peak.is_zero()),
@@ -254,6 +255,21 @@ pub(crate) fn nodes() -> Vec<NodeView> {
     ]
 }
 
+/// A node of which operators say something.
+pub(crate) fn tagged() -> NodeView {
+    let mut node = nodes().remove(0);
+    let name = |text: &str| text.parse().expect("a name");
+    node.state = "cordoned".into();
+    node.traits.labels = [name("gpu"), name("ssd")].into();
+    node.traits.attributes = [(name("kernel"), "6.1".to_owned()), (name("zone"), "b".to_owned())].into();
+    node.traits.taints = [(name("etl"), String::new()), (name("team"), "ada".to_owned())].into();
+    node.tags.cordon = Some("a slow disk".into());
+    node.tags.labels = [name("gpu")].into();
+    node.tags.attributes = [(name("zone"), "b".to_owned())].into();
+    node.tags.taints = node.traits.taints.clone();
+    node
+}
+
 /// Requests that wait.
 pub(crate) fn why() -> Vec<WhyPending> {
     let node = |id: &str, free: u64, offers: u64, verdict: &str| WhyNode {
@@ -261,6 +277,7 @@ pub(crate) fn why() -> Vec<WhyPending> {
         free: room(free, 2),
         offers: room(offers, 8),
         verdict: verdict.into(),
+        out: verdict.contains("unhealthy"),
     };
     vec![WhyPending {
         request: "own-map-9-r2".parse().expect("request"),

@@ -8,7 +8,7 @@ use headroom_wire::v1::nodes::NodeView;
 
 use super::figures::{percent, short, span};
 use super::table::Table;
-use super::{Look, Paint, bars, containers, count};
+use super::{Look, Paint, bars, containers, count, tags};
 
 /// Characters of the largest node's bar.
 const WIDTH: usize = 24;
@@ -23,7 +23,7 @@ pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
     let legend = "█ heap  ▒ overhead  · free";
     let mut headers = vec!["NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">PEAK1H", ">HOST", ">CTR", ">FREE"];
     if wide {
-        headers.extend([">CPUS", "ENFORCER", "VERSION", ">SILENT", "URL"]);
+        headers.extend([">CPUS", "ENFORCER", "VERSION", ">SILENT", "LABELS", "TAINTS", "URL"]);
     }
     headers.push(legend);
     let mut table = Table::new(&headers);
@@ -51,9 +51,13 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     line("enforcer", format!("{}{held}", n.enforcer));
     let silent = span(Duration::from_millis(n.silent_ms));
     line("agent", format!("{} at {}, heard {silent} ago", n.version, n.url));
-    let labels: Vec<&str> = n.traits.labels.iter().map(headroom_types::Name::as_str).collect();
-    if !labels.is_empty() {
-        line("labels", labels.join(", "));
+    for (name, words) in [("labels", tags::labels(n)), ("taints", tags::taints(n))] {
+        if !words.is_empty() {
+            line(name, words.join(", "));
+        }
+    }
+    if let Some(reason) = &n.tags.cordon {
+        line("cordoned", if reason.is_empty() { "no reason was given".to_owned() } else { reason.clone() });
     }
     if let Some(mark) = &n.mark {
         let until =
@@ -61,7 +65,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
         line("drained", format!("{}{until}", mark.reason));
     }
     text.push_str(&self::on_it(on_it, now, paint));
-    let verb = if n.mark.is_some() { "undrain" } else { "drain" };
+    let verb = n.way_back().unwrap_or("drain");
     text + &paint.dim(&format!("next: rmctl node events {} · rmctl node {verb} {}", n.id, n.id)) + "\n"
 }
 
@@ -96,10 +100,10 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
     if wide {
         let silent = span(Duration::from_millis(n.silent_ms));
         let cpus = format!("{}/{}", n.allocated.cpus, n.offers.cpus);
-        cells.extend([cpus, n.enforcer.to_string(), n.version.clone(), silent, n.url.clone()]);
+        let taints = Some(tags::taints(n).join(",")).filter(|t| !t.is_empty()).unwrap_or_else(|| "–".to_owned());
+        cells.extend([cpus, n.enforcer.to_string(), n.version.clone(), silent, tags::brief(n), taints, n.url.clone()]);
     }
-    let said = n.reason.as_deref().or(n.mark.as_ref().map(|m| m.reason.as_str())).filter(|r| !r.is_empty());
-    let reason = said.map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
+    let reason = n.because().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
     let label = if n.enforcer.is_kernel() { "" } else { "  not kernel-enforced" };
     cells.push(format!("{}{reason}{label}", bar(n, largest)));
     cells
@@ -126,6 +130,13 @@ mod tests {
     #[test]
     fn one_node_with_what_is_on_it() {
         insta::assert_snapshot!(one(&fixture::nodes()[0], &fixture::containers(), fixture::NOW, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_node_with_an_operators_words() {
+        let node = fixture::tagged();
+        insta::assert_snapshot!(one(&node, &[], fixture::NOW, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&[node], Look::WIDE, Paint::PLAIN));
     }
 
     #[test]

@@ -104,7 +104,7 @@ struct Look {
 fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
     // What somebody wanted to be so goes last.
     let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) =
-        nodes.iter().filter(|n| n.state != "ready").partition(|n| n.mark.is_some());
+        nodes.iter().filter(|n| n.state != "ready").partition(|n| n.way_back().is_some());
     let mut look: Vec<Look> = sick.iter().take(NODES).map(|n| trouble(n)).collect();
     let more = sick.len().saturating_sub(NODES);
     if more > 0 {
@@ -129,9 +129,8 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
 }
 
 fn trouble(node: &NodeView) -> Look {
-    let said = node.reason.as_deref().or(node.mark.as_ref().map(|m| m.reason.as_str())).filter(|r| !r.is_empty());
-    let reason = said.map(|r| format!(": {r}")).unwrap_or_default();
-    let verb = if node.mark.is_some() { "undrain" } else { "show" };
+    let reason = node.because().map(|r| format!(": {r}")).unwrap_or_default();
+    let verb = node.way_back().unwrap_or("show");
     let silent = Duration::from_millis(node.silent_ms);
     let silence = if silent >= Duration::from_secs(3) { format!(", silent for {}", span(silent)) } else { String::new() };
     Look { what: format!("{} is {}{silence}{reason}", node.id, node.state), see: format!("rmctl node {verb} {}", node.id) }

@@ -97,7 +97,7 @@ fn request(w: &WhyPending, paint: Paint) -> String {
     }
     let mut table = Table::new(&["NODE", ">FREE", ">MAX", ">CPUS", "VERDICT"]);
     for (i, n) in w.nodes.iter().enumerate() {
-        let closest = if i == 0 && w.nodes.len() > 1 { "   ← closest" } else { "" };
+        let closest = if i == 0 && !n.out && w.nodes.len() > 1 { "   ← closest" } else { "" };
         let cpus = format!("{}/{}", n.free.cpus, n.offers.cpus);
         table.row([n.node.to_string(), short(n.free.memory), short(n.offers.memory), cpus, format!("{}{closest}", n.verdict)]);
     }
@@ -107,10 +107,16 @@ fn request(w: &WhyPending, paint: Paint) -> String {
     text + &ways(w)
 }
 
-/// What somebody could do about it: take back a node that is drained and has the room.
+/// What somebody could do about it: take back a node that is drained or cordoned and has the room.
 fn ways(w: &WhyPending) -> String {
-    let drained = |n: &&headroom_wire::v1::apps::WhyNode| n.verdict.contains("drain") && w.asks.fits(&n.free);
-    let ways: Vec<String> = w.nodes.iter().filter(drained).take(2).map(|n| format!("rmctl node undrain {}", n.node)).collect();
+    let verb = |verdict: &str| match verdict.split(':').next() {
+        Some("draining" | "drained") => Some("undrain"),
+        Some("cordoned") => Some("uncordon"),
+        Some(_) | None => None,
+    };
+    let roomy = w.nodes.iter().filter(|n| w.asks.fits(&n.free));
+    let ways = roomy.filter_map(|n| Some(format!("rmctl node {} {}", verb(&n.verdict)?, n.node)));
+    let ways: Vec<String> = ways.take(2).collect();
     if ways.is_empty() { String::new() } else { format!("ways    {}\n", ways.join(" │ ")) }
 }
 
@@ -127,6 +133,11 @@ mod tests {
         waits[0].nodes[2].verdict = "draining".into();
         let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
         assert!(text.contains("\nways    rmctl node undrain worker-04\n"), "{text}");
+        waits[0].nodes[2].verdict = "cordoned: a slow disk".into();
+        let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
+        assert!(text.contains("\nways    rmctl node uncordon worker-04\n"), "{text}");
+        waits[0].nodes[2].verdict = "not drained at all".into();
+        assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
     }
 
     #[test]

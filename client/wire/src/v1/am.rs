@@ -153,6 +153,9 @@ pub struct Placement {
     /// The node's attributes compare so.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, Match>,
+    /// Taints of nodes that do not keep it away, by name: with this value, or with any where it is null.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tolerate: BTreeMap<Name, Option<String>>,
     /// Never beside certain others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apart: Option<Apart>,

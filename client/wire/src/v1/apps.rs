@@ -276,6 +276,9 @@ pub struct WhyNode {
     pub offers: Resource,
     /// The reason, for people.
     pub verdict: String,
+    /// No end of a container there would help: it takes no work, or is none that was asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out: bool,
 }
 
 /// `GET /v1/containers`, `GET /v1/containers/{id}`.

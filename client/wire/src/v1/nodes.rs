@@ -56,6 +56,9 @@ pub struct NodeTraits {
     /// Named values a request can compare.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, String>,
+    /// Only requests that tolerate every one of these come here, by name; the value may be empty. What runs stays.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taints: BTreeMap<Name, String>,
 }
 
 /// Whether a node can take work.
@@ -254,7 +257,7 @@ pub struct NodeReportReply {
 pub struct NodeView {
     /// Its name.
     pub id: NodeId,
-    /// `ready`, `unhealthy`, `suspect`, `unreachable`, `lost`, `draining`, `drained` or `decommissioned`.
+    /// `ready`, `cordoned`, `unhealthy`, `suspect`, `unreachable`, `lost`, `draining`, `drained` or `decommissioned`.
     pub state: String,
     /// Why it is not ready.
     pub reason: Option<String>,
@@ -276,9 +279,12 @@ pub struct NodeView {
     pub url: String,
     /// Version of its agent.
     pub version: String,
-    /// Where it stands and what it is.
+    /// Where it stands and what it is, by its agent and its operators together.
     #[serde(default)]
     pub traits: NodeTraits,
+    /// What of that, and what else, operators said of it.
+    #[serde(default, skip_serializing_if = "NodeTags::is_empty")]
+    pub tags: Box<NodeTags>,
     /// Its last sign of life, milliseconds ago.
     pub silent_ms: u64,
     /// What an operator decided about it.
@@ -287,6 +293,69 @@ pub struct NodeView {
     /// The most that its containers had at once in the last hour, as it was reported. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_1h: Option<Bytes>,
+}
+
+impl NodeView {
+    /// Why it takes no work: what it says of itself, or what an operator decided.
+    pub fn because(&self) -> Option<&str> {
+        let decided = || self.mark.as_ref().map(|mark| mark.reason.as_str()).or(self.tags.cordon.as_deref());
+        self.reason.as_deref().or_else(decided).filter(|reason| !reason.is_empty())
+    }
+    /// The verb of `rmctl node` by which it takes work again, where an operator decided that it does not.
+    pub fn way_back(&self) -> Option<&'static str> {
+        match (&self.mark, &self.tags.cordon) {
+            (Some(_), _) => Some("undrain"),
+            (None, Some(_)) => Some("uncordon"),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What operators say of a node, whether or not it is here. Its agent's own words stay beneath.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeTags {
+    /// It gets no new containers, for this reason; those it has stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<String>,
+    /// Words a request can insist on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<Name>,
+    /// Named values a request can compare; they go before those of its agent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<Name, String>,
+    /// Only requests that tolerate every one of these come here. The value may be empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taints: BTreeMap<Name, String>,
+}
+
+impl NodeTags {
+    /// Nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == NodeTags::default()
+    }
+}
+
+/// `PATCH /v1/nodes/{node}`: what operators say of a node. What is not named stays as it is. Answer: [`NodeView`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TagNode {
+    /// True: it gets no new containers, and those it has stay. False: it gets some again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<bool>,
+    /// Why it is cordoned, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Labels: true for one that it has from now on, false for one that is taken back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<Name, bool>,
+    /// Attributes: a value, or null for one that is taken back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<Name, Option<String>>,
+    /// Taints: a value, which may be empty, or null for one that is taken back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taints: BTreeMap<Name, Option<String>>,
 }
 
 /// A node is to be empty, or gone.

@@ -54,7 +54,7 @@ fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
     if differs == 0 {
         return Ok(());
     }
-    let mut problem = Problem::new(Code::HR0400, "only the resource manager of this node may do that");
+    let mut problem = Problem::new(Code::HR0403, "only the resource manager of this node may do that");
     problem.hints.push("ask the resource manager: rmctl container".to_owned());
     Err(Refused(Box::new(problem)))
 }

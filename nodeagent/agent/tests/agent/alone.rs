@@ -66,6 +66,7 @@ async fn what_a_node_is_goes_with_its_registration() {
         labels: [word("fast"), word("ssd")].into(),
         exclusive: true,
         attributes: [(word("kernel"), "6.1".to_owned()), (word("zone"), "south=east".to_owned())].into(),
+        taints: [].into(),
     };
     assert_eq!(told, wanted);
 }

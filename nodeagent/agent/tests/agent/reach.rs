@@ -76,11 +76,11 @@ async fn only_whoever_knows_the_word_comes_in() {
     rm.running(&id).await;
     let mut stranger = Caller::new(&rm, &node);
     stranger.key = "0".repeat(stranger.key.len());
-    assert_eq!(stranger.signal(&id, "TERM", false).await, Err(Code::HR0400));
-    assert_eq!(stranger.exec(&id, &wish(&["true"])).await, Err(Code::HR0400));
-    assert_eq!(stranger.get::<Vec<FileRow>>(&format!("/v1/containers/{id}/files")).await, Err(Code::HR0400));
+    assert_eq!(stranger.signal(&id, "TERM", false).await, Err(Code::HR0403));
+    assert_eq!(stranger.exec(&id, &wish(&["true"])).await, Err(Code::HR0403));
+    assert_eq!(stranger.get::<Vec<FileRow>>(&format!("/v1/containers/{id}/files")).await, Err(Code::HR0403));
     stranger.key.clear();
-    assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(Code::HR0400));
+    assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(Code::HR0403));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,6 +70,14 @@ pub enum Refusal {
         /// Its state.
         state: &'static str,
     },
+    /// The application has not ended.
+    #[error("application {app} is {state}, and only what has ended can be forgotten")]
+    NotOver {
+        /// Which.
+        app: AppId,
+        /// Its state.
+        state: &'static str,
+    },
     /// No node could ever give it.
     #[error("{sentence}")]
     NeverFits {
@@ -130,6 +138,14 @@ pub enum Refusal {
     /// The node was decommissioned.
     #[error("node {0} is decommissioned")]
     Decommissioned(NodeId),
+    /// More is said of a node than anybody needs.
+    #[error("{node} would have more than {most} labels, attributes and taints from operators")]
+    TooManyTags {
+        /// Which.
+        node: NodeId,
+        /// How many may be.
+        most: usize,
+    },
     /// A bound of the resource manager.
     #[error("{what}: at most {most}")]
     TooMany {

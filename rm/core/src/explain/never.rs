@@ -5,7 +5,7 @@ use headroom_types::{NodeId, Resource};
 use super::place::{either, rules};
 use crate::ask::{Match, Placement, Relax};
 use crate::cluster::Cluster;
-use crate::sched::constraint::{ANYWHERE, candidates, has_rules, misfit, misfits};
+use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits};
 use crate::sched::index::Slot;
 
 impl Cluster {
@@ -17,7 +17,7 @@ impl Cluster {
         }
         if !has_rules(place) && size.extra.is_empty() {
             // nearly always the first will do
-            let open = |node: &NodeId| self.slot_of(node).is_some_and(|slot| misfit(place, slot).is_none());
+            let open = |node: &NodeId| self.slot_of(node).is_some_and(|slot| lasting_misfit(place, slot).is_none());
             if self.offers_down().any(|(node, offers)| size.fits(offers) && open(node)) {
                 return None;
             }
@@ -26,7 +26,7 @@ impl Cluster {
         if named.into_iter().any(|node| self.slot_of(node).is_none_or(|slot| slot.offers.is_none())) {
             return None; // it may still come
         }
-        let could = |slot: &&Slot| misfit(place, slot).is_none();
+        let could = |slot: &&Slot| lasting_misfit(place, slot).is_none();
         let group = || candidates(&self.index, place, size);
         if group().filter(could).any(|slot| slot.offers.as_ref().is_some_and(|offers| size.fits(offers))) {
             return None;
@@ -67,23 +67,29 @@ impl Cluster {
         })
     }
 
-    /// No node is all that is asked for: the one with the fewest things against it.
+    /// No node is all that is asked for: of those that take work, the one with the fewest things against it.
     fn closest(&self, place: &Placement) -> Option<String> {
         let memory = |slot: &Slot| std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory));
-        let rows = candidates(&self.index, &ANYWHERE, &Resource::default()).map(|slot| (misfits(place, slot), slot));
-        let (against, slot) = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)))?;
+        let working = candidates(&self.index, &ANYWHERE, &Resource::default()).filter(|slot| self.works(&slot.node));
+        let rows = working.map(|slot| (misfits(place, slot), slot));
+        let best = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)));
+        let kind = if is_choosy(place) { rules(place) } else { "open to all".into() };
+        let Some((against, slot)) = best else { return Some(format!("no node is {kind}, and none takes work now")) };
         let reasons: Vec<String> = against.iter().map(ToString::to_string).collect();
-        let kind = if has_rules(place) { rules(place) } else { "open to all".into() };
         Some(format!("no node is {kind}; closest is {}: {}", slot.node, reasons.join(", ")))
     }
 
-    fn slot_of(&self, node: &NodeId) -> Option<&Slot> {
+    fn works(&self, node: &NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|node| self.is_open(node))
+    }
+
+    pub(super) fn slot_of(&self, node: &NodeId) -> Option<&Slot> {
         self.index.slot(self.index.ix(node)?)
     }
 }
 
 fn too_small(size: &Resource, place: &Placement, node: &NodeId, offers: &Resource) -> String {
-    if !has_rules(place) {
+    if !is_choosy(place) {
         return format!("needs {size} on one node; the largest node is {node} with {offers}");
     }
     let only_named = Placement { nodes: place.nodes.clone(), ..Placement::default() };

@@ -7,11 +7,12 @@ use headroom_types::{AppId, RequestId, Tick};
 use crate::ask::{Match, Placement, Relax};
 use crate::cluster::Cluster;
 use crate::ledger::Account;
-use crate::sched::constraint::{candidates, has_rules, misfit};
+use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit};
 use crate::sched::fit::{self, Need};
 use crate::sched::index::{FreeIndex, Slot};
 use crate::sched::locality::{Barred, Reach};
 use crate::sched::reserve::Reservation;
+use crate::tags::pair;
 use crate::timer::Key;
 
 impl Cluster {
@@ -20,7 +21,7 @@ impl Cluster {
         if let Some(sentence) = self.patience_sentence(need, now).or_else(|| self.apart_sentence(need)) {
             return sentence;
         }
-        let sentence = if has_rules(need.place) { self.kind_sentence(need) } else { self.open_sentence(need) };
+        let sentence = if is_choosy(need.place) { self.kind_sentence(need) } else { self.open_sentence(need) };
         match self.kept_sentence(need, now) {
             Some(kept) => format!("{sentence}; {kept}"),
             None => sentence,
@@ -100,7 +101,11 @@ impl Cluster {
         let those = if named { "it names".into() } else { rules(place) };
         let open = kind.iter().filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));
         let Some((room, node)) = open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node)) else {
-            return if count == 0 {
+            let but = |slot: &&Slot| lasting_misfit(place, slot).is_none();
+            let tainted = candidates(&self.index, place, size).find(but).filter(|_| count == 0);
+            return if let Some((slot, misfit)) = tainted.and_then(|slot| Some((slot, misfit(place, slot)?))) {
+                format!("no node {those} takes it now; {}: {misfit}", slot.node)
+            } else if count == 0 {
                 format!("no node is {those} now")
             } else {
                 format!("none of the {count} nodes {those} takes work now")
@@ -157,10 +162,11 @@ impl Cluster {
         };
         let members = self.nodes.values().filter(|n| n.state.is_member()).count();
         if let Some(kept) = self.index.rooms().map(|(node, _)| node).next() {
-            return format!("none of {members} nodes takes this work now; {kept} is kept for asks with its label");
+            let why = self.slot_of(kept).and_then(|slot| misfit(&ANYWHERE, slot));
+            let why = why.map(|misfit| format!("; {kept}: {misfit}")).unwrap_or_default();
+            return format!("none of {members} nodes takes this work now{why}");
         }
-        let reason = node.state.reason().map(|r| format!(": {r}")).unwrap_or_default();
-        format!("none of {members} nodes takes work now; {} is {}{reason}", node.id, self.standing(node))
+        format!("none of {members} nodes takes work now; {} is {}", node.id, self.standing_words(node))
     }
 }
 
@@ -185,6 +191,10 @@ pub(super) fn rules(place: &Placement) -> String {
         Match::OneOf(values) => format!("with {name} {}", either(values.iter())),
         Match::NoneOf(values) => format!("with {name} other than {}", either(values.iter())),
     }));
+    if !place.tolerate.is_empty() {
+        let taints = place.tolerate.iter().map(|(name, value)| pair(name, value.as_deref().unwrap_or_default()));
+        all.push(format!("without a taint but {}", either(taints)));
+    }
     if place.relax == Relax::Never && !place.prefer_nodes.is_empty() {
         all.push(format!("such as it insists on: {}", either(place.prefer_nodes.iter())));
     } else if place.relax == Relax::Never && !place.prefer_racks.is_empty() {

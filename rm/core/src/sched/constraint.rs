@@ -11,6 +11,7 @@ use super::index::{FreeIndex, NodeIx, Slot};
 use crate::ask::{Match, Placement, Relax};
 use crate::event::{Exclusive, Traits};
 use crate::explain::place::either;
+use crate::tags::pair;
 
 /// A placement without any wish.
 pub(crate) static ANYWHERE: Placement = Placement {
@@ -23,6 +24,7 @@ pub(crate) static ANYWHERE: Placement = Placement {
     relax: Relax::AtOnce,
     labels: BTreeSet::new(),
     attributes: BTreeMap::new(),
+    tolerate: BTreeMap::new(),
     apart: None,
     spread: None,
 };
@@ -40,6 +42,13 @@ pub enum Misfit<'a> {
     Label(&'a Name),
     /// The node is kept for asks that name one of its labels.
     Exclusive(&'a BTreeSet<Name>),
+    /// The node has a taint that it does not tolerate.
+    Taint {
+        /// Which.
+        name: &'a Name,
+        /// Its value; may be empty.
+        value: &'a str,
+    },
     /// The node's attribute compares wrongly.
     Attribute {
         /// Which.
@@ -59,6 +68,11 @@ pub fn misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
     of_traits(place, &slot.traits).or_else(|| of_preference(place, &slot.node, &slot.traits))
 }
 
+/// The first reason against a node that lasts. A taint may be taken back at any time, as a drain may: whoever waits for that waits.
+pub(crate) fn lasting_misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
+    misfits(place, slot).into_iter().find(|misfit| !matches!(misfit, Misfit::Taint { .. }))
+}
+
 /// Every reason against a node.
 pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
     let named = place.nodes.is_empty() || place.nodes.contains(&slot.node);
@@ -67,6 +81,7 @@ pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
     all.extend(of_rack(place, traits));
     all.extend(of_labels(place, traits));
     all.extend(of_exclusive(place, traits));
+    all.extend(of_taints(place, traits));
     all.extend(of_attributes(place, traits));
     all.extend(of_preference(place, &slot.node, traits));
     all
@@ -76,6 +91,11 @@ pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
 pub(crate) fn has_rules(place: &Placement) -> bool {
     let insists = place.relax == Relax::Never && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
     insists || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
+}
+
+/// True when a placement allows other nodes than those that take all: some only, or some more.
+pub(crate) fn is_choosy(place: &Placement) -> bool {
+    has_rules(place) || !place.tolerate.is_empty()
 }
 
 /// The smallest group of members that holds all that a placement allows and a size could ever fit on.
@@ -111,7 +131,8 @@ pub(crate) fn candidates<'a>(
 
 fn of_traits<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
     let rack = of_rack(place, traits).or_else(|| of_labels(place, traits).next());
-    rack.or_else(|| of_exclusive(place, traits)).or_else(|| of_attributes(place, traits).next())
+    let kept = rack.or_else(|| of_exclusive(place, traits)).or_else(|| of_taints(place, traits).next());
+    kept.or_else(|| of_attributes(place, traits).next())
 }
 
 fn of_rack<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
@@ -128,6 +149,11 @@ fn of_exclusive<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'
         Exclusive::No => None,
         Exclusive::Yes => traits.labels.is_disjoint(&place.labels).then_some(Misfit::Exclusive(&traits.labels)),
     }
+}
+
+fn of_taints<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
+    let refused = traits.taints.iter().filter(|(name, value)| !place.tolerates(name, value));
+    refused.map(|(name, value)| Misfit::Taint { name, value })
 }
 
 fn of_attributes<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
@@ -167,6 +193,7 @@ impl fmt::Display for Misfit<'_> {
             Misfit::Label(label) => write!(f, "has not label {label}"),
             Misfit::Exclusive(labels) if labels.is_empty() => write!(f, "kept for asks with a label, and has none"),
             Misfit::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels.iter())),
+            Misfit::Taint { name, value } => write!(f, "has taint {}, which it does not tolerate", pair(name, value)),
             Misfit::Attribute { name, wanted, has } => {
                 match has {
                     Some(has) => write!(f, "attribute {name} is {has}")?,
@@ -191,7 +218,7 @@ mod tests {
     fn slot(rack: Option<&str>, labels: &[&str], exclusive: Exclusive, zone: Option<&str>) -> Slot {
         let attributes = zone.map(|zone| (id("zone"), zone.to_owned())).into_iter().collect();
         let labels = labels.iter().map(|l| id(l)).collect();
-        let traits = Traits { rack: rack.map(id), labels, exclusive, attributes };
+        let traits = Traits { rack: rack.map(id), labels, exclusive, attributes, taints: BTreeMap::new() };
         Slot { node: id("n1"), traits, offers: None, room: None }
     }
     fn with(change: impl FnOnce(&mut Placement)) -> Placement {
@@ -244,6 +271,22 @@ mod tests {
         assert_eq!(misfit(&with(|p| p.labels = [id("gpu")].into()), &node), None);
         let nobody = slot(None, &[], Exclusive::Yes, None);
         assert!(misfit(&Placement::default(), &nobody).is_some());
+    }
+
+    #[test]
+    fn a_tainted_node_takes_only_asks_that_tolerate_every_taint() {
+        let mut node = slot(None, &[], Exclusive::No, None);
+        node.traits.taints = [(id("etl"), String::new()), (id("user"), "ada".to_owned())].into();
+        let tolerating = |pairs: &[(&str, Option<&str>)]| {
+            with(|p| p.tolerate = pairs.iter().map(|(name, value)| (id(name), value.map(str::to_owned))).collect())
+        };
+        let said = |place: &Placement| misfit(place, &node).map(|m| m.to_string());
+        assert_eq!(said(&Placement::default()).as_deref(), Some("has taint etl, which it does not tolerate"));
+        assert_eq!(said(&tolerating(&[("etl", None)])).as_deref(), Some("has taint user=ada, which it does not tolerate"));
+        assert!(said(&tolerating(&[("etl", None), ("user", Some("bob"))])).is_some(), "another value");
+        assert_eq!(said(&tolerating(&[("etl", None), ("user", Some("ada"))])), None);
+        assert_eq!(said(&tolerating(&[("etl", None), ("user", None), ("spot", None)])), None, "any value, and one it has not");
+        assert_eq!(misfits(&Placement::default(), &node).len(), 2);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl<'a> Need<'a> {
     /// True when every open node with the room will do: if it finds no place, nothing at least as large finds one either.
     pub fn is_anywhere(&self) -> bool {
         let p = self.place;
-        let rules = p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len();
+        let rules = p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len() + p.tolerate.len();
         rules == 0 && self.reach == Reach::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
     }
     /// True when nothing but its size decides.
@@ -196,7 +196,8 @@ impl<'a> Search<'a, '_> {
             offer(shelves.collect(), usize::MAX);
         }
         if place.labels.is_empty() {
-            offer(vec![&index.open], usize::MAX);
+            let tainted = (!place.tolerate.is_empty()).then_some(&index.tainted);
+            offer([&index.open].into_iter().chain(tainted).collect(), usize::MAX);
         }
         let passed_over: usize = racks(index, barred.racks.iter().copied()).iter().map(|shelf| shelf.len()).sum();
         if passed_over > SEARCH * index.racks.len() {

@@ -8,6 +8,7 @@
 //! | question | cost |
 //! | --- | --- |
 //! | a size, anywhere | one search among the nodes that are open to all |
+//! | tolerated taints | one search among those and one among the tainted ones; those with another taint are passed over |
 //! | a size with countable resources | one search for each class of free pieces among the nodes that have a piece free |
 //! | named nodes, preferred nodes | one look at each of them |
 //! | racks | one search in each of them |
@@ -82,6 +83,8 @@ pub struct FreeIndex {
     all: BTreeSet<NodeIx>,
     working: usize,
     pub(crate) open: Shelf,
+    /// Those that are open but for their taints.
+    pub(crate) tainted: Shelf,
     pub(crate) labels: BTreeMap<Name, Group>,
     pub(crate) racks: BTreeMap<Name, Group>,
     /// Those in no rack; kept while there is any rack.
@@ -192,7 +195,8 @@ impl FreeIndex {
     fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut Shelf)) {
         let Some(slot) = self.slots.get(ix.index()) else { return };
         match slot.traits.exclusive {
-            Exclusive::No => each(&mut self.open),
+            Exclusive::No if slot.traits.taints.is_empty() => each(&mut self.open),
+            Exclusive::No => each(&mut self.tainted),
             Exclusive::Yes => {}
         }
         for label in &slot.traits.labels {
@@ -264,7 +268,7 @@ impl FreeIndex {
         if size.extra.values().all(|pieces| *pieces == 0) {
             return self.open.first_fit(size.memory, size.cpus, |_| true).map(|e| e.node);
         }
-        let open = |ix: NodeIx| self.slot(ix).is_some_and(|s| s.traits.exclusive == Exclusive::No && fits(s, size));
+        let open = |ix: NodeIx| self.slot(ix).is_some_and(|s| s.traits.takes_all() && fits(s, size));
         let shelves = self.rarest_extra(size)?.1;
         shelves.filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, open)).min().map(|e| e.node)
     }

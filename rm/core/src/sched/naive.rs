@@ -16,6 +16,7 @@ use crate::testkit::{ask, id};
 
 const RACKS: [&str; 3] = ["r0", "r1", "r2"];
 const LABELS: [&str; 3] = ["ssd", "gpu", "big"];
+const TAINTS: [&str; 2] = ["etl", "spot"];
 const VALUES: [&str; 3] = ["a", "b", "c"];
 const REQUESTS: [&str; 3] = ["x", "y", "z"];
 const NODES: u32 = 12;
@@ -39,10 +40,24 @@ fn some_of<T: std::str::FromStr<Err: std::fmt::Debug> + Ord + std::fmt::Debug>(
     proptest::sample::subsequence(words, 0..=most).prop_map(|words| words.into_iter().map(id).collect())
 }
 
+fn any_taints() -> impl Strategy<Value = BTreeMap<Name, String>> {
+    let one = (proptest::sample::select(&TAINTS[..]), proptest::sample::select(&VALUES[..2]));
+    let some = proptest::collection::vec(one, 1..3);
+    let some = some.prop_map(|pairs| pairs.into_iter().map(|(name, value)| (id(name), value.to_owned())).collect());
+    prop_oneof![2 => Just(BTreeMap::new()), 1 => some]
+}
+
+fn any_tolerated() -> impl Strategy<Value = BTreeMap<Name, Option<String>>> {
+    let value = proptest::option::of(proptest::sample::select(&VALUES[..2]));
+    let some = proptest::collection::vec((proptest::sample::select(&TAINTS[..]), value), 0..3);
+    some.prop_map(|pairs| pairs.into_iter().map(|(name, value)| (id(name), value.map(str::to_owned))).collect())
+}
+
 fn any_traits() -> impl Strategy<Value = Traits> {
     let rack = proptest::option::of(proptest::sample::select(&RACKS[..]));
     let zone = proptest::option::of(proptest::sample::select(&VALUES[..]));
-    (rack, some_of(&LABELS, 3), 0u8..4, zone).prop_map(|(rack, labels, exclusive, zone)| Traits {
+    (rack, some_of(&LABELS, 3), 0u8..4, zone, any_taints()).prop_map(|(rack, labels, exclusive, zone, taints)| Traits {
+        taints,
         rack: rack.map(id),
         labels,
         exclusive: if exclusive == 0 { Exclusive::Yes } else { Exclusive::No },
@@ -77,12 +92,13 @@ fn any_place() -> impl Strategy<Value = Placement> {
     let attributes = prop_oneof![2 => Just(None), 1 => any_match().prop_map(Some)];
     let apart = proptest::option::of((some_of::<RequestId>(&REQUESTS, 2), any_level()));
     let soft = (some_nodes(), some_racks(), some_nodes(), some_racks(), relax);
-    let hard = (some_nodes(), some_racks(), labels, attributes);
+    let hard = (some_nodes(), some_racks(), labels, attributes, any_tolerated());
     (hard, soft, apart, proptest::option::of(any_level())).prop_map(|(hard, soft, apart, spread)| Placement {
         nodes: hard.0,
         racks: hard.1,
         labels: hard.2,
         attributes: hard.3.map(|m| (id("zone"), m)).into_iter().collect(),
+        tolerate: hard.4,
         avoid_nodes: soft.0,
         avoid_racks: soft.1,
         prefer_nodes: soft.2,
@@ -179,6 +195,11 @@ impl World {
             && (place.racks.is_empty() || in_racks(&place.racks))
             && place.labels.is_subset(&t.labels)
             && (t.exclusive == Exclusive::No || !t.labels.is_disjoint(&place.labels))
+            && t.taints.iter().all(|(name, value)| match place.tolerate.get(name) {
+                Some(Some(wanted)) => wanted == value,
+                Some(None) => true,
+                None => false,
+            })
             && compares
             && lonely
     }
@@ -243,7 +264,7 @@ proptest! {
         for ix in index.members().clone() {
             index.leave(ix);
         }
-        let shelves = index.open.len() + index.rackless.len();
+        let shelves = index.open.len() + index.tainted.len() + index.rackless.len();
         let groups = index.labels.len() + index.racks.len() + index.extras.len() + index.attributes.len();
         prop_assert_eq!((shelves, groups, index.rooms().count()), (0, 0, 0));
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Bytes, Cpus, Extra, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
 
-use super::constraint::{candidates, has_rules, misfit};
+use super::constraint::{candidates, is_choosy, misfit};
 use super::fit::Need;
 use super::index::{NodeIx, Slot};
 use super::locality::Barred;
@@ -292,7 +292,7 @@ impl Cluster {
             Some((lacks(slot.room.as_ref()?, need.size), ix))
         };
         let mut least = Least::default();
-        if has_rules(need.place) {
+        if is_choosy(need.place) {
             candidates(&self.index, need.place, need.size).filter_map(|slot| lack(self.index.ix(&slot.node)?)).for_each(|row| {
                 least.look_at(row);
             });

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
-use axum::response::Response;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{Answer, Call, Lifetime, Refusal};
+use headroom_rm_core::{Answer, Call, How, Lifetime, Refusal};
 use headroom_types::{AppId, AttemptId, QueuePath, UnixMillis};
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, SubmitApp, Submitted, WhyPending};
@@ -192,6 +192,35 @@ pub(crate) async fn kill(
     let reason = body.reason.map(|r| cut(r, 4096));
     web.handle.call(Call::Kill { app: app.clone(), reason }).await?;
     Ok(Json(without_job(&web, &app).await?))
+}
+
+/// Whether a change is only checked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Only {
+    /// Only check it and say what would be.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Forgets an application that has ended: its tasks, its containers, its place in every list. What was learned from it, its events and
+/// the record of changes stay. As it was comes back.
+#[utoipa::path(delete, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), Only), responses(
+    (status = 200, description = "It is forgotten.", body = AppView),
+    (status = 202, description = "With dry_run: it would be.", body = AppView),
+    Bad, Missing, Conflict, TooMany,
+))]
+pub(crate) async fn purge(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(only): Params<Only>,
+) -> Result<(Extension<Changed>, Response), Failure> {
+    let was = without_job(&web, &app).await?;
+    let (how, status) = if only.dry_run { (How::DryRun, StatusCode::ACCEPTED) } else { (How::Really, StatusCode::OK) };
+    web.handle.call(Call::Purge { app, how }).await?;
+    let changed = Changed { before: format!("{}, of {}", was.state.as_str(), was.user), after: String::new() };
+    Ok((Extension(changed), (status, Json(was)).into_response()))
 }
 
 /// Why its requests wait: one row for each that does.

@@ -7,7 +7,6 @@ use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
-use futures_util::StreamExt as _;
 use headroom_rm_core::{Answer, Call, How, Refusal, Size};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
 use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeContainer, Resizing};
@@ -19,6 +18,7 @@ use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Ids, Nothing, Params};
+use super::passing::pass_on;
 use super::wait::{self, Patience, Wait};
 use super::{Web, limits, pages, unexpected};
 use crate::input::{Input, Query, Wanted};
@@ -208,21 +208,7 @@ pub(crate) async fn log(
             .hint("follow it, or ask again later")
             .into());
     }
-    let mut response = Response::builder().status(answer.status());
-    for name in PASSED_ON {
-        if let Some(value) = answer.headers().get(&name) {
-            response = response.header(name, value);
-        }
-    }
-    // The place among the streams is given back with the last byte, or when nobody reads any more.
-    let pieces = answer
-        .bytes_stream()
-        .inspect(move |_| {
-            let _held = &seat;
-        })
-        .take_until(web.closing.cancelled_owned());
-    let passed_on = response.body(Bytes::from_stream(pieces));
-    passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
+    pass_on(&web, answer, &PASSED_ON, seat)
 }
 
 /// Asks the node of a container.

@@ -135,12 +135,14 @@ mod tests {
         let own = Need::Own(Right::JobKill, app.clone());
         assert_eq!(of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"), own);
         assert_eq!(of(Method::PATCH, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
+        assert_eq!(of(Method::DELETE, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
         assert_eq!(of(Method::POST, "/v1/containers/{id}/stop", "/v1/containers/sort.1.e1.c1/stop"), own);
         assert_eq!(of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"), Need::Application(app.clone()));
         assert_eq!(of(Method::GET, "/v1/apps/{app}/updates", "/v1/apps/sort.1/updates"), Need::Application(app));
         assert_eq!(of(Method::POST, "/v1/apps", "/v1/apps"), Need::Right(Right::JobSubmit));
         assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), Need::Right(Right::JobRead));
         assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), Need::Right(Right::NodeWrite));
+        assert_eq!(of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"), Need::Right(Right::NodeWrite));
         assert_eq!(of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"), Need::Node("n1".parse().expect("a node")));
         assert_eq!(
             of(Method::GET, "/v1/nodes/{node}/desired", "/v1/nodes/n1/desired"),

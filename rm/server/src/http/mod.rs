@@ -22,6 +22,7 @@ pub(crate) mod once;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod parse;
+mod passing;
 pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod reach;
@@ -124,7 +125,7 @@ fn daemons() -> OpenApiRouter<Web> {
 fn people() -> OpenApiRouter<Web> {
     OpenApiRouter::new()
         .routes(routes!(apps::submit, apps::list))
-        .routes(routes!(apps::one, apps::change))
+        .routes(routes!(apps::one, apps::change, apps::purge))
         .routes(routes!(apps::kill))
         .routes(routes!(tasks::one))
         .routes(routes!(tasks::kill))
@@ -136,7 +137,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(am::withdraw))
         .routes(routes!(am::updates))
         .routes(routes!(nodes::list))
-        .routes(routes!(nodes::one))
+        .routes(routes!(nodes::one, nodes::tag))
         .routes(routes!(nodes::desired))
         .routes(routes!(nodes::drain))
         .routes(routes!(nodes::undrain))

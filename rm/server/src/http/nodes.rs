@@ -1,14 +1,17 @@
 //! `/v1/nodes`: what node agents call, and what others see of them and do to them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
-use axum::response::Response;
-use headroom_rm_core::{AfterDrain, Answer, Call, Refusal};
-use headroom_types::{Epoch, NodeId};
-use headroom_wire::v1::nodes::{Desired, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use headroom_rm_core::{AfterDrain, Answer, Call, How, NodeTags, Refusal};
+use headroom_types::{Epoch, Name, NodeId};
+use headroom_wire::v1::nodes::{
+    Desired, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode, TagNode,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -18,6 +21,7 @@ use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
 use super::wait::{self, Patience, Wait};
 use super::{Web, pages, stream, unexpected};
+use crate::audit::Changed;
 use crate::incoming::cut;
 use crate::input::Input;
 use crate::view::{self, Part};
@@ -28,7 +32,7 @@ use crate::{incoming, near, outgoing};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// Only those in this state: `ready`, `draining`, `lost` …
+    /// Only those in this state: `ready`, `cordoned`, `draining`, `lost` …
     state: Option<String>,
     /// Only those whose name begins so.
     name: Option<String>,
@@ -168,6 +172,56 @@ pub(crate) async fn undrain(
 ) -> Result<Json<NodeView>, Failure> {
     web.handle.call(Call::Undrain { node: node.clone() }).await?;
     as_it_is(&web, &node).await
+}
+
+/// Whether a change is only checked.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Only {
+    /// Only check it and say what would be.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What operators say of a node: cordoned or not, and labels, attributes and taints on top of what its agent says. What is not named
+/// stays as it is, so nothing that somebody else has said is lost. It outlives restarts and registrations, and moves nothing that runs.
+#[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), Only), request_body = TagNode,
+    responses(
+        (status = 200, description = "It is so now.", body = NodeView),
+        (status = 202, description = "With dry_run: it would be so.", body = NodeView),
+        Bad, Missing, TooLarge, TooMany,
+    ))]
+pub(crate) async fn tag(
+    State(web): State<Web>,
+    Id(node): Id<NodeId>,
+    Params(only): Params<Only>,
+    Body(body): Body<TagNode>,
+) -> Result<(Extension<Changed>, Response), Failure> {
+    let change = Box::new(incoming::tag(body)?);
+    let (how, status) = if only.dry_run { (How::DryRun, StatusCode::ACCEPTED) } else { (How::Really, StatusCode::OK) };
+    let Answer::Tagged(tagged) = web.handle.call(Call::Tag { node: node.clone(), change, how }).await? else {
+        return Err(unexpected());
+    };
+    let changed = Changed { before: words(&tagged.before), after: words(&tagged.after) };
+    let Json(mut view) = as_it_is(&web, &node).await?;
+    if only.dry_run {
+        view.tags = Box::new(outgoing::tags(&tagged.after));
+        view.traits = tagged.traits.as_ref().map(outgoing::traits).unwrap_or(view.traits);
+        view.state = tagged.standing.map(str::to_owned).unwrap_or(view.state);
+    }
+    Ok((Extension(changed), (status, Json(view)).into_response()))
+}
+
+/// For the record of changes.
+fn words(tags: &NodeTags) -> String {
+    let named = |what: &str, all: &BTreeMap<Name, String>| -> Vec<String> {
+        all.iter().map(|(name, value)| format!("{what} {name}={value}")).collect()
+    };
+    let cordon = tags.cordon.iter().map(|reason| format!("cordoned: {reason}"));
+    let labels = tags.labels.iter().map(|label| format!("label {label}"));
+    let all = cordon.chain(labels).chain(named("attribute", &tags.attributes)).chain(named("taint", &tags.taints));
+    all.collect::<Vec<_>>().join(", ")
 }
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, Failure> {

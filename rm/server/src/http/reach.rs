@@ -6,12 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use axum::body::Body as Sent;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use futures_util::StreamExt as _;
 use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{Code, Problem};
@@ -19,13 +17,13 @@ use headroom_wire::v1::events::{Event, EventLevel};
 use headroom_wire::v1::nodes::Reload;
 use headroom_wire::v1::reach::{ExecIn, ExecLine, FileRow, KEY, SignalContainer, Signalled};
 use serde::Deserialize;
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Params};
+use super::passing::pass_on;
 use super::{Web, limits};
 use crate::audit::Changed;
 use crate::incoming::cut;
@@ -128,7 +126,7 @@ pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Param
     let (base, key) = door(&web, &node).await?;
     let request = web.http.get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(KEY, key);
     let answer = success(request.send().await.map_err(|error| unanswered(&node, &base, &error))?).await?;
-    pass_on(&web, answer, None)
+    pass_on(&web, answer, &PASSED_ON, None)
 }
 
 /// A file of a container, or a range of it, as it comes from its node. Also of one that has ended, for as long as its node keeps it.
@@ -158,7 +156,7 @@ pub(crate) async fn content(
         let problem = Problem::new(Code::HR0416, format!("{} is not as long as that", at.path));
         return Err(problem.hint("list it: rmctl container files ls").into());
     }
-    pass_on(&web, success(answer).await?, Some(seat))
+    pass_on(&web, success(answer).await?, &PASSED_ON, Some(seat))
 }
 
 /// Runs a program in a container that runs, beside its own: in its cgroup, as its user, with its environment and directory. Its memory
@@ -182,7 +180,7 @@ pub(crate) async fn exec(
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
     tell(&web, &view, Reason::ContainerEntered, command.clone());
     let changed = Changed { before: view.state, after: command };
-    Ok((Extension(changed), pass_on(&web, answer, Some(seat))?).into_response())
+    Ok((Extension(changed), pass_on(&web, answer, &PASSED_ON, Some(seat))?).into_response())
 }
 
 /// A container whose program runs, as far as is known here.
@@ -212,30 +210,20 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Failure
         return Ok(answer);
     }
     let text = answer.text().await.unwrap_or_default();
-    let odd = || Problem::new(Code::HR0503, format!("the node answered with status {status}"));
-    Err(serde_json::from_str::<Problem>(&text).unwrap_or_else(|_| odd()).into())
+    let odd = |what: String| Problem::new(Code::HR0503, what).hint("try again in a moment");
+    let said = serde_json::from_str::<Problem>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
+    // Whom it does not know is us, not whoever asks us: it has another word since it was started again.
+    let ours = said.code == Code::HR0403;
+    Err(if ours {
+        odd("the node does not know this resource manager; its agent is about to register again".into())
+    } else {
+        said
+    }
+    .into())
 }
 
 /// What of a node's answer is passed on beside its bytes.
 const PASSED_ON: [HeaderName; 4] = [header::CONTENT_TYPE, header::CONTENT_RANGE, header::ACCEPT_RANGES, header::CONTENT_LENGTH];
-
-fn pass_on(web: &Web, answer: reqwest::Response, seat: Option<OwnedSemaphorePermit>) -> Result<Response, Failure> {
-    let mut response = Response::builder().status(answer.status());
-    for name in PASSED_ON {
-        if let Some(value) = answer.headers().get(&name) {
-            response = response.header(name, value);
-        }
-    }
-    // The place among the streams is given back with the last byte, or when nobody reads any more.
-    let pieces = answer
-        .bytes_stream()
-        .inspect(move |_| {
-            let _held = &seat;
-        })
-        .take_until(web.closing.clone().cancelled_owned());
-    let passed_on = response.body(Sent::from_stream(pieces));
-    passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
-}
 
 fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
     let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));

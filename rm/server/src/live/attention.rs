@@ -44,12 +44,11 @@ fn sick<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<Value> {
 }
 
 fn one_node(node: &NodeView) -> Value {
-    let planned = node.mark.is_some();
-    let why = node.reason.as_deref().or(node.mark.as_ref().map(|m| m.reason.as_str())).unwrap_or_default();
-    let because = if why.is_empty() { String::new() } else { format!(": {why}") };
+    let back = node.way_back();
+    let because = node.because().map(|why| format!(": {why}")).unwrap_or_default();
     let text = format!("{} is {}{because}", node.id, node.state);
-    let level = if planned { "normal" } else { "warning" };
-    let type_in = if planned { format!("rmctl node undrain {}", node.id) } else { "rmctl node list".to_owned() };
+    let level = if back.is_some() { "normal" } else { "warning" };
+    let type_in = back.map_or_else(|| "rmctl node list".to_owned(), |verb| format!("rmctl node {verb} {}", node.id));
     json!({"level": level, "kind": "node", "id": node.id, "text": text, "type": type_in})
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn node(node: &NodeView) -> Value {
         "memory": node.offers.memory, "cpus": node.offers.cpus,
         "allocated": node.allocated.memory, "cpus_allocated": node.allocated.cpus, "heap": node.allocated_heap,
         "used": node.used, "containers": node.containers,
-        "rack": node.traits.rack, "mark": node.mark,
+        "rack": node.traits.rack, "mark": node.mark, "cordon": node.tags.cordon,
     })
 }
 

@@ -54,7 +54,7 @@ fn cluster(page: &mut Page, web: &Web, view: &View) {
 }
 
 fn nodes(page: &mut Page, web: &Web, view: &View) {
-    for state in ["ready", "unhealthy", "suspect", "unreachable", "lost", "draining", "drained", "decommissioned"] {
+    for state in ["ready", "cordoned", "unhealthy", "suspect", "unreachable", "lost", "draining", "drained", "decommissioned"] {
         page.count(&RM_NODES, &[state], 0);
     }
     for (node, heard) in view.nodes.values() {

@@ -36,7 +36,7 @@ export function Topology({ nodes, largest }) {
       const rest = Math.max(0, n.allocated - told);
       return html`<div class=${`node ${n.state}`} key=${n.id} data-node=${n.id}>
         <a class="who" href=${to('node', n.id)} data-row><b>${n.id}</b>
-          ${n.state === 'ready' ? '' : html`<${State} of=${n.state} title=${n.reason ?? n.mark?.reason} />`}
+          ${n.state === 'ready' ? '' : html`<${State} of=${n.state} title=${n.reason ?? n.mark?.reason ?? n.cordon ?? undefined} />`}
           <small>${short(n.allocated)} / ${short(n.memory)} · ${n.containers} ctr</small></a>
         <div class="bar"><div class="box" style=${{ width: `${Math.max(12, percent(n.memory, most))}%` }}>
           ${n.held.map((/** @type {any} */ c) => html`<${Tile} key=${c.id} c=${c} whole=${n.memory} />`)}

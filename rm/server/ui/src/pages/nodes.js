@@ -9,6 +9,9 @@ import { bytes, percentText } from '../format.js';
 import { ask, to } from '../route.js';
 import { board, missing } from '../stream.js';
 
+/** Why a node takes no work. @param {any} n @returns {string | undefined} */
+const because = (n) => n.reason ?? n.mark?.reason ?? n.cordon ?? undefined;
+
 const SORTS = [['name', 'name'], ['granted', 'most granted'], ['used', 'most in use'], ['state', 'not ready first']];
 
 /** @param {{ query: URLSearchParams }} p */
@@ -19,7 +22,7 @@ function All({ query }) {
   const sort = query.get('sort') ?? 'name';
   return html`<h1 class="unseen">Nodes</h1><${Card} id="nodes" title="Nodes" actions=${html`<select aria-label="order" value=${sort} onChange=${(/** @type {Event} */ e) => ask({ sort: /** @type {HTMLSelectElement} */ (e.target).value, from: '' })}>${SORTS.map(([name, word]) => html`<option value=${name}>${word}</option>`)}</select><${Find} query=${query} label="filter nodes" /><${Pager} page=${b.page} />`}>
     ${rows.length ? html`<div class="scroll"><table class="rows"><thead><tr><th>node</th><th>state</th><th class="wide">granted and in use</th><th class="n">granted</th><th class="n">in use</th><th class="n">of</th><th class="n hide">free</th><th class="n hide">ctr</th></tr></thead>
-      <tbody>${rows.map((/** @type {any} */ n) => html`<tr key=${n.id}><td><a href=${to('node', n.id)} data-row>${n.id}</a>${n.rack ? html`<small>${n.rack}</small>` : ''}</td><td><${State} of=${n.state} title=${n.reason ?? n.mark?.reason} />${n.reason || n.mark ? html`<small>${n.reason ?? n.mark.reason}</small>` : ''}</td>
+      <tbody>${rows.map((/** @type {any} */ n) => html`<tr key=${n.id}><td><a href=${to('node', n.id)} data-row>${n.id}</a>${n.rack ? html`<small>${n.rack}</small>` : ''}</td><td><${State} of=${n.state} title=${because(n)} />${because(n) ? html`<small>${because(n)}</small>` : ''}</td>
         <td class="wide"><${Meter} granted=${n.allocated} used=${n.used} whole=${n.memory} heap=${n.heap} /></td><td class="n">${percentText(n.allocated, n.memory)}</td><td class="n">${percentText(n.used, n.memory)}</td><td class="n">${bytes(n.memory)}</td><td class="n hide">${bytes(Math.max(0, n.memory - n.allocated))}</td><td class="n hide">${n.containers}</td></tr>`)}</tbody></table></div>` : html`<${Empty}>${b.page.all ? 'No node is called so, or is in such a state.' : 'No node has registered.'}<//>`}<//>`;
 }
 
@@ -38,14 +41,17 @@ function One({ id }) {
   if (!b) return html`<${Waiting} />`;
   const n = b.row;
   const held = Object.entries(b).filter(([name]) => name.startsWith('container:')).map(([, c]) => c).sort((x, y) => x.granted - y.granted || (x.id < y.id ? -1 : 1));
-  const attributes = Object.entries(b.node.traits.attributes ?? {}).map(([k, v]) => `${k}=${v}`);
-  return html`<div class="title"><h1>${id}</h1><${State} of=${n.state} /><span class="hint">${n.rack ? `rack ${n.rack} · ` : ''}enforcer ${n.enforcer}${n.enforcer === 'poll' ? ' (not kernel-enforced)' : ''} · nodeagent ${b.node.version}${b.node.traits.labels?.length ? ` · ${b.node.traits.labels.join(' ')}` : ''}${attributes.length ? ` · ${attributes.join(' ')}` : ''}</span></div>
-    ${n.reason || n.mark ? html`<p class="note">${n.reason ?? ''} ${n.mark ? `marked: ${n.mark.reason}${n.mark.drained ? ', and empty' : ''}` : ''}</p>` : ''}
+  const pairs = (/** @type {Record<string, string> | undefined} */ all) => Object.entries(all ?? {}).map(([k, v]) => (v ? `${k}=${v}` : k));
+  const labels = [...(b.node.traits.labels ?? []), ...pairs(b.node.traits.attributes)];
+  const taints = pairs(b.node.traits.taints);
+  const back = n.mark ? 'undrain' : 'uncordon';
+  return html`<div class="title"><h1>${id}</h1><${State} of=${n.state} /><span class="hint">${n.rack ? `rack ${n.rack} · ` : ''}enforcer ${n.enforcer}${n.enforcer === 'poll' ? ' (not kernel-enforced)' : ''} · nodeagent ${b.node.version}${labels.length ? ` · ${labels.join(' ')}` : ''}${taints.length ? ` · tainted with ${taints.join(' ')}` : ''}</span></div>
+    ${n.reason || n.mark || n.cordon !== null ? html`<p class="note">${n.reason ?? ''} ${n.mark ? `marked: ${n.mark.reason}${n.mark.drained ? ', and empty' : ''}` : ''} ${n.cordon === null ? '' : `cordoned, gets nothing new: ${n.cordon || 'no reason was given'}`}</p>` : ''}
     <div class="chips"><${Chip} figure=${bytes(n.allocated)} what="granted" more=${`${percentText(n.allocated, n.memory)} of ${bytes(n.memory)}`} /><${Chip} figure=${bytes(n.used)} what="in use by containers" more=${percentText(n.used, n.memory)} />
       <${Chip} figure=${bytes(Math.max(0, n.memory - n.allocated))} what="free" more="to be granted" /><${Chip} figure=${`${n.cpus_allocated} / ${n.cpus}`} what="cpus granted" /><${Chip} figure=${n.containers} what="containers" /></div>
     <${Card} id="topology" title="Containers">${held.length ? html`<${Topology} nodes=${[{ ...n, held }]} />
       <div class="scroll"><table class="rows"><thead><tr><th>container</th><th>state</th><th>tasks</th><th class="n">limit</th><th class="n">in use</th><th class="n hide">age</th></tr></thead><tbody>${held.slice(0, 300).map((c) => html`<tr key=${c.id}><td><a href=${to('container', c.id)} data-row>${c.id}</a></td><td><${State} of=${c.state} /></td><td>${c.request ? c.tasks.join(' ') || c.request : 'master'}</td><td class="n">${bytes(c.memory)}</td><td class="n">${bytes(c.used)}</td><td class="n hide"><${Ago} at=${c.granted} /></td></tr>`)}</tbody></table></div>` : html`<${Empty}>It has no container.<//>`}<//>
-    <${Card} id="next" title="Next"><${Command} text=${n.mark ? `rmctl node undrain ${id}` : `rmctl node drain ${id} --reason upgrade`} /><${Twin} head=${['resource', 'offers', 'granted']} rows=${[['memory', bytes(n.memory), bytes(n.allocated)], ['heap budgets', '–', bytes(n.heap)], ['cpus', n.cpus, n.cpus_allocated]]} /><//>`;
+    <${Card} id="next" title="Next">${n.mark || n.cordon !== null ? html`<${Command} text=${`rmctl node ${back} ${id}`} />` : html`<${Command} text=${`rmctl node cordon ${id} --reason upgrade`} /><${Command} text=${`rmctl node drain ${id} --reason upgrade`} />`}<${Twin} head=${['resource', 'offers', 'granted']} rows=${[['memory', bytes(n.memory), bytes(n.allocated)], ['heap budgets', '–', bytes(n.heap)], ['cpus', n.cpus, n.cpus_allocated]]} /><//>`;
 }
 
 export const one = {

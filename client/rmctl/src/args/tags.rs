@@ -1,0 +1,110 @@
+//! What is said of a node: `rmctl node cordon`, `uncordon`, `label`, `taint`.
+
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter as Completer;
+use headroom_types::{Name, NodeId};
+
+use crate::complete;
+
+/// `rmctl node cordon`.
+#[derive(Debug, Args)]
+pub(crate) struct CordonNode {
+    /// The node
+    #[arg(add = Completer::new(complete::nodes))]
+    pub(crate) node: NodeId,
+    /// Kept with the node
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// Only tell what would be
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `rmctl node uncordon`.
+#[derive(Debug, Args)]
+pub(crate) struct UncordonNode {
+    /// The node
+    #[arg(add = Completer::new(complete::nodes))]
+    pub(crate) node: NodeId,
+    /// Only tell what would be
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `rmctl node label`.
+#[derive(Debug, Args)]
+pub(crate) struct LabelNode {
+    /// The node
+    #[arg(add = Completer::new(complete::nodes))]
+    pub(crate) node: NodeId,
+    /// gpu (a label), zone=b (an attribute), gpu- or zone- (taken back); as many as needed
+    #[arg(required = true, value_name = "LABEL", value_parser = word)]
+    pub(crate) words: Vec<Word>,
+    /// Only tell what would be
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `rmctl node taint`.
+#[derive(Debug, Args)]
+pub(crate) struct TaintNode {
+    /// The node
+    #[arg(add = Completer::new(complete::nodes))]
+    pub(crate) node: NodeId,
+    /// etl, team=etl, or etl- (taken back); as many as needed
+    #[arg(required = true, value_name = "TAINT", value_parser = word)]
+    pub(crate) words: Vec<Word>,
+    /// Only tell what would be
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Something said of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// A name alone.
+    Alone(Name),
+    /// A name with a value.
+    With(Name, String),
+    /// Not said any more.
+    Gone(Name),
+}
+
+/// A taint that does not keep a request away, with its value or with any.
+pub(super) fn taint(text: &str) -> Result<(Name, Option<String>), String> {
+    match word(text)? {
+        Word::Alone(name) => Ok((name, None)),
+        Word::With(name, value) => Ok((name, Some(value))),
+        Word::Gone(_) => Err("write etl, or team=etl".to_owned()),
+    }
+}
+
+fn word(text: &str) -> Result<Word, String> {
+    let name = |text: &str| text.parse::<Name>().map_err(|e| e.to_string());
+    match text.split_once('=') {
+        Some((_, "")) => Err(format!("write {text}VALUE, or the name alone")),
+        Some((key, value)) => Ok(Word::With(name(key)?, value.to_owned())),
+        None => match text.strip_suffix('-') {
+            Some(gone) => Ok(Word::Gone(name(gone)?)),
+            None => Ok(Word::Alone(name(text)?)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_put_given_a_value_or_taken_back() {
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        assert_eq!(word("gpu"), Ok(Word::Alone(name("gpu"))));
+        assert_eq!(word("zone=b=c"), Ok(Word::With(name("zone"), "b=c".into())));
+        assert_eq!(word("gpu-"), Ok(Word::Gone(name("gpu"))));
+        assert_eq!(taint("team=etl"), Ok((name("team"), Some("etl".into()))));
+        assert!(taint("gpu-").is_err());
+        for wrong in ["", "-", "zone=", "=b", "a b"] {
+            assert!(word(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

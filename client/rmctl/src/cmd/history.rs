@@ -1,0 +1,134 @@
+//! `rmctl job history` and `purge`: jobs that have ended, and one of them forgotten.
+
+use headroom_client::{Client, How};
+use headroom_types::Charge;
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::job::{JobView, TaskState};
+
+use crate::args::{Rows, Sure};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::past::{self, PastJob};
+use crate::render::{apps, count, figures::gib_seconds, json::Found};
+
+/// Shown when nothing is said about how many.
+const USUAL: usize = 20;
+
+/// Lists jobs that have ended, the latest first.
+pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure> {
+    let context = &context.list(rows);
+    let client = context.client()?;
+    let mut ended: Vec<AppView> = client.apps().await?.into_iter().filter(|app| app.state.is_final()).collect();
+    ended.sort_by_key(|app| std::cmp::Reverse((app.ended, app.id.clone())));
+    let mut wanted = rows.wanted();
+    let (at, limit) = (now(), wanted.limit.unwrap_or(USUAL));
+    if let Some(since) = wanted.since {
+        ended.retain(|app| at.since(app.submitted) <= since);
+    }
+    let all = ended.len();
+    // Figures of tasks are asked for one job at a time: of as few as can be.
+    if wanted.filter.is_none() && wanted.order.is_none() {
+        ended.truncate(limit);
+    }
+    let past = wanted_rows(&client, ended).await?;
+    wanted.limit = Some(limit);
+    let past = wanted.of(past, at)?;
+    let text = Found { items: &past, list: true }.rows(&context.output);
+    context.term.print(&text.unwrap_or_else(|| past::screen(&past, all, at, context.look(), context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+async fn wanted_rows(client: &Client, ended: Vec<AppView>) -> Result<Vec<PastJob>, Failure> {
+    let mut past = Vec::with_capacity(ended.len());
+    for app in ended {
+        match client.app(&app.id).await {
+            Ok(whole) => past.push(row(&whole)),
+            // Somebody has purged it meanwhile, or it was the oldest that is kept.
+            Err(e) if e.code() == Some(headroom_wire::v1::error::Code::HR0404) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(past)
+}
+
+fn row(app: &AppView) -> PastJob {
+    let job = app.job.as_ref();
+    let totals = job.map(|job| &job.totals);
+    PastJob {
+        id: app.id.clone(),
+        state: app.state,
+        user: app.user.clone(),
+        queue: app.queue.clone(),
+        submitted: app.submitted,
+        ended: app.ended,
+        tasks: totals.map(|t| t.tasks),
+        done: totals.map(|t| t.done),
+        failed: totals.map(|t| t.failed),
+        oom_kills: totals.map(|t| t.memory_kills),
+        recovered: job.map(recovered),
+        gib_h: totals.map(|t| gib_seconds(t.allocated_byte_ms) / 3600.0),
+        rerun_gib_h: totals.map(|t| gib_seconds(t.rerun_byte_ms) / 3600.0),
+        diagnostics: app.diagnostics.clone(),
+    }
+}
+
+/// Tasks that were killed for memory at least once and are done all the same.
+fn recovered(job: &JobView) -> u32 {
+    let killed = |reason: &headroom_types::ExitReason| reason.charge() == Charge::Memory;
+    let done = job.tasks.iter().filter(|task| task.state == TaskState::Done);
+    let count = done.filter(|task| task.attempts.iter().any(|a| a.reason.as_ref().is_some_and(killed))).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Forgets a job that has ended.
+pub(super) async fn purge(context: &Context, job: &str, sure: Sure) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (app, target) = context.app(&client, job).await?;
+    if target.part != crate::target::Part::Whole {
+        let wrong = Failure::new(Exit::Usage, format!("{job} is a part of a job, and jobs are forgotten as a whole"));
+        return Err(wrong.help(format!("rmctl job purge {}", app.id)));
+    }
+    let tasks = app.job.as_ref().map_or(0, |j| j.totals.tasks);
+    let what = format!("{} ({}, {})", app.id, app.state.as_str(), count(tasks, "task"));
+    if !sure.dry_run && app.state.is_final() {
+        context.agreed(sure, &format!("{what} is forgotten, with its tasks and containers; what was learned from it stays"))?;
+    }
+    let how = if sure.dry_run { How::DryRun } else { How::Really };
+    let was = client.purge(&app.id, how).await?;
+    let text = Found { items: std::slice::from_ref(&was), list: false }.text(&context.output, |a| a.id.to_string());
+    let goes = if sure.dry_run { "would be forgotten" } else { "is forgotten" };
+    let state = apps::state(was.state, context.term.paint);
+    context.term.print(&text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)));
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+    use headroom_types::ExitReason;
+    use headroom_wire::v1::apps::AppState;
+
+    #[test]
+    fn a_job_is_told_by_its_figures_and_one_without_tasks_by_none() {
+        let mut app = fixture::app();
+        app.state = AppState::Finished;
+        let whole = row(&app);
+        assert_eq!((whole.tasks, whole.done, whole.oom_kills), (Some(24), Some(20), Some(2)));
+        assert!(whole.gib_h.is_some_and(|g| (0.5..0.6).contains(&g)), "{:?}", whole.gib_h);
+        app.job = None;
+        let bare = row(&app);
+        assert_eq!((bare.tasks, bare.recovered, bare.gib_h), (None, None, None));
+    }
+
+    #[test]
+    fn recovered_is_what_was_killed_and_is_done() {
+        let mut job = fixture::app().job.expect("a job");
+        assert_eq!(recovered(&job), 0, "who was killed still runs");
+        let killed = job.tasks.iter_mut().find(|t| t.task.to_string() == "map/7").expect("a task");
+        killed.state = TaskState::Done;
+        let last = killed.attempts.last_mut().expect("an attempt");
+        last.reason = Some(ExitReason::Exit { code: 0 });
+        assert_eq!(recovered(&job), 1);
+    }
+}

@@ -1,0 +1,101 @@
+//! What operators say of nodes: cordoned or not, labels, attributes, taints.
+
+use headroom_client::How;
+use headroom_types::NodeId;
+use headroom_wire::v1::nodes::{NodeView, TagNode};
+
+use crate::args::{CordonNode, LabelNode, TaintNode, UncordonNode, Word};
+use crate::context::{Context, user};
+use crate::exit::{Exit, Failure};
+use crate::render::{json::Found, tags};
+
+/// No new containers for a node; those it has go on.
+pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, Failure> {
+    let reason = args.reason.or_else(|| user().map(|user| format!("cordoned by {user}")));
+    let body = TagNode { cordon: Some(true), reason, ..TagNode::default() };
+    let view = send(context, &args.node, args.dry_run, &body).await?;
+    told(context, &view, |v| tags::cordoned(v, args.dry_run));
+    Ok(Exit::Ok)
+}
+
+/// A node gets new containers again.
+pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Exit, Failure> {
+    let body = TagNode { cordon: Some(false), ..TagNode::default() };
+    let view = send(context, &args.node, args.dry_run, &body).await?;
+    told(context, &view, |v| tags::uncordoned(v, args.dry_run));
+    Ok(Exit::Ok)
+}
+
+/// Labels and attributes, put and taken back.
+pub(super) async fn label(context: &Context, args: LabelNode) -> Result<Exit, Failure> {
+    let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
+    told(context, &view, |v| tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words)));
+    Ok(Exit::Ok)
+}
+
+/// Taints, put and taken back.
+pub(super) async fn taint(context: &Context, args: TaintNode) -> Result<Exit, Failure> {
+    let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
+    told(context, &view, |v| tags::said(v, args.dry_run, context.term.paint));
+    Ok(Exit::Ok)
+}
+
+async fn send(context: &Context, node: &NodeId, dry_run: bool, body: &TagNode) -> Result<NodeView, Failure> {
+    let how = if dry_run { How::DryRun } else { How::Really };
+    Ok(context.client()?.tag_node(node, how, body).await?)
+}
+
+fn labels(words: &[Word]) -> TagNode {
+    let mut body = TagNode::default();
+    for word in words {
+        match word {
+            Word::Alone(label) => drop(body.labels.insert(label.clone(), true)),
+            Word::With(name, value) => drop(body.attributes.insert(name.clone(), Some(value.clone()))),
+            Word::Gone(name) => {
+                // Whichever of the two it was.
+                body.labels.insert(name.clone(), false);
+                body.attributes.insert(name.clone(), None);
+            }
+        }
+    }
+    body
+}
+
+fn taints(words: &[Word]) -> TagNode {
+    let one = |word: &Word| match word {
+        Word::Alone(name) => (name.clone(), Some(String::new())),
+        Word::With(name, value) => (name.clone(), Some(value.clone())),
+        Word::Gone(name) => (name.clone(), None),
+    };
+    TagNode { taints: words.iter().map(one).collect(), ..TagNode::default() }
+}
+
+fn gone(words: &[Word]) -> Vec<headroom_types::Name> {
+    let gone = words.iter().filter_map(|word| match word {
+        Word::Gone(name) => Some(name.clone()),
+        Word::Alone(_) | Word::With(..) => None,
+    });
+    gone.collect()
+}
+
+fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
+    let machine = Found { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
+    context.term.print(&machine.unwrap_or_else(|| people(view)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_what_is_sent() {
+        let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
+        let words = [Word::Alone(name("gpu")), Word::With(name("zone"), "b".into()), Word::Gone(name("old"))];
+        let body = serde_json::to_value(labels(&words)).expect("writes");
+        let wanted = serde_json::json!({"labels": {"gpu": true, "old": false}, "attributes": {"zone": "b", "old": null}});
+        assert_eq!(body, wanted);
+        let body = serde_json::to_value(taints(&words)).expect("writes");
+        assert_eq!(body, serde_json::json!({"taints": {"gpu": "", "zone": "b", "old": null}}));
+        assert_eq!(gone(&words), [name("old")]);
+    }
+}

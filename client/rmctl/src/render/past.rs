@@ -1,0 +1,128 @@
+//! Jobs that have ended, the latest first.
+
+use headroom_types::{AppId, QueuePath, UnixMillis};
+use headroom_wire::v1::apps::AppState;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::figures::span;
+use super::table::{Table, cut};
+use super::{Look, Paint, apps};
+use crate::select::field::Row;
+
+/// A job that has ended. Figures are missing where its master told of no tasks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PastJob {
+    pub(crate) id: AppId,
+    pub(crate) state: AppState,
+    pub(crate) user: String,
+    pub(crate) queue: QueuePath,
+    pub(crate) submitted: UnixMillis,
+    pub(crate) ended: Option<UnixMillis>,
+    pub(crate) tasks: Option<u32>,
+    pub(crate) done: Option<u32>,
+    pub(crate) failed: Option<u32>,
+    /// Attempts that ended as a memory failure.
+    pub(crate) oom_kills: Option<u32>,
+    /// Tasks that had such an attempt and are done.
+    pub(crate) recovered: Option<u32>,
+    /// Memory × time of all attempts. GiB·h.
+    pub(crate) gib_h: Option<f64>,
+    /// And of those that had to run again. GiB·h.
+    pub(crate) rerun_gib_h: Option<f64>,
+    pub(crate) diagnostics: String,
+}
+
+impl Row for PastJob {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn figures(&self) -> Vec<(&'static str, Value)> {
+        let took = self.ended.map(|ended| ended.since(self.submitted).as_secs());
+        vec![
+            ("job", json!(self.id)),
+            ("name", json!(self.id.name())),
+            ("took", json!(took)),
+            ("oom", json!(self.oom_kills)),
+            ("note", json!(self.diagnostics)),
+        ]
+    }
+    fn begun(&self) -> Option<UnixMillis> {
+        Some(self.submitted)
+    }
+}
+
+/// The whole screen; `all` is how many there are.
+pub(crate) fn screen(past: &[PastJob], all: usize, now: UnixMillis, look: Look, paint: Paint) -> String {
+    if past.is_empty() {
+        return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());
+    }
+    let mut headers = vec!["JOB", "STATE", ">ENDED", ">TOOK", ">TASKS", ">OOM", ">RECOVERED", ">GIB·H", "USER"];
+    if look.wide {
+        headers.extend([">RERUN", "QUEUE"]);
+    }
+    headers.push("NOTE");
+    let mut table = Table::new(&headers);
+    past.iter().for_each(|job| table.row(cells(job, now, look.wide, paint)));
+    let more = all.saturating_sub(past.len());
+    let more = if more > 0 { format!("… {more} more: --limit, --since, --filter\n") } else { String::new() };
+    let latest = past.first().map(|job| job.id.to_string()).unwrap_or_default();
+    table.of(look.headers)
+        + &look.advice(format!("{more}{}\n", paint.dim(&format!("next: rmctl diagnose {latest} · rmctl job purge JOB"))))
+}
+
+fn cells(job: &PastJob, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+    let dash = || "–".to_owned();
+    let number = |n: Option<u32>| n.map_or_else(dash, |n| n.to_string());
+    let hours = |h: Option<f64>| h.map_or_else(dash, |h| format!("{h:.2}"));
+    let tasks = match (job.done, job.tasks) {
+        (Some(done), Some(tasks)) => format!("{done}/{tasks}"),
+        (_, _) => dash(),
+    };
+    let ended = job.ended.map_or_else(dash, |ended| format!("{} ago", span(now.since(ended))));
+    let took = job.ended.map_or_else(dash, |ended| span(ended.since(job.submitted)));
+    let mut cells = vec![job.id.to_string(), apps::state(job.state, paint), ended, took, tasks];
+    cells.extend([number(job.oom_kills), number(job.recovered), hours(job.gib_h), job.user.clone()]);
+    if wide {
+        cells.extend([hours(job.rerun_gib_h), job.queue.short().to_owned()]);
+    }
+    cells.push(if wide { job.diagnostics.clone() } else { cut(&job.diagnostics, 50) });
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture::{NOW, START};
+
+    fn past() -> Vec<PastJob> {
+        let job = |id: &str, state, ended_s: u64, figures: bool| PastJob {
+            id: id.parse().expect("id"),
+            state,
+            user: "ada".into(),
+            queue: "etl".parse().expect("queue"),
+            submitted: UnixMillis(START),
+            ended: Some(UnixMillis(START + ended_s * 1000)),
+            tasks: figures.then_some(24),
+            done: figures.then_some(23),
+            failed: figures.then_some(1),
+            oom_kills: figures.then_some(6),
+            recovered: figures.then_some(5),
+            gib_h: figures.then_some(0.567),
+            rerun_gib_h: figures.then_some(0.05),
+            diagnostics: if figures { "map/11 was killed alone at 15 GiB, the largest there is".into() } else { String::new() },
+        };
+        vec![job("sort.9", AppState::Failed, 100, true), job("ask.8", AppState::Finished, 60, false)]
+    }
+
+    #[test]
+    fn jobs_that_have_ended() {
+        insta::assert_snapshot!(screen(&past(), 5, NOW, Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&past(), 2, NOW, Look::WIDE, Paint::PLAIN));
+    }
+
+    #[test]
+    fn none_says_so() {
+        assert!(screen(&[], 0, NOW, Look::USUAL, Paint::PLAIN).starts_with("no job has ended\n"));
+    }
+}

@@ -1,0 +1,137 @@
+//! `labels`, `attributes` and `tolerate` of `[executors.NAME]`: which nodes its containers may go to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_types::Name;
+use headroom_wire::v1::nodes::NodeTraits;
+use toml::de::DeValue;
+
+use crate::problem::Report;
+use crate::raw::{self, Section, hint};
+
+/// Which nodes the containers of a set of executors may go to. Empty for all that are kept for nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Where {
+    /// The node has all of these labels.
+    pub labels: BTreeSet<Name>,
+    /// The node has each of these attributes, with one of these values.
+    pub attributes: BTreeMap<Name, BTreeSet<String>>,
+    /// Taints that do not keep them away, with the value they must have; `None` for any.
+    pub tolerate: BTreeMap<Name, Option<String>>,
+}
+
+impl Where {
+    /// Whether a node takes them now.
+    pub fn admits(&self, node: &NodeTraits) -> bool {
+        let tolerated = |(taint, value): (&Name, &String)| match self.tolerate.get(taint) {
+            Some(wanted) => wanted.as_ref().is_none_or(|wanted| wanted == value),
+            None => false,
+        };
+        self.may_be(node) && node.taints.iter().all(tolerated)
+    }
+    /// Whether a node is what they ask for, whatever it is tainted with now.
+    pub fn may_be(&self, node: &NodeTraits) -> bool {
+        let has = |(name, values): (&Name, &BTreeSet<String>)| node.attributes.get(name).is_some_and(|v| values.contains(v));
+        self.labels.is_subset(&node.labels)
+            && (!node.exclusive || !self.labels.is_disjoint(&node.labels))
+            && self.attributes.iter().all(has)
+    }
+}
+
+impl std::fmt::Display for Where {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let either = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(" or ");
+        let labels = self.labels.iter().map(|label| format!("label {label}"));
+        let named = self.attributes.iter().map(|(name, values)| format!("{name}={}", either(values)));
+        let all: Vec<String> = labels.chain(named).collect();
+        if all.is_empty() { write!(f, "kept for nobody") } else { write!(f, "one with {}", all.join(" and ")) }
+    }
+}
+
+pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Where {
+    let labels = hint("its containers go only to nodes that have them all", "write a list of names, such as labels = [\"gpu\"]");
+    let attributes = hint(
+        "its containers go only to nodes that have them so",
+        "write a table, such as attributes = { zone = \"b\" } or { zone = [\"b\", \"c\"] }",
+    );
+    let tolerate = hint(
+        "a tainted node takes only containers that tolerate its taints",
+        "write a list, such as tolerate = [\"etl\"] for any value, or [\"team=etl\"] for one",
+    );
+    Where {
+        labels: s.read_or(r, "labels", labels, BTreeSet::new(), names),
+        attributes: s.read_or(r, "attributes", attributes, BTreeMap::new(), named_values),
+        tolerate: s.read_or(r, "tolerate", tolerate, BTreeMap::new(), taints),
+    }
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())
+}
+
+fn names(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
+    raw::texts(value)?.iter().map(|text| name(text)).collect()
+}
+
+fn named_values(value: &DeValue<'_>) -> Result<BTreeMap<Name, BTreeSet<String>>, String> {
+    let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of attributes", raw::kind(value)))?;
+    let one = |value: &DeValue<'_>| raw::text(value).map(|text| vec![text]).or_else(|_| raw::texts(value));
+    let mut all = BTreeMap::new();
+    for (key, value) in table.iter() {
+        let values: BTreeSet<String> = one(value.get_ref()).map_err(|e| format!("{}: {e}", key.get_ref()))?.into_iter().collect();
+        if values.is_empty() {
+            return Err(format!("{}: no value is left", key.get_ref()));
+        }
+        all.insert(name(key.get_ref())?, values);
+    }
+    Ok(all)
+}
+
+fn taints(value: &DeValue<'_>) -> Result<BTreeMap<Name, Option<String>>, String> {
+    let mut all = BTreeMap::new();
+    for text in raw::texts(value)? {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (name(key)?, Some(value.to_owned())),
+            None => (name(&text)?, None),
+        };
+        if all.insert(key, value).is_some() {
+            return Err(format!("{text:?}: the same taint is named twice; without a value, any is tolerated"));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> Name {
+        name(text).expect("a name")
+    }
+
+    #[test]
+    fn a_node_is_admitted_by_all_that_is_said_of_it() {
+        let place = Where {
+            labels: [id("gpu")].into(),
+            attributes: [(id("zone"), ["b".to_owned(), "c".to_owned()].into())].into(),
+            tolerate: [(id("etl"), None), (id("team"), Some("ada".to_owned()))].into(),
+        };
+        let node = |labels: &[&str], zone: &str, taints: &[(&str, &str)], exclusive| NodeTraits {
+            rack: None,
+            labels: labels.iter().map(|l| id(l)).collect(),
+            exclusive,
+            attributes: [(id("zone"), zone.to_owned())].into(),
+            taints: taints.iter().map(|(name, value)| (id(name), (*value).to_owned())).collect(),
+        };
+        assert!(place.admits(&node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)));
+        assert!(!place.admits(&node(&["ssd"], "c", &[], false)), "no label");
+        assert!(!place.admits(&node(&["gpu"], "a", &[], false)), "another zone");
+        assert!(!place.admits(&node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
+        assert!(!place.admits(&node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
+        assert!(Where::default().admits(&node(&["gpu"], "b", &[], false)));
+        assert!(!Where::default().admits(&node(&["gpu"], "b", &[], true)), "kept for others");
+        assert!(place.may_be(&node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
+        assert_eq!(place.to_string(), "one with label gpu and zone=b or c");
+        assert_eq!(Where::default().to_string(), "kept for nobody");
+    }
+}

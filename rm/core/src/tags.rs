@@ -1,0 +1,230 @@
+//! What operators say of nodes: cordoned or not, and labels, attributes and taints on top of what the agent says of itself.
+//!
+//! Owned by the cluster, kept by the store: it holds whether or not the node is here, and however often its agent registers. The
+//! agent's own words stay beneath: an attribute that an operator took back is again what the agent says it is. Never moves what
+//! runs: a container stays where it is when a node is cordoned, tainted or loses a label; only new ones are placed by it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use headroom_types::{Name, NodeId, Reason};
+
+use crate::cluster::{Cluster, Ctx};
+use crate::event::{Answer, Cordon, How, Level, Refusal, TagChange, Traits};
+use crate::node::{Node, State};
+use crate::save::Save;
+
+/// Most labels, attributes and taints together that operators may put on one node.
+pub const MAX_TAGS: usize = 64;
+
+/// What an operator says of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTags {
+    /// It gets no new containers, for this reason.
+    pub cordon: Option<String>,
+    /// Words an ask can insist on.
+    pub labels: BTreeSet<Name>,
+    /// Named values an ask can compare; they go before those of the agent.
+    pub attributes: BTreeMap<Name, String>,
+    /// Only asks that tolerate every one of these come here. The value may be empty.
+    pub taints: BTreeMap<Name, String>,
+}
+
+impl NodeTags {
+    /// Nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == NodeTags::default()
+    }
+    /// What holds of a node whose agent says this of itself.
+    pub fn over<'t>(&self, own: &'t Traits) -> Cow<'t, Traits> {
+        if self.labels.is_empty() && self.attributes.is_empty() && self.taints.is_empty() {
+            return Cow::Borrowed(own);
+        }
+        let mut all = own.clone();
+        all.labels.extend(self.labels.iter().cloned());
+        all.attributes.extend(self.attributes.clone());
+        all.taints.extend(self.taints.clone());
+        Cow::Owned(all)
+    }
+    fn changed(&self, change: &TagChange) -> Self {
+        let mut tags = self.clone();
+        match &change.cordon {
+            None => {}
+            Some(Cordon::On(reason)) => tags.cordon = Some(reason.clone()),
+            Some(Cordon::Off) => tags.cordon = None,
+        }
+        tags.labels.extend(change.labels.iter().cloned());
+        tags.labels.retain(|label| !change.drop_labels.contains(label));
+        put(&mut tags.attributes, &change.attributes);
+        put(&mut tags.taints, &change.taints);
+        tags
+    }
+    fn len(&self) -> usize {
+        self.labels.len() + self.attributes.len() + self.taints.len()
+    }
+}
+
+fn put(known: &mut BTreeMap<Name, String>, change: &BTreeMap<Name, Option<String>>) {
+    for (name, value) in change {
+        match value {
+            Some(value) => drop(known.insert(name.clone(), value.clone())),
+            None => drop(known.remove(name)),
+        }
+    }
+}
+
+/// What came of a change, or would come of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// What was said before.
+    pub before: NodeTags,
+    /// What is said now.
+    pub after: NodeTags,
+    /// What holds of the node by both its agent and that; `None` while it is not here.
+    pub traits: Option<Traits>,
+    /// The word people see for the node then; `None` while it is not here.
+    pub standing: Option<&'static str>,
+}
+
+impl Cluster {
+    /// What an operator says of a node, whether or not it is here.
+    pub fn tags(&self, node: &NodeId) -> Option<&NodeTags> {
+        self.tags.get(node)
+    }
+    /// What holds of a node: its agent's words with those of an operator on top.
+    pub fn traits<'n>(&self, node: &'n Node) -> Cow<'n, Traits> {
+        self.tags.get(&node.id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
+    }
+    /// It gets no new containers by an operator's word, for this reason.
+    pub fn cordon(&self, node: &NodeId) -> Option<&str> {
+        self.tags.get(node)?.cordon.as_deref()
+    }
+    /// The word people see for a node: its own state, or what an operator decided about it while it speaks.
+    pub fn standing(&self, node: &Node) -> &'static str {
+        self.standing_with(node, self.cordon(&node.id).is_some())
+    }
+
+    fn standing_with(&self, node: &Node, cordoned: bool) -> &'static str {
+        let speaks = match node.state {
+            State::Ready | State::Unhealthy { .. } => true,
+            State::Suspect { .. } | State::Unreachable { .. } | State::Lost | State::Decommissioned => false,
+        };
+        match self.mark(&node.id).filter(|_| speaks) {
+            Some(mark) if mark.drained => "drained",
+            Some(_) => "draining",
+            None if cordoned && node.state == State::Ready => "cordoned",
+            None => node.state.as_str(),
+        }
+    }
+
+    pub(crate) fn tag(&mut self, id: &NodeId, change: &TagChange, how: How, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+        let known = self.nodes.contains_key(id) || self.tags.contains_key(id) || self.marks.contains_key(id);
+        if !known {
+            return Err(Refusal::NoSuchNode(id.clone()));
+        }
+        let before = self.tags.get(id).cloned().unwrap_or_default();
+        let after = before.changed(change);
+        if after.len() > MAX_TAGS && after.len() > before.len() {
+            return Err(Refusal::TooManyTags { node: id.clone(), most: MAX_TAGS });
+        }
+        let node = self.nodes.get(id);
+        let traits = node.map(|node| after.over(&node.traits).into_owned());
+        let standing = node.map(|node| self.standing_with(node, after.cordon.is_some()));
+        if how == How::Really && before != after {
+            self.put_tags(id, &before, &after, ctx);
+        }
+        Ok(Answer::Tagged(Box::new(Tagged { before, after, traits, standing })))
+    }
+
+    fn put_tags(&mut self, id: &NodeId, before: &NodeTags, after: &NodeTags, ctx: &mut Ctx<'_>) {
+        ctx.save(Save::Tags { node: id.clone(), tags: after.clone() });
+        if after.is_empty() {
+            self.tags.remove(id);
+        } else {
+            self.tags.insert(id.clone(), after.clone());
+        }
+        match (&before.cordon, &after.cordon) {
+            (None, Some(reason)) => ctx.log_node(Level::Normal, Reason::NodeCordoned, id, format!("gets nothing new: {reason}")),
+            (Some(_), None) => ctx.log_node(Level::Normal, Reason::NodeUncordoned, id, "may get new containers again".into()),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        let told = differences(before, after);
+        if !told.is_empty() {
+            ctx.log_node(Level::Normal, Reason::NodeTagged, id, told);
+        }
+        self.retag(id);
+        self.room_changed = true;
+    }
+
+    /// The scheduler's index follows what is said of a node.
+    fn retag(&mut self, id: &NodeId) {
+        self.roomy = None;
+        let Some(node) = self.nodes.get(id) else { return };
+        let Some(account) = self.ledger.node(id).filter(|_| node.state.is_member()) else { return };
+        let traits = self.tags.get(id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits));
+        self.index.enter(id, &traits, &account.offers);
+        self.reindex(id);
+        self.reservations.doubt_all();
+    }
+}
+
+/// What is said now and was not, and what was and is not: `label gpu, attribute zone=b, no taint etl`.
+fn differences(before: &NodeTags, after: &NodeTags) -> String {
+    let mut told: Vec<String> = after.labels.difference(&before.labels).map(|label| format!("label {label}")).collect();
+    told.extend(before.labels.difference(&after.labels).map(|label| format!("no label {label}")));
+    for (what, before, after) in [("attribute", &before.attributes, &after.attributes), ("taint", &before.taints, &after.taints)]
+    {
+        let new = after.iter().filter(|(name, value)| before.get(*name) != Some(*value));
+        told.extend(new.map(|(name, value)| format!("{what} {}", pair(name, value))));
+        told.extend(before.keys().filter(|name| !after.contains_key(*name)).map(|name| format!("no {what} {name}")));
+    }
+    told.join(", ")
+}
+
+/// `name=value`, or the name alone where there is no value.
+pub(crate) fn pair(name: &Name, value: &str) -> String {
+    if value.is_empty() { name.to_string() } else { format!("{name}={value}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::id;
+
+    fn words(pairs: &[(&str, &str)]) -> BTreeMap<Name, String> {
+        pairs.iter().map(|(name, value)| (id(name), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn an_operators_words_go_before_the_agents_and_leave_them_where_they_are() {
+        let own =
+            Traits { labels: [id("ssd")].into(), attributes: words(&[("zone", "a"), ("kernel", "6")]), ..Traits::default() };
+        assert_eq!(*NodeTags { cordon: Some("disk".into()), ..NodeTags::default() }.over(&own), own);
+        let put = TagChange {
+            labels: [id("gpu")].into(),
+            attributes: [(id("zone"), Some("b".to_owned()))].into(),
+            taints: [(id("etl"), Some(String::new()))].into(),
+            ..TagChange::default()
+        };
+        let tags = NodeTags::default().changed(&put);
+        let all = tags.over(&own).into_owned();
+        assert_eq!(all.labels, [id("gpu"), id("ssd")].into());
+        assert_eq!((all.attributes, all.taints), (words(&[("zone", "b"), ("kernel", "6")]), words(&[("etl", "")])));
+        let back = TagChange {
+            drop_labels: [id("gpu"), id("ssd")].into(),
+            attributes: [(id("zone"), None)].into(),
+            ..TagChange::default()
+        };
+        let tags = tags.changed(&back);
+        let all = tags.over(&own).into_owned();
+        assert_eq!(
+            (all.labels, all.attributes["zone".parse::<Name>().as_ref().expect("a name")].as_str()),
+            ([id("ssd")].into(), "a")
+        );
+        assert_eq!(differences(&NodeTags::default(), &tags), "taint etl");
+        assert_eq!(
+            differences(&tags, &NodeTags { attributes: words(&[("zone", "b")]), ..NodeTags::default() }),
+            "attribute zone=b, no taint etl"
+        );
+    }
+}

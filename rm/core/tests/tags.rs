@@ -1,0 +1,229 @@
+//! What operators say of nodes: stories.
+
+use std::time::Duration;
+
+use headroom_rm_core::ask::Placement;
+use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::{AfterDrain, Answer, Answered, Call, Cordon, How, NodeTags, Refusal, TagChange, Tagged, Traits, Verdict};
+use headroom_types::{AppId, ContainerId, ExitReason, Name};
+
+const OK: ExitReason = ExitReason::Exit { code: 0 };
+
+fn tag(s: &mut Scenario, node: &str, how: How, change: TagChange) -> Answered {
+    s.call(Call::Tag { node: id(node), change: Box::new(change), how })
+}
+fn really(s: &mut Scenario, node: &str, change: TagChange) -> Tagged {
+    let Ok(Answer::Tagged(tagged)) = tag(s, node, How::Really, change) else { panic!("it is said") };
+    *tagged
+}
+fn cordon(s: &mut Scenario, node: &str, reason: &str) {
+    really(s, node, TagChange { cordon: Some(Cordon::On(reason.into())), ..TagChange::default() });
+}
+fn uncordon(s: &mut Scenario, node: &str) {
+    really(s, node, TagChange { cordon: Some(Cordon::Off), ..TagChange::default() });
+}
+fn taint(name: &str, value: Option<&str>) -> TagChange {
+    TagChange { taints: [(id(name), value.map(str::to_owned))].into(), ..TagChange::default() }
+}
+fn standing(s: &Scenario, node: &str) -> &'static str {
+    s.cluster.standing(s.cluster.node(&id(node)).expect("a node"))
+}
+fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
+    s.alive(app).iter().filter_map(|c| s.cluster.container(c)).map(|c| c.node.to_string()).collect()
+}
+fn placed(s: &mut Scenario, app: &AppId, request: &str, place: Placement) {
+    let mut ask = ask(request, 1, size(1, 1));
+    ask.place = place;
+    s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::Really }).expect("asks");
+}
+fn labelled(label: &str) -> Placement {
+    Placement { labels: [id(label)].into(), ..Placement::default() }
+}
+fn tolerant(taint: &str, value: Option<&str>) -> Placement {
+    Placement { tolerate: [(id(taint), value.map(str::to_owned))].into(), ..Placement::default() }
+}
+/// Two nodes of 4 GiB; an application with two containers on n1 and none on n2.
+fn two() -> (Scenario, AppId, Vec<ContainerId>) {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(2, 1)).expect("asks");
+    s.settle().node("n2", size(4, 4));
+    let work = s.alive(&app);
+    (s, app, work)
+}
+
+#[test]
+fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_new() {
+    let (mut s, app, work) = two();
+    cordon(&mut s, "n1", "a disk is slow");
+    assert_eq!((standing(&s, "n1"), s.alive(&app)), ("cordoned", work.clone()), "nobody is asked to go");
+    s.exit(&work[0], OK);
+    s.ask(&app, "work", 5, size(2, 1)).expect("asks");
+    assert_eq!(nodes_of(&s, &app), ["n1", "n2", "n2"]);
+    let why = s.cluster.why(&app, s.now).expect("it is there");
+    let rows: Vec<(&str, &str)> = why[0].nodes.iter().map(|n| (n.node.as_str(), n.verdict.as_str())).collect();
+    assert_eq!(rows[1], ("n1", "cordoned: a disk is slow"), "it has more room, and is not close: {rows:?}");
+    assert_eq!(rows[0].0, "n2");
+    uncordon(&mut s, "n1");
+    assert_eq!((standing(&s, "n1"), nodes_of(&s, &app).len()), ("ready", 4));
+    assert_eq!((s.logged("NodeCordoned"), s.logged("NodeUncordoned"), s.logged("NodeTagged")), (1, 1, 0));
+    s.check();
+}
+
+#[test]
+fn a_drain_goes_before_a_cordon_and_leaves_it_behind() {
+    let (mut s, app, _) = two();
+    cordon(&mut s, "n1", "slow");
+    s.call(Call::Drain { node: id("n1"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
+    assert_eq!(standing(&s, "n1"), "draining");
+    s.ask(&app, "work", 5, size(2, 1)).expect("asks");
+    let why = s.cluster.why(&app, s.now).expect("it is there");
+    assert_eq!(why[0].nodes[1].verdict, "draining: new disks");
+    s.call(Call::Undrain { node: id("n1") }).expect("takes back");
+    assert_eq!(standing(&s, "n1"), "cordoned", "that was another decision");
+    s.check();
+}
+
+#[test]
+fn what_is_said_outlives_the_manager_and_every_registration() {
+    let (mut s, _, _) = two();
+    let change = TagChange {
+        cordon: Some(Cordon::On("slow".into())),
+        labels: [id("gpu")].into(),
+        attributes: [(id("zone"), Some("b".to_owned()))].into(),
+        taints: [(id("etl"), Some("yes".to_owned()))].into(),
+        ..TagChange::default()
+    };
+    let said = really(&mut s, "n1", change).after;
+    s.restart();
+    assert_eq!(s.cluster.tags(&id("n1")), Some(&said), "before its agent has come");
+    let own = Traits { labels: [id("ssd")].into(), attributes: [(id("zone"), "a".to_owned())].into(), ..Traits::default() };
+    s.nodes.get_mut(&id("n1")).expect("a node").traits = own;
+    s.register("n1");
+    let node = s.cluster.node(&id("n1")).expect("it is back");
+    let all = s.cluster.traits(node).into_owned();
+    assert_eq!(all.labels, [id::<Name>("gpu"), id("ssd")].into());
+    assert_eq!((all.attributes[&id::<Name>("zone")].as_str(), all.taints.len(), standing(&s, "n1")), ("b", 1, "cordoned"));
+    let back = TagChange {
+        cordon: Some(Cordon::Off),
+        drop_labels: [id("gpu"), id("ssd")].into(),
+        attributes: [(id("zone"), None)].into(),
+        taints: [(id("etl"), None)].into(),
+        ..TagChange::default()
+    };
+    let tagged = really(&mut s, "n1", back);
+    assert_eq!((tagged.after, tagged.standing), (NodeTags::default(), Some("ready")));
+    let beneath = tagged.traits.expect("it is here");
+    assert_eq!((beneath.labels, beneath.attributes[&id::<Name>("zone")].as_str()), ([id("ssd")].into(), "a"));
+    s.restart();
+    assert_eq!(s.cluster.tags(&id("n1")), None);
+    s.check();
+}
+
+#[test]
+fn a_label_lets_in_who_waits_for_it_and_sends_nobody_away_when_it_goes() {
+    let (mut s, app, _) = two();
+    let Err(Refusal::NeverFits { sentence, .. }) = s.call(Call::Ask {
+        app: app.clone(),
+        ask: Box::new({
+            let mut ask = ask("gpu", 1, size(1, 1));
+            ask.place = labelled("gpu");
+            ask
+        }),
+        how: How::Really,
+    }) else {
+        panic!("no node has it")
+    };
+    assert_eq!(sentence, "no node has label gpu");
+    really(&mut s, "n2", TagChange { labels: [id("gpu")].into(), ..TagChange::default() });
+    placed(&mut s, &app, "gpu", labelled("gpu"));
+    assert_eq!(nodes_of(&s, &app), ["n1", "n1", "n2"]);
+    really(&mut s, "n2", TagChange { drop_labels: [id("gpu")].into(), ..TagChange::default() });
+    s.alive_for(Duration::from_secs(2));
+    assert_eq!(nodes_of(&s, &app).len(), 3, "what runs stays");
+    s.check();
+}
+
+#[test]
+fn a_taint_keeps_away_all_but_those_that_tolerate_it() {
+    let (mut s, app, _) = two();
+    really(&mut s, "n2", taint("team", Some("etl")));
+    s.ask(&app, "work", 3, size(2, 1)).expect("asks");
+    let why = s.cluster.why(&app, s.now).expect("it is there");
+    let row = why[0].nodes.iter().find(|n| n.node.as_str() == "n2").expect("a member");
+    assert_eq!(row.verdict, "has taint team=etl, which it does not tolerate");
+    placed(&mut s, &app, "other", tolerant("team", Some("ml")));
+    assert_eq!(nodes_of(&s, &app), ["n1", "n1"], "another value is another taint");
+    placed(&mut s, &app, "mine", tolerant("team", Some("etl")));
+    placed(&mut s, &app, "any", tolerant("team", None));
+    assert_eq!(nodes_of(&s, &app), ["n1", "n1", "n2", "n2"]);
+    really(&mut s, "n2", taint("team", None));
+    assert_eq!(nodes_of(&s, &app).len(), 5, "half of n2 was left, for one of those that waited");
+    s.check();
+}
+
+#[test]
+fn a_tolerant_ask_that_waits_is_told_where() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    let app = s.app("job");
+    really(&mut s, "n1", taint("etl", Some("")));
+    let mut large = ask("large", 1, size(4, 1));
+    large.place = tolerant("etl", None);
+    s.call(Call::Ask { app: app.clone(), ask: Box::new(large.clone()), how: How::Really }).expect("fits");
+    (large.request, large.count) = (id("second"), 1);
+    s.call(Call::Ask { app: app.clone(), ask: Box::new(large), how: How::Really }).expect("waits");
+    let why = s.cluster.why(&app, s.now).expect("it is there");
+    assert_eq!(why[0].sentence, "needs 4 GiB, 1 cpu on a node without a taint but etl; best is n1 with 0 B, 3 cpus free");
+    let waits = s.ask_waits(&app, "plain", 1, size(1, 1));
+    assert_eq!(
+        waits, "none of 1 nodes takes this work now; n1: has taint etl, which it does not tolerate",
+        "it may be taken back"
+    );
+    let mut labelled = ask("labelled", 1, size(1, 1));
+    labelled.place = self::labelled("gpu");
+    really(&mut s, "n1", TagChange { labels: [id("gpu")].into(), ..TagChange::default() });
+    let asked = s.call(Call::Ask { app: app.clone(), ask: Box::new(labelled), how: How::Really });
+    let Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) = asked else { panic!("it waits: {asked:?}") };
+    assert_eq!(&*sentence, "no node with label gpu takes it now; n1: has taint etl, which it does not tolerate");
+    s.check();
+}
+
+#[test]
+fn the_closest_is_one_that_takes_work() {
+    let mut s = Scenario::new();
+    s.node("n1", size(8, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    for (node, label) in [("n1", "gpu"), ("n2", "ssd")] {
+        really(&mut s, node, TagChange { labels: [id(label)].into(), ..TagChange::default() });
+    }
+    let never = |s: &mut Scenario| {
+        let mut both = ask("both", 1, size(1, 1));
+        both.place.labels = [id("gpu"), id("ssd")].into();
+        let asked = s.call(Call::Ask { app: app.clone(), ask: Box::new(both), how: How::Really });
+        let Err(Refusal::NeverFits { sentence, .. }) = asked else { panic!("no node has both: {asked:?}") };
+        sentence
+    };
+    let kind = "no node is with label gpu and with label ssd";
+    assert_eq!(never(&mut s), format!("{kind}; closest is n1: has not label ssd"));
+    cordon(&mut s, "n1", "slow");
+    assert_eq!(never(&mut s), format!("{kind}; closest is n2: has not label gpu"), "a cordoned node is not close");
+    s.call(Call::Drain { node: id("n2"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
+    assert_eq!(never(&mut s), format!("{kind}, and none takes work now"));
+    s.check();
+}
+
+#[test]
+fn what_is_only_asked_changes_nothing_and_a_stranger_is_refused() {
+    let (mut s, _, _) = two();
+    let change = || TagChange { cordon: Some(Cordon::On("slow".into())), ..TagChange::default() };
+    let Ok(Answer::Tagged(would)) = tag(&mut s, "n1", How::DryRun, change()) else { panic!("it is answered") };
+    assert_eq!((would.standing, would.after.cordon.as_deref()), (Some("cordoned"), Some("slow")));
+    assert_eq!((standing(&s, "n1"), s.cluster.tags(&id("n1"))), ("ready", None));
+    assert_eq!(tag(&mut s, "n9", How::Really, change()), Err(Refusal::NoSuchNode(id("n9"))));
+    let many = (0..65).map(|n| (id(&format!("t{n}")), Some(String::new()))).collect();
+    let refused = tag(&mut s, "n1", How::Really, TagChange { taints: many, ..TagChange::default() });
+    assert_eq!(refused, Err(Refusal::TooManyTags { node: id("n1"), most: 64 }));
+    s.check();
+}

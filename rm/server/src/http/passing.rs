@@ -1,0 +1,35 @@
+//! A node's answer on its way through us: as it comes, for as long as somebody reads.
+
+use axum::body::Body;
+use axum::http::HeaderName;
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use headroom_wire::v1::error::{Code, Problem};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Web;
+use super::error::Failure;
+
+/// Status, some headers and all bytes of an answer. Ends when the daemon closes.
+pub(super) fn pass_on(
+    web: &Web,
+    answer: reqwest::Response,
+    headers: &[HeaderName],
+    seat: Option<OwnedSemaphorePermit>,
+) -> Result<Response, Failure> {
+    let mut response = Response::builder().status(answer.status());
+    for name in headers {
+        if let Some(value) = answer.headers().get(name) {
+            response = response.header(name, value);
+        }
+    }
+    // The place among the streams is given back with the last byte, or when nobody reads any more.
+    let pieces = answer
+        .bytes_stream()
+        .inspect(move |_| {
+            let _held = &seat;
+        })
+        .take_until(web.closing.clone().cancelled_owned());
+    let passed_on = response.body(Body::from_stream(pieces));
+    passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
+}
