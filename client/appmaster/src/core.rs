@@ -20,6 +20,7 @@ mod orders;
 mod place;
 mod rm;
 mod rungs;
+mod scale;
 mod sets;
 mod view;
 

@@ -124,6 +124,13 @@ pub enum Record {
         /// Names the task, and why.
         message: String,
     },
+    /// So many executors of a set at most, from now on.
+    Scaled {
+        /// Its place in the job file.
+        set: usize,
+        /// How many.
+        count: u32,
+    },
     /// Everything is decided.
     Over {
         /// Whether all tasks are done.

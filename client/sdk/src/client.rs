@@ -372,6 +372,10 @@ impl Client {
     ) -> Result<apps::AppView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
     }
+    /// Another number of executors at most; the application as it is comes back, once its master is told.
+    pub async fn scale(&self, app: &AppId, body: &apps::ScaleApp) -> Result<apps::AppView, ClientError> {
+        self.post(&format!("/v1/apps/{app}/scale"), body).await
+    }
     /// An application that has ended is forgotten, or would be; as it was comes back.
     pub async fn purge(&self, app: &AppId, how: How) -> Result<apps::AppView, ClientError> {
         self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run())).await

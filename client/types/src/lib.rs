@@ -31,7 +31,7 @@ pub use diagnosis::{Certainty, Diagnosis, SubCause};
 pub use exit::{Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
 pub use fetch::{FetchedFile, FileKind, Sha256};
 pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
-pub use order::{TaskOrder, TaskWish};
+pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskWish};
 pub use profile::Profile;
 pub use reason::{Reason, Topic};
 pub use resource::{Extra, Resource};

@@ -1,8 +1,32 @@
-//! What somebody wants done with one task of a job that runs.
+//! What somebody wants done with a job that runs: with one task of it, or with how many executors it has.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, TaskId};
+use crate::{Bytes, Name, TaskId};
+
+/// An order to the master of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobOrder {
+    /// About one task.
+    Task(TaskOrder),
+    /// About executors.
+    Scale(ScaleOrder),
+}
+
+/// An order about how many executors of a set a job may have at once. Carried out twice it changes nothing more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ScaleOrder {
+    /// Which set, as the job file calls it; the only one there is when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub executors: Option<Name>,
+    /// So many at most; 1 to 10000.
+    pub count: u32,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
 
 /// An order about one task. Carried out twice it changes nothing more, so it may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

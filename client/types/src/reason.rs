@@ -134,6 +134,8 @@ reasons! {
     AppKilled Job Normal "It was ended on request."
     AppChanged Job Normal "Its queue, priority or lifetime was changed."
     JobPurged Job Normal "Somebody had what is kept of it, after its end, removed."
+    JobScaled Job Normal "How many executors of a set it may have at once was changed on request."
+    ScaleRefused Job Warning "It was to have another number of executors, and has no such set."
     KillAsked Job Normal "Somebody asked to end it."
     LifetimeOver Job Warning "Its time is over, and it is ended."
     MasterLaunched Job Normal "A run of its master was given a container."

@@ -4,7 +4,7 @@
 
 mod kept;
 
-use headroom_types::{Bytes, TaskOrder, TaskWish};
+use headroom_types::{Bytes, ScaleOrder, TaskOrder, TaskWish};
 use headroom_wire::v1::{am, apps};
 use kept::golden;
 
@@ -16,6 +16,10 @@ fn messages_about_one_task() {
         let order = TaskOrder { task: "map/7".parse().expect("id"), wish, reason: Some("it will need it".into()) };
         golden(&format!("update_order_{name}"), &am::Update { cursor: 12, what: am::UpdateKind::Order(order) });
     }
+    let executors = Some("main".parse().expect("name"));
+    let scale = ScaleOrder { executors: executors.clone(), count: 6, reason: Some("the night is long".into()) };
+    golden("update_scale", &am::Update { cursor: 13, what: am::UpdateKind::Scale(scale) });
+    golden("scale_app", &apps::ScaleApp { executors, count: 6, reason: None });
     golden("order_task", &apps::OrderTask { reason: Some("wrong day".into()) });
     golden("resize_task", &apps::ResizeTask { memory: Bytes::from_gib(2), reason: None });
 }

@@ -407,6 +407,7 @@ impl Master {
             | UpdateKind::NodeDraining { .. }
             | UpdateKind::Expired { .. }
             | UpdateKind::Order(_)
+            | UpdateKind::Scale(_)
             | UpdateKind::Alive => {}
         }
         Ok(())

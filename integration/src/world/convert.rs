@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core as rm;
+use headroom_types::JobOrder;
 use headroom_wire::v1::am;
 
 pub(super) fn granted(granted: rm::Granted) -> am::Granted {
@@ -21,7 +22,8 @@ pub(super) fn update(what: rm::UpdateKind) -> am::UpdateKind {
         }
         rm::UpdateKind::PreemptSoon { container, at, why } => am::UpdateKind::PreemptSoon { container, at, why },
         rm::UpdateKind::NodeDraining { node, until } => am::UpdateKind::NodeDraining { node, until },
-        rm::UpdateKind::Order(order) => am::UpdateKind::Order(order),
+        rm::UpdateKind::Order(JobOrder::Task(order)) => am::UpdateKind::Order(order),
+        rm::UpdateKind::Order(JobOrder::Scale(order)) => am::UpdateKind::Scale(order),
         rm::UpdateKind::Expired { request, why } => am::UpdateKind::Expired { request, why },
         rm::UpdateKind::Exited { request, report } => am::UpdateKind::Exited { request, report: Box::new((*report).clone()) },
     }

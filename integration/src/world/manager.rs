@@ -359,7 +359,7 @@ fn call_words(call: &Call) -> String {
         Call::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
         Call::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
         Call::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
-        Call::Order { app, order } => format!("-> order {app}/{} {:?}", order.task, order.wish),
+        Call::Order { app, order } => format!("-> order {app} {order:?}"),
         Call::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
         Call::Undrain { node } => format!("-> undrain {node}"),
         Call::Tag { node, change, how } => format!("-> tag {node} {change:?} {how:?}"),

@@ -534,6 +534,7 @@ fn event_words(event: &Event) -> String {
                 UpdateKind::ResizeFailed { container, why, .. } => format!("update {cursor}: {container} keeps its size: {why}"),
                 UpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be taken"),
                 UpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is being emptied"),
+                UpdateKind::Scale(order) => format!("update {cursor}: {} executors of {:?}", order.count, order.executors),
                 UpdateKind::Order(order) => format!("update {cursor}: {:?} for {}", order.wish, order.task),
                 UpdateKind::Expired { request, .. } => format!("update {cursor}: {request} has waited too long"),
                 UpdateKind::Alive => "update: alive".into(),

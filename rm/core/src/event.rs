@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, FetchedFile, Name, NodeId, QueuePath, RequestId,
-    Resource, StopCause, TaskOrder, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, FetchedFile, JobOrder, Name, NodeId, QueuePath,
+    RequestId, Resource, StopCause, UnixMillis,
 };
 
 pub use log::{Level, LogLine, Object, Words};
@@ -166,12 +166,12 @@ pub enum Call {
         /// How long it may live, counted from its submission.
         lifetime: Option<Lifetime>,
     },
-    /// Somebody wants something done with one task of an application: its master is told.
+    /// Somebody wants something done with an application or a task of it: its master is told.
     Order {
         /// Whose.
         app: AppId,
         /// What.
-        order: TaskOrder,
+        order: JobOrder,
     },
     /// A node gets no new work; what is on it may end by itself until the time is over, and is stopped then.
     Drain {

@@ -2,7 +2,7 @@
 
 use headroom_rm_core as core;
 use headroom_rm_core::Refusal;
-use headroom_types::{AttemptId, ContainerId, Epoch, RequestId};
+use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, RequestId};
 use headroom_wire::v1::am::{self, Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
 use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, Reserved, WantedSize, WhyNode, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
@@ -80,7 +80,8 @@ pub(crate) fn update(update: core::Update) -> Update {
         core::UpdateKind::PreemptSoon { container, at, why } => UpdateKind::PreemptSoon { container, at, why },
         core::UpdateKind::NodeDraining { node, until } => UpdateKind::NodeDraining { node, until },
         core::UpdateKind::Expired { request, why } => UpdateKind::Expired { request, why },
-        core::UpdateKind::Order(order) => UpdateKind::Order(order),
+        core::UpdateKind::Order(JobOrder::Task(order)) => UpdateKind::Order(order),
+        core::UpdateKind::Order(JobOrder::Scale(order)) => UpdateKind::Scale(order),
     };
     Update { cursor: update.cursor, what }
 }

@@ -45,6 +45,11 @@ impl Core {
                 }
                 self.view.touch(*task);
             }
+            Record::Scaled { set, count } => {
+                if let Some(spec) = self.job.executors.get_mut(*set) {
+                    (spec.count, spec.min) = (*count, spec.min.min(*count));
+                }
+            }
             Record::Over { succeeded, diagnostics, .. } => {
                 let ending = if *succeeded { Ending::Succeeded } else { self.failed_ending() };
                 self.note_tasks_never_run();

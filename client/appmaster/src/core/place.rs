@@ -92,7 +92,9 @@ impl Core {
     }
 
     fn rooms(&self, set: usize) -> Vec<Room> {
-        let up = self.fleet.staying(set).filter(|(_, e)| e.takes_work());
+        // More than there may be from now on: the newest begin nothing new.
+        let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
+        let up = self.fleet.staying(set).take(most).filter(|(_, e)| e.takes_work());
         up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
     }
 

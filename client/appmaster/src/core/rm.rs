@@ -80,6 +80,7 @@ impl Core {
             UpdateKind::PreemptSoon { container, at, why } => self.on_preempt_soon(now, &container, at, &why),
             UpdateKind::NodeDraining { node, until } => self.on_node_draining(now, &node, until),
             UpdateKind::Order(order) => self.on_order(now, &order, out),
+            UpdateKind::Scale(order) => self.on_scale(now, &order, out),
             UpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
             UpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
         }

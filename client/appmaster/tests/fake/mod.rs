@@ -299,6 +299,7 @@ fn ended(update: &Update) -> Option<ContainerId> {
         | UpdateKind::NodeDraining { .. }
         | UpdateKind::Expired { .. }
         | UpdateKind::Order(_)
+        | UpdateKind::Scale(_)
         | UpdateKind::Alive => None,
     }
 }

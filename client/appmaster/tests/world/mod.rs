@@ -21,8 +21,8 @@ use headroom_appmaster::{Core, Setup};
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapFacts, TaskGroupFacts, TaskReport};
 use headroom_types::{
-    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, TaskAttemptId, TaskId,
-    TaskOrder, Tick, UnixMillis,
+    Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, ScaleOrder,
+    TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
 };
 use headroom_wire::v1::am::{Ask, Granted, LaunchSpec, Placement, UpdateKind};
 use headroom_wire::v1::job::{JobEvent, JobPatch, Mode, TaskRow};
@@ -62,6 +62,8 @@ pub enum Fault {
     MasterDiesAfterCommit(usize),
     /// At this time somebody wants something done with a task; told again to every master that comes after.
     Ordered { at_ms: u64, order: TaskOrder },
+    /// At this time somebody wants another number of executors; told again likewise.
+    Scaled { at_ms: u64, order: ScaleOrder },
     /// Every message about an end comes twice.
     Twice,
     /// Containers end as soon as they are granted.
@@ -91,7 +93,7 @@ enum Thing {
     Warned(usize, u64),
     Resized(ContainerId, Resource),
     Drained,
-    Ordered(TaskOrder),
+    Ordered(Box<UpdateKind>),
     Registered(Epoch),
     Exited(u64),
     Deliver(Event),
@@ -232,7 +234,7 @@ pub struct World {
     pub resizes: u32,
     /// Outputs.
     pub files: Files,
-    orders: Vec<TaskOrder>,
+    orders: Vec<UpdateKind>,
     stopped: BTreeSet<TaskAttemptId>,
     /// How the containers of each request are started.
     pub launches: BTreeMap<RequestId, LaunchSpec>,
@@ -305,7 +307,10 @@ impl World {
                 }
                 Fault::Partitioned { at_ms, nth, for_ms } => world.later(*at_ms, Thing::Cut(*nth, *for_ms)),
                 Fault::MasterDiesAfterCommit(n) => world.files.die_after = Some(*n),
-                Fault::Ordered { at_ms, order } => world.later(*at_ms, Thing::Ordered(order.clone())),
+                Fault::Ordered { at_ms, order } => {
+                    world.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Order(order.clone()))))
+                }
+                Fault::Scaled { at_ms, order } => world.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Scale(order.clone())))),
                 Fault::Twice => world.twice = true,
                 Fault::NothingStarts => world.nothing_starts = true,
             }
@@ -393,9 +398,9 @@ impl World {
                 self.update(UpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
             }
             Thing::Ordered(order) => {
-                self.orders.push(order.clone());
+                self.orders.push(UpdateKind::clone(&order));
                 if self.master_up {
-                    self.update(UpdateKind::Order(order));
+                    self.update(*order);
                 }
             }
             Thing::Exited(cursor) => {
@@ -430,7 +435,7 @@ impl World {
         let cursor = self.acked;
         self.step(Event::Registered { epoch, largest: Resource::new(largest, Cpus::from_cores(64)), containers, cursor });
         let orders = std::mem::take(&mut self.orders);
-        orders.into_iter().for_each(|order| self.later(1, Thing::Ordered(order)));
+        orders.into_iter().for_each(|order| self.later(1, Thing::Ordered(Box::new(order))));
         let again: Vec<u64> = self.exits.keys().copied().collect();
         for cursor in again {
             self.later(1, Thing::Exited(cursor));

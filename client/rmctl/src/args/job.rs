@@ -46,6 +46,21 @@ pub(crate) enum JobVerb {
         #[command(flatten)]
         sure: Sure,
     },
+    /// Give a running job another number of executors at most; of fewer, the newest leave when what they run has ended
+    Scale {
+        /// The job, with the name of a set in its file where it has several: sort.3, sort.3/main
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// How many containers of the set at most
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
+        count: u32,
+        /// Told in the event
+        #[arg(long)]
+        reason: Option<String>,
+        /// Return when its master is told, without waiting for what it makes of it
+        #[arg(long)]
+        no_wait: bool,
+    },
     /// Write a job file to begin with
     Init {
         /// Its name

@@ -93,7 +93,7 @@ pub(crate) struct NewRequest {
     /// The job; its master must be there
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: String,
-    /// The whole request as JSON, as the interface takes it, instead of the options below; `-` for standard input
+    /// The whole request as JSON or TOML, with the names of the interface, instead of the options below; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["name", "memory", "command"])]
     pub(crate) file: Option<PathBuf>,
     /// Its name; the same name again changes the request

@@ -7,7 +7,7 @@ use headroom_appmaster::replay::{self, Estate, trace};
 
 use headroom_types::Name;
 
-use super::{attach, drafts, history, ps};
+use super::{attach, drafts, history, ps, scale};
 use crate::args::JobVerb;
 #[cfg(feature = "dev")]
 use crate::args::Replay;
@@ -28,6 +28,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::Watch { job } => attach::run(context, &job).await,
         JobVerb::History(rows) => history::list(context, &rows).await,
         JobVerb::Purge { job, sure } => history::purge(context, &job, sure).await,
+        JobVerb::Scale { job, count, reason, no_wait } => scale::run(context, &job, count, reason, no_wait).await,
         JobVerb::Init { name, to } => drafts::init(context, &name, to.as_deref()),
         JobVerb::Validate { file } => drafts::validate(context, &file).await,
         JobVerb::Plan { file } => drafts::plan(context, &file).await,

@@ -36,6 +36,7 @@ mod reach;
 mod request;
 mod run;
 pub(crate) mod sample;
+mod scale;
 mod status;
 pub(crate) mod submit;
 mod tags;

@@ -53,7 +53,13 @@ fn read(file: &Path) -> Result<Ask, Failure> {
     };
     let wrong = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", file.display()));
     let text = text.map_err(|e| wrong(e.to_string()))?;
-    let mut value: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
+    // A document of JSON begins so, and none of TOML does.
+    let parsed: Result<serde_json::Value, String> = if text.trim_start().starts_with('{') {
+        serde_json::from_str(&text).map_err(|e| format!("not JSON: {e}"))
+    } else {
+        toml::from_str(&text).map_err(|e| format!("not TOML: {e}"))
+    };
+    let mut value = parsed.map_err(wrong)?;
     let inner = value.get_mut("ask").map(serde_json::Value::take).unwrap_or(value);
     let help = "rmctl request show JOB REQUEST -o json prints one that is right; rmctl explain Ask names its fields";
     serde_json::from_value(inner).map_err(|e| wrong(e.to_string()).help(help))
@@ -130,6 +136,17 @@ mod tests {
             std::fs::write(&file, text.to_string()).expect("writes");
             assert_eq!(read(&file), Ok(ask.clone()));
         }
+        let text = "request = \"extra\"\ncount = 3\navoid_nodes = [\"n1\"]\ndeadline_ms = 60000\n\
+                    [resource]\nmemory = \"2GiB\"\ncpus = 0.5\n[placement]\nlabels = [\"ssd\"]\n\
+                    [launch]\ncommand = [\"sleep\", \"5\"]\n[launch.env]\nA = \"b=c\"\n";
+        for text in [text.to_owned(), format!("[ask]\n{}", text.replace("\n[", "\n[ask."))] {
+            std::fs::write(&file, &text).expect("writes");
+            assert_eq!(read(&file), Ok(ask.clone()), "{text}");
+        }
+        std::fs::write(&file, "request = \"a\"\nsize = 1\n").expect("writes");
+        assert!(read(&file).expect_err("wrong").to_string().contains("size"));
+        std::fs::write(&file, "request = ").expect("writes");
+        assert!(read(&file).expect_err("wrong").to_string().contains("not TOML"));
         std::fs::write(&file, "{\"request\": \"a\", \"size\": 1}").expect("writes");
         let wrong = read(&file).expect_err("wrong");
         assert!(wrong.exit() == Exit::Usage && wrong.to_string().contains("size"), "{wrong}");

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{
-    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, TaskOrder, UnixMillis,
+    AttemptId, Bytes, ContainerId, Epoch, ExitReport, FetchedFile, Name, NodeId, RequestId, Resource, ScaleOrder, TaskOrder,
+    UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -386,6 +387,8 @@ pub enum UpdateKind {
     },
     /// Somebody wants something done with one of its tasks. A master that has no such task forgets it.
     Order(TaskOrder),
+    /// Somebody wants another number of executors. A master without such a set says so in an event.
+    Scale(ScaleOrder),
     /// The stream lives. Sent every few seconds; its cursor is that of the last update.
     Alive,
 }

@@ -229,6 +229,21 @@ pub struct ResizeTask {
     pub reason: Option<String>,
 }
 
+/// `POST /v1/apps/{app}/scale`: how many executors of a set it may have at once from now on. Answer: [`AppView`], once its master is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ScaleApp {
+    /// Which set, as the job file calls it; the only one there is when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executors: Option<Name>,
+    /// So many at most; 1 to 10000.
+    pub count: u32,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// `GET /v1/apps/{app}/why` answers a list: one for each request that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use headroom_types::{ContainerId, ExitReport, NodeId, RequestId, Resource, TaskOrder, UnixMillis};
+use headroom_types::{ContainerId, ExitReport, JobOrder, NodeId, RequestId, Resource, UnixMillis};
 
 /// A container as its master is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,6 @@ pub enum UpdateKind {
         /// Why it had to wait, for people.
         why: String,
     },
-    /// Somebody wants something done with one of its tasks.
-    Order(TaskOrder),
+    /// Somebody wants something done with it.
+    Order(JobOrder),
 }

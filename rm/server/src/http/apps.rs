@@ -8,9 +8,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
 use headroom_rm_core::{Answer, Call, How, Lifetime, Refusal};
-use headroom_types::{AppId, AttemptId, QueuePath, UnixMillis};
+use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, SubmitApp, Submitted, WhyPending};
+use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, ScaleApp, SubmitApp, Submitted, WhyPending};
+use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -25,6 +26,9 @@ use crate::audit::Changed;
 use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
 use crate::view::Part;
+
+/// Most executors of one set, as in job files.
+const MOST_EXECUTORS: u32 = 10_000;
 
 /// A new application. The answer comes when it is durable.
 #[utoipa::path(post, path = "/v1/apps", tag = "applications", request_body = SubmitApp,
@@ -192,6 +196,26 @@ pub(crate) async fn kill(
     let reason = body.reason.map(|r| cut(r, 4096));
     web.handle.call(Call::Kill { app: app.clone(), reason }).await?;
     Ok(Json(without_job(&web, &app).await?))
+}
+
+/// How many executors of a set an application may have at once from now on. Its master decides, and says in an event `JobScaled` what came
+/// of it: more are asked for when there is work for them; of fewer, the newest begin nothing new and leave when what they run has ended.
+#[utoipa::path(post, path = "/v1/apps/{app}/scale", tag = "applications", params(("app" = AppId, Path)), request_body = ScaleApp,
+    responses((status = 202, description = "Its master is told.", body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn scale(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<ScaleApp>,
+) -> Result<(StatusCode, Json<AppView>), Failure> {
+    let ScaleApp { executors, count, reason } = body;
+    if !(1..=MOST_EXECUTORS).contains(&count) {
+        return Err(Problem::new(Code::HR0400, format!("count is {count}, and must be from 1 to {MOST_EXECUTORS}")).into());
+    }
+    let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
+    let order = JobOrder::Scale(ScaleOrder { executors, count, reason });
+    web.handle.call(Call::Order { app: app.clone(), order }).await?;
+    Ok((StatusCode::ACCEPTED, Json(without_job(&web, &app).await?)))
 }
 
 /// Whether a change is only checked.

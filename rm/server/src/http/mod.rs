@@ -127,6 +127,7 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(apps::submit, apps::list))
         .routes(routes!(apps::one, apps::change, apps::purge))
         .routes(routes!(apps::kill))
+        .routes(routes!(apps::scale))
         .routes(routes!(tasks::one))
         .routes(routes!(tasks::kill))
         .routes(routes!(tasks::retry))

@@ -133,6 +133,7 @@ fn word(what: &am::UpdateKind) -> &'static str {
         am::UpdateKind::NodeDraining { .. } => "node_draining",
         am::UpdateKind::Expired { .. } => "expired",
         am::UpdateKind::Order(_) => "order",
+        am::UpdateKind::Scale(_) => "scale",
         am::UpdateKind::Alive => "alive",
     }
 }

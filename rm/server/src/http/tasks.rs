@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use headroom_rm_core::{Call, Refusal};
-use headroom_types::{AppId, Bytes, Name, TaskId, TaskOrder, TaskWish};
+use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskWish};
 use headroom_wire::v1::apps::{OrderTask, ResizeTask};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::{TaskRow, TaskState};
@@ -89,7 +89,7 @@ async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish
         return Err(problem.into());
     }
     let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
-    web.handle.call(Call::Order { app, order: TaskOrder { task, wish, reason } }).await?;
+    web.handle.call(Call::Order { app, order: JobOrder::Task(TaskOrder { task, wish, reason }) }).await?;
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 

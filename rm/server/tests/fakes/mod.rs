@@ -431,6 +431,7 @@ impl FakeMaster {
             | UpdateKind::NodeDraining { .. }
             | UpdateKind::Expired { .. }
             | UpdateKind::Order(_)
+            | UpdateKind::Scale(_)
             | UpdateKind::Alive => {}
         }
     }

@@ -1,0 +1,50 @@
+//! Another number of executors while the job runs: what somebody wants instead of `count` in the job file.
+//!
+//! It is written down, so that a master that is started again goes on with it; the job file stays as it is. More are asked for when there
+//! is work for them. Of fewer, the newest begin nothing new and leave when nothing runs in them any more: nobody is stopped for it.
+//! What the job file keeps at least is lowered with it. Containers of escalated tasks are counted apart, as ever.
+
+use headroom_types::{ContainerId, Reason, ScaleOrder};
+
+use super::Core;
+use crate::event::{Effect, Now};
+use crate::record::Record;
+
+impl Core {
+    pub(super) fn on_scale(&mut self, now: Now, order: &ScaleOrder, out: &mut Vec<Effect>) {
+        let job = self.job.name.to_string();
+        let because = order.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let found = match &order.executors {
+            Some(name) => self.job.executors.iter().position(|set| set.name == *name),
+            None => Some(0).filter(|_| self.job.executors.len() == 1),
+        };
+        let Some((set, spec)) = found.and_then(|set| Some((set, self.job.executors.get(set)?))) else {
+            let names: Vec<&str> = self.job.executors.iter().map(|set| set.name.as_str()).collect();
+            let wanted =
+                order.executors.as_ref().map_or_else(|| "which executors".to_owned(), |name| format!("executors {name}"));
+            let message = format!("{wanted} is not known: there are {}; nothing was changed", names.join(", "));
+            return self.view.tell(now, Reason::ScaleRefused, job, message);
+        };
+        let (name, was) = (spec.name.clone(), spec.count);
+        let message = if was == order.count {
+            format!("executors {name}: {was} at most, as before{because}")
+        } else {
+            format!("executors {name}: {was} → {} at most{because}", order.count)
+        };
+        if was != order.count {
+            self.record(now, Record::Scaled { set, count: order.count }, out);
+            for container in self.surplus(set) {
+                if let Some(executor) = self.fleet.executors.get_mut(&container) {
+                    executor.reserved = None;
+                }
+            }
+        }
+        self.view.tell(now, Reason::JobScaled, job, message);
+    }
+
+    /// The newest executors of a set beyond what it may have: those that begin nothing new.
+    pub(super) fn surplus(&self, set: usize) -> Vec<ContainerId> {
+        let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
+        self.fleet.staying(set).skip(most).map(|(id, _)| id.clone()).collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! Another number of executors while a job runs: more when there is work, fewer when what runs has ended, and nobody is stopped for it.
+
+#[macro_use]
+mod world;
+
+use headroom_appmaster::record::Record;
+use headroom_types::ScaleOrder;
+use world::{Fault, Habit, Scenario, World};
+
+const JOB: &str = concat!(
+    job_head!("scaled", "288MiB", 2, 2, 2),
+    r#"[[stage]]
+name = "map"
+array = "0-19"
+command = ["prog", "{index}"]
+"#
+);
+
+fn scaled(at_ms: u64, executors: Option<&str>, count: u32) -> Fault {
+    let executors = executors.map(|name| name.parse().expect("name"));
+    Fault::Scaled { at_ms, order: ScaleOrder { executors, count, reason: Some("the night is long".into()) } }
+}
+
+fn job(faults: impl IntoIterator<Item = Fault>) -> World {
+    let scenario = Scenario::of(JOB).nodes(&[4096]).usual(Habit::native(10, 5_000));
+    faults.into_iter().fold(scenario, Scenario::fault).run()
+}
+
+/// How many containers there ever were.
+fn gained(world: &World) -> usize {
+    world.records.iter().filter(|record| matches!(record, Record::Gained { .. })).count()
+}
+
+/// The tasks that ran at once at most, once an attempt had begun so late. Milliseconds.
+fn widest_after(world: &World, ms: u64) -> usize {
+    let attempts: Vec<_> = world.rows.values().flat_map(|row| &row.attempts).collect();
+    let first = attempts.iter().map(|a| a.started).min().expect("something ran");
+    let starts = attempts.iter().map(|a| a.started).filter(|at| at.since(first).as_millis() >= u128::from(ms));
+    starts.map(|at| attempts.iter().filter(|a| a.started <= at && a.ended.is_none_or(|end| end > at)).count()).max().unwrap_or(0)
+}
+
+#[test]
+fn more_executors_come_when_there_is_work_for_them() {
+    let (few, many) = (job([]), job([scaled(2_000, Some("main"), 5)]));
+    assert_eq!((gained(&few), gained(&many)), (2, 5));
+    assert_eq!((few.core.totals().done, many.core.totals().done), (20, 20));
+    assert!(widest_after(&many, 0) > widest_after(&few, 0), "ten at once instead of four");
+}
+
+#[test]
+fn of_fewer_the_newest_begin_nothing_new_and_nobody_is_stopped() {
+    let world = job([scaled(2_000, None, 1)]);
+    assert_eq!(world.core.totals().done, 20);
+    assert!(world.rows.values().all(|row| row.attempts.len() == 1), "every attempt ran to its end");
+    assert_eq!(widest_after(&world, 7_000), 2, "one executor with two slots is left");
+    assert_eq!(gained(&world), 2);
+}
+
+#[test]
+fn what_is_not_known_changes_nothing() {
+    let world = job([scaled(2_000, Some("large"), 5)]);
+    assert_eq!((gained(&world), world.core.totals().done), (2, 20));
+    assert!(!world.records.iter().any(|record| matches!(record, Record::Scaled { .. })));
+}
+
+#[test]
+fn a_master_that_dies_at_any_record_goes_on_with_the_number() {
+    for n in 1..40 {
+        let world = job([scaled(2_000, Some("main"), 4), Fault::MasterDiesAfter(n)]);
+        assert_eq!((gained(&world), world.core.totals().done), (4, 20), "after {n} records");
+        let said = world.records.iter().filter(|record| matches!(record, Record::Scaled { count: 4, .. })).count();
+        assert_eq!(said, 1, "after {n} records: written down once");
+    }
+}

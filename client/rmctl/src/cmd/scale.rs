@@ -1,0 +1,94 @@
+//! `rmctl job scale`: another number of executors for a job that runs. Its master decides, and says so in an event.
+
+use std::time::Duration;
+
+use headroom_client::Client;
+use headroom_types::{AppId, Name, Reason};
+use headroom_wire::v1::apps::ScaleApp;
+use headroom_wire::v1::events::{Event, EventLevel};
+use tokio::time::Instant;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::json::Found;
+
+/// A master says within a heartbeat or two what it makes of an order.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Tells the master, and waits for what it makes of it.
+pub(super) async fn run(
+    context: &Context,
+    job: &str,
+    count: u32,
+    reason: Option<String>,
+    no_wait: bool,
+) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (job, executors) = parted(job)?;
+    let (app, _) = context.app(&client, job).await?;
+    let before = latest(&client, &app.id).await?.map_or(0, |event| event.index);
+    let view = client.scale(&app.id, &ScaleApp { executors, count, reason }).await?;
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |a| a.id.to_string());
+    if no_wait {
+        let people = || format!("{}: its master is told\nnext: rmctl events {}\n", app.id, app.id);
+        context.term.print(&machine.unwrap_or_else(people));
+        return Ok(Exit::Ok);
+    }
+    let event = answered(&client, &app.id, before).await?;
+    if event.level == EventLevel::Warning {
+        return Err(Failure::new(Exit::NotFound, format!("{}: {}", app.id, event.message)).help(format!("rmctl ps {}", app.id)));
+    }
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| format!("{}  {}\nnext: rmctl container list {}\n", app.id, event.message, app.id)));
+    Ok(Exit::Ok)
+}
+
+/// `sort.3/main` is a job and a set of its executors.
+fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
+    let Some((job, set)) = text.split_once('/') else { return Ok((text, None)) };
+    let wrong = |_| Failure::new(Exit::Usage, format!("{set:?} is no name of executors")).help("write for example sort.3/main");
+    Ok((job, Some(set.parse().map_err(wrong)?)))
+}
+
+async fn answered(client: &Client, app: &AppId, after: u64) -> Result<Event, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(event) = latest(client, app).await?.filter(|event| event.index > after) {
+            return Ok(event);
+        }
+        if Instant::now() >= deadline {
+            let silent = Failure::new(Exit::WaitTimeout, format!("the master of {app} has not said what it makes of it"));
+            return Err(silent.help(format!("rmctl events {app}")));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What its master last said of such an order.
+async fn latest(client: &Client, app: &AppId) -> Result<Option<Event>, Failure> {
+    let mut last: Option<Event> = None;
+    for reason in [Reason::JobScaled, Reason::ScaleRefused] {
+        let path = format!("/v1/events?app={app}&reason={}", reason.as_str());
+        let mut lines = client.lines::<Event>(&path).await?;
+        while let Some(event) = lines.next().await {
+            let event = event?;
+            last = last.filter(|last| last.index > event.index).or(Some(event));
+        }
+    }
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_may_be_followed_by_the_name_of_its_executors() {
+        assert_eq!(parted("sort.3"), Ok(("sort.3", None)));
+        assert_eq!(parted("last/main"), Ok(("last", Some("main".parse().expect("name")))));
+        assert_eq!(parted("sort.3/a b").expect_err("no name").exit(), Exit::Usage);
+    }
+}
