@@ -33,10 +33,10 @@ impl Package {
         self.deb["assets"].as_array().expect("assets").iter().map(|a| (word(a, 0), word(a, 1))).collect()
     }
 
-    /// Names of the files of `systemd/` that are in it.
+    /// Names of the files of `systemd/` that are in it; what only Debian reads is in a folder below.
     fn of_systemd(&self) -> BTreeSet<String> {
         let ours = self.assets().into_iter().filter_map(|(from, _)| Some(from.strip_prefix("../../systemd/")?.to_owned()));
-        ours.collect()
+        ours.filter(|file| !file.contains('/')).collect()
     }
 
     fn scripts(&self) -> BTreeMap<String, String> {
