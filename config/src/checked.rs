@@ -22,6 +22,10 @@ pub struct ResourceManagerConfig {
     pub socket: Option<PathBuf>,
     /// What those may who do not say who they are.
     pub anonymous: Anonymous,
+    /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. It speaks plain HTTP without.
+    pub tls: Option<PathBuf>,
+    /// Directory of an authority that signs for hosts which join by a token: `ca.pem`, `ca.key`.
+    pub authority: Option<PathBuf>,
     /// Where it keeps what must survive.
     pub state: PathBuf,
     /// The database it keeps it in.
@@ -136,6 +140,8 @@ impl Default for ResourceManagerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             socket: None,
             anonymous: Anonymous::default(),
+            tls: None,
+            authority: None,
             state: PathBuf::from("/var/lib/headroom/resourcemanager"),
             store: StoreBackend::default(),
             log: LogLevel::default(),
@@ -165,6 +171,10 @@ pub struct NodeAgentConfig {
     pub state: PathBuf,
     /// Where it answers.
     pub listen: SocketAddr,
+    /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. It speaks plain HTTP without.
+    pub tls: Option<PathBuf>,
+    /// The name or address of this host by which others reach it; the address it listens at when left out.
+    pub advertise: Option<String>,
     /// Memory to offer; all but the reserve when left out.
     pub memory: Option<Bytes>,
     /// Processors to offer; all when left out.
@@ -225,6 +235,8 @@ impl Default for NodeAgentConfig {
             name: None,
             state: PathBuf::from("/var/lib/headroom/nodeagent"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7072)),
+            tls: None,
+            advertise: None,
             memory: None,
             cpus: None,
             reserve: Bytes::from_mib(512),

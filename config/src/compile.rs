@@ -26,6 +26,8 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let listen = hint("it answers there", "write an address and a port: listen = \"127.0.0.1:7070\"");
     let socket = hint("it answers there too, and knows who calls", "write an absolute path in quotes, or leave it out");
     let anonymous = hint("callers at the port do not say who they are", "write \"all\", \"read\" or \"nothing\"");
+    let tls = hint("its certificate is there: ca.pem, cert.pem, key.pem", "write an absolute path in quotes, or leave it out");
+    let authority = hint("it signs for hosts that join by a token", "write an absolute path in quotes, or leave it out");
     let state = hint("what must survive is kept there", "write an absolute path in quotes");
     let store = hint("what must survive is kept in that database", "write \"sled\" or \"redb\"");
     let log = hint("less is said, or more", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
@@ -34,6 +36,8 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
         socket: root.read(r, "socket", socket, absolute).map(toml::Spanned::into_inner),
         anonymous: root.read_or(r, "anonymous", anonymous, usual.anonymous, raw::parsed),
+        tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
+        authority: root.read(r, "authority", authority, absolute).map(toml::Spanned::into_inner),
         state: root.read_or(r, "state", state, usual.state, absolute),
         store: root.read_or(r, "store", store, usual.store, raw::parsed),
         log: root.read_or(r, "log", log, usual.log, raw::parsed),
@@ -103,6 +107,8 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
     let name = hint("the node is known by it", "write a host name such as \"worker-01\", or leave it out for this host's");
     let listen = hint("logs and health are read there", "write an address and a port: listen = \"127.0.0.1:7072\"");
     let path = hint("the agent opens it", "write an absolute path in quotes");
+    let tls = hint("its certificate is there: ca.pem, cert.pem, key.pem", "write an absolute path in quotes, or leave it out");
+    let advertise = hint("others reach this host by it", "write a host name or an address without a port, or leave it out");
     let memory = hint("it is offered to applications", "write a size such as memory = \"14GiB\", or leave it out");
     let cpus = hint("they are offered to applications", "write a number of cores such as cpus = 4, or leave it out");
     let reserve = hint("it stays with the host", "write a size such as reserve = \"512MiB\"");
@@ -113,6 +119,8 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
         name: root.read(r, "name", name, raw::parsed).map(toml::Spanned::into_inner),
         state: root.read_or(r, "state", path, usual.state, absolute),
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
+        tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
+        advertise: root.read(r, "advertise", advertise, host).map(toml::Spanned::into_inner),
         memory: root.read(r, "memory", memory, raw::some_memory).map(toml::Spanned::into_inner),
         cpus: root.read(r, "cpus", cpus, raw::cpus).map(toml::Spanned::into_inner),
         reserve: root.read_or(r, "reserve", reserve, usual.reserve, raw::size),
@@ -194,10 +202,24 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     if url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
         return Ok(url);
     }
-    match url.strip_prefix("http://") {
+    match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
-        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT or unix:/PATH")),
+        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT, https://HOST:PORT or unix:/PATH")),
     }
+}
+
+/// A host name or an address, without a port.
+fn host(value: &DeValue<'_>) -> Result<String, String> {
+    let host = raw::text(value)?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if bare.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(bare.to_owned());
+    }
+    let label = |l: &str| (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if host.len() <= 253 && host.split('.').all(label) {
+        return Ok(host.to_owned());
+    }
+    Err(format!("{host:?} is neither a host name nor an address"))
 }
 
 /// The enforcer of that name.

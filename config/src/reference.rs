@@ -57,7 +57,7 @@ impl Kind {
             Kind::Words => "list of words",
             Kind::Path => "absolute path",
             Kind::Address => "address:port",
-            Kind::Url => "URL, http",
+            Kind::Url => "URL: http, https, unix",
             Kind::Time => "time: ms, s, m, h, d",
             Kind::Size => "size: bytes, KiB, MiB, GiB, TiB",
             Kind::Number => "whole number",
@@ -161,6 +161,10 @@ pub struct ClientKey {
 /// What a context of `~/.config/rmctl/config.toml`, and `/etc/headroom/client.toml`, may say. `rmctl` reads both at every call.
 pub const CLIENT: &[ClientKey] = &[
     ClientKey { name: "addr", kind: Kind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
+    ClientKey { name: "ca", kind: Kind::Path, default: "none", meaning: "Who vouches for the resource manager, PEM." },
+    ClientKey { name: "cert", kind: Kind::Path, default: "none", meaning: "One's own certificate, PEM." },
+    ClientKey { name: "key", kind: Kind::Path, default: "none", meaning: "The key to it, PEM." },
+    ClientKey { name: "token_file", kind: Kind::Path, default: "none", meaning: "The file of a token." },
     ClientKey {
         name: "output",
         kind: Kind::Text,

@@ -19,6 +19,7 @@ use headroom_wire::v1::apps::{AppView, ContainerView};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::papers::Papers;
 use crate::{clock, programs, sweep};
 
 /// Time for anything that should happen at once, on a loaded machine.
@@ -70,6 +71,8 @@ pub struct Cluster {
     daemons: BTreeMap<String, Child>,
     /// Whom containers run as, and with which programs.
     people: People,
+    /// Certificates and tokens, where callers are asked who they are.
+    papers: Option<Papers>,
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
@@ -114,12 +117,32 @@ impl Cluster {
         Cluster::start_in(dir, shapes, People::Configured { file, programs: own })
     }
 
+    /// As [`Cluster::start`], with daemons that other hosts could reach: everything is encrypted, everybody says who they are.
+    pub fn start_secured(shapes: &[NodeShape]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        let (port, papers) = (free_port()?, Papers::new(&dir.path().join("papers"))?);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let url = format!("https://127.0.0.1:{port}");
+        let nodes = named(shapes);
+        let (people, daemons, client) = (People::Own, BTreeMap::new(), Client::new("http://127.0.0.1:1")?);
+        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: Some(papers.clone()) };
+        cluster.start_resource_manager()?;
+        until("the first token", SOON, || Ok(papers.bootstrap(&url).ok()))?;
+        cluster.client = papers.client(&url)?;
+        for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
+            papers.join(&url, &name)?;
+            cluster.start_node(&name)?;
+        }
+        cluster.until_ready()?;
+        Ok(cluster)
+    }
+
     fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], people: People) -> Result<Self> {
         let port = free_port()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
-        let nodes = shapes.iter().enumerate().map(|(i, shape)| (format!("node-{}", i + 1), *shape)).collect();
-        let mut cluster = Cluster { dir, port, nodes, daemons: BTreeMap::new(), people, runtime, client };
+        let nodes = named(shapes);
+        let mut cluster = Cluster { dir, port, nodes, daemons: BTreeMap::new(), people, runtime, client, papers: None };
         cluster.start_resource_manager()?;
         for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
             cluster.start_node(&name)?;
@@ -135,7 +158,12 @@ impl Cluster {
 
     /// Address of the resource manager.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.papers.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+    /// Certificates and tokens of a cluster that asks for them.
+    pub fn papers(&self) -> Result<&Papers> {
+        self.papers.as_ref().context("nobody is asked who they are in this cluster")
     }
     /// Everything of this cluster lies below it.
     pub fn dir(&self) -> &Path {
@@ -152,15 +180,24 @@ impl Cluster {
 
     /// Starts (or starts again) the resource manager.
     pub fn start_resource_manager(&mut self) -> Result<()> {
-        let listen = format!("127.0.0.1:{}", self.port);
-        self.spawn("resourcemanager", "resourcemanager", &["--listen", &listen])
+        let Some(config) = self.papers.as_ref().map(|papers| papers.config().display().to_string()) else {
+            let listen = format!("127.0.0.1:{}", self.port);
+            return self.spawn("resourcemanager", "resourcemanager", &["--listen", &listen]);
+        };
+        let listen = format!("0.0.0.0:{}", self.port);
+        self.spawn("resourcemanager", "resourcemanager", &["--config", &config, "--listen", &listen])
     }
 
     /// Starts (or starts again) a node agent.
     pub fn start_node(&mut self, name: &str) -> Result<()> {
         let shape = *self.nodes.get(name).with_context(|| format!("no node {name}"))?;
         let (memory, cpus, url) = (shape.memory.get().to_string(), shape.cpus.to_string(), self.url());
-        let mut flags = vec!["--rm", &url, "--name", name, "--listen", "127.0.0.1:0", "--memory", &memory, "--cpus", &cpus];
+        let mut flags = vec!["--rm", &url, "--name", name, "--memory", &memory, "--cpus", &cpus];
+        let tls = self.papers.as_ref().map(|papers| papers.node(name).display().to_string());
+        match &tls {
+            Some(tls) => flags.extend(["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--tls", tls]),
+            None => flags.extend(["--listen", "127.0.0.1:0"]),
+        }
         let people = self.people.clone();
         match &people {
             // Jobs of tests run as whoever runs the tests, and share data in /tmp with them.
@@ -253,7 +290,10 @@ impl Cluster {
 
     /// Runs `rmctl` against this cluster.
     pub fn rmctl(&self, arguments: &[&str]) -> Result<Ran> {
-        rmctl(&self.url(), arguments)
+        match &self.papers {
+            Some(papers) => papers.rmctl(&self.url(), arguments),
+            None => rmctl(&self.url(), arguments),
+        }
     }
 
     /// Submits a job file's text; the id of the application.
@@ -338,6 +378,11 @@ impl Cluster {
             }
         }
     }
+}
+
+/// `node-1`, `node-2` …
+fn named(shapes: &[NodeShape]) -> BTreeMap<String, NodeShape> {
+    shapes.iter().enumerate().map(|(i, shape)| (format!("node-{}", i + 1), *shape)).collect()
 }
 
 /// Mount points of the hierarchies a node makes cgroups in, that of memory first; none without the right to.

@@ -15,6 +15,7 @@ pub mod lone;
 pub mod many;
 pub mod masters;
 mod oracle;
+pub mod papers;
 pub mod programs;
 pub mod provoke;
 pub mod scenario;

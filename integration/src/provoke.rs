@@ -199,12 +199,14 @@ impl Drop for Bench {
 fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<Environment> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     Ok(Environment {
-        master: "127.0.0.1:1".to_owned(),
+        master: "tcp://127.0.0.1:1".parse().context("an address")?,
         token: "none".to_owned(),
         slots: 1,
         app: "provoke.1".parse().context("an id")?,
         container: "provoke.1.e1.c1".parse().context("an id")?,
         rm: None,
+        ca: None,
+        token_file: None,
         dir: dir.to_owned(),
         enforcer,
         cgroup: Some(cgroup.to_owned()),

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use headroom_transport::{Lock, Reading, Stream, Writing, greet, halves};
 use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, OLDEST, Salute, ToExecutor, VERSION};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -113,8 +114,8 @@ impl Refused {
     }
 }
 
-/// Takes connections until the receiver of `events` is gone.
-pub async fn serve(listener: TcpListener, gate: Gate, events: mpsc::Sender<LinkEvent>) {
+/// Takes connections, encrypted where there is a lock, until the receiver of `events` is gone.
+pub async fn serve(listener: TcpListener, lock: Option<Lock>, gate: Gate, events: mpsc::Sender<LinkEvent>) {
     let gate = Arc::new(gate);
     let numbers = AtomicU64::new(1);
     let room = Arc::new(tokio::sync::Semaphore::new(MOST_CONNECTIONS));
@@ -127,9 +128,13 @@ pub async fn serve(listener: TcpListener, gate: Gate, events: mpsc::Sender<LinkE
             Ok((stream, peer)) => {
                 let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
                 let connection = Connection(numbers.fetch_add(1, Ordering::Relaxed));
-                let (gate, events) = (Arc::clone(&gate), events.clone());
+                let (gate, events, server) = (Arc::clone(&gate), events.clone(), lock.as_ref().map(|l| l.server.clone()));
                 tokio::spawn(async move {
-                    converse(connection, stream, peer, &gate, events).await;
+                    let _ = stream.set_nodelay(true); // only costs speed
+                    match greet(stream, server).await {
+                        Ok((stream, _)) => converse(connection, stream, peer, &gate, events).await,
+                        Err(error) => tracing::warn!(%peer, %error, "refused an executor's connection"),
+                    }
                     drop(place);
                 });
             }
@@ -141,11 +146,10 @@ pub async fn serve(listener: TcpListener, gate: Gate, events: mpsc::Sender<LinkE
     }
 }
 
-type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
+type Lines = FramedRead<Reading, LinesCodec>;
 
-async fn converse(connection: Connection, stream: TcpStream, peer: SocketAddr, gate: &Gate, events: mpsc::Sender<LinkEvent>) {
-    let _ = stream.set_nodelay(true); // only costs speed
-    let (read, mut write) = stream.into_split();
+async fn converse(connection: Connection, stream: Stream, peer: SocketAddr, gate: &Gate, events: mpsc::Sender<LinkEvent>) {
+    let (read, mut write) = halves(stream);
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE));
     let hello = match first_words(&mut lines, gate).await {
         Ok(hello) => hello,
@@ -246,7 +250,7 @@ async fn receive(
 }
 
 /// Writes until the sending side is dropped; then everything has left. A write that hangs ends the connection.
-async fn transmit(mut write: OwnedWriteHalf, mut waiting: mpsc::Receiver<ToExecutor>, closed: mpsc::Sender<()>) {
+async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<ToExecutor>, closed: mpsc::Sender<()>) {
     loop {
         let message = match timeout(QUIET, waiting.recv()).await {
             Ok(Some(message)) => message,
@@ -261,7 +265,7 @@ async fn transmit(mut write: OwnedWriteHalf, mut waiting: mpsc::Receiver<ToExecu
     let _ = closed.try_send(());
 }
 
-async fn say(write: &mut OwnedWriteHalf, message: &ToExecutor) -> std::io::Result<()> {
+async fn say(write: &mut Writing, message: &ToExecutor) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     write.write_all(&line).await

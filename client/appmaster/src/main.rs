@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use headroom_appmaster::run::{self, Options, RunError, Wish};
+use headroom_client::Trust;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::job::Mode;
@@ -35,6 +36,12 @@ struct Args {
     /// The resource manager
     #[arg(long, env = "HEADROOM_RM", default_value = "http://127.0.0.1:7070", value_name = "URL")]
     rm: String,
+    /// Who vouches for the resource manager; set by the node agent
+    #[arg(long, env = "HEADROOM_CA_FILE", value_name = "FILE", hide = true)]
+    ca: Option<PathBuf>,
+    /// What proves whose master this is; set by the node agent, read once and removed
+    #[arg(long, env = "HEADROOM_TOKEN_FILE", value_name = "FILE", hide = true)]
+    token_file: Option<PathBuf>,
     /// Directory that outlives this run, for the journal
     #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     state: Option<PathBuf>,
@@ -42,7 +49,7 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     base_dir: Option<PathBuf>,
     /// Where executors connect
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    #[arg(long, env = "HEADROOM_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// How memory failures are answered, instead of the job file's: headroom, pinterest, uber, databricks, tovar or fixed
     #[arg(long, value_name = "MODE")]
@@ -59,6 +66,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    if let Err(error) = headroom_transport::own::hide() {
+        tracing::warn!(%error, "processes of the same user can read what this one knows, going on");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return say(&format!("the runtime cannot be started: {error}"), 1),
@@ -75,11 +85,14 @@ fn main() -> ExitCode {
 
 async fn work(args: Args) -> Result<u8, RunError> {
     let (wish, leave) = watch::channel(Wish::GoOn);
+    let trust = Trust::of_a_container(args.ca, args.token_file.as_deref());
+    let trust = trust.map_err(|source| RunError::Unreachable { url: args.rm.clone(), source })?;
     let options = Options {
         job: args.job,
         app: args.app,
         attempt: args.attempt,
         rm: args.rm,
+        trust,
         state: args.state,
         base_dir: args.base_dir,
         listen: args.listen,

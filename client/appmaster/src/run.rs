@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError};
+use headroom_client::{Client, ClientError, Trust};
 use headroom_config::job::ClusterProfiles;
 use headroom_config::{JobSpec, Problem};
+use headroom_transport::{Address, Lock};
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::apps::{Master, SubmitApp};
 use headroom_wire::v1::job::Mode;
@@ -45,6 +46,8 @@ pub struct Options {
     pub attempt: u32,
     /// The resource manager's address.
     pub rm: String,
+    /// By what it proves whose it is there.
+    pub trust: Trust,
     /// Directory that outlives this run; one below the user's own state directory when left out.
     pub state: Option<PathBuf>,
     /// Working directory of tasks.
@@ -151,12 +154,12 @@ pub fn load(options: &Options) -> Result<JobSpec, RunError> {
 /// Submits the job as an application whose master this is, and sets `options.app` and `options.attempt`.
 pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
     let job = load(options)?;
-    let client = client(&options.rm)?;
+    let client = client(options)?;
     let body = SubmitApp {
         name: job.name.clone(),
         queue: job.queue.clone(),
         priority: job.priority,
-        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64),
+        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64 && !options.trust.names_somebody()),
         lifetime_ms: None,
         master: Master::Unmanaged,
         idempotency_key: Some(secret()?),
@@ -174,15 +177,17 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
         Some(app) => app,
         None => submit(&mut options).await?,
     };
-    let client = client(&options.rm)?;
+    let client = client(&options)?;
     let path = state_dir(&options, &app).join("journal.ndjson");
     let (journal, records) = Journal::open(&path)?;
     let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
     let beginning = if records.is_empty() { Beginning::New } else { Beginning::Old };
     let Claim { owner, turn, refused } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
     let address = listener.local_addr().map_err(|source| RunError::Listen { address: options.listen, source })?;
-    let greeting =
-        Greeting { master_url: format!("tcp://{}:{}", host(address.ip()), address.port()), token: begin.token.clone() };
+    let lock = lock(&path, address)?;
+    let at = format!("{}:{}", host(address.ip()), address.port());
+    let place = Address { at, pin: lock.as_ref().map(|lock| lock.pin) };
+    let greeting = Greeting { master_url: place.to_string(), token: begin.token.clone() };
     let base_dir = options.base_dir.as_ref().map(|d| d.display().to_string());
     let writer = output::writer(&app.to_string(), &begin.token);
     let setup = Setup { base_dir, master_memory: options.master_memory, writer, turn };
@@ -197,7 +202,7 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     let (to_loop, executors) = mpsc::channel(FROM_EXECUTORS);
     let (rm_events, rm) = mpsc::channel(FROM_RM);
     let gate = Gate { token: begin.token.clone(), app: app.clone() };
-    let server = tokio::spawn(executor_link::serve(listener, gate, to_loop));
+    let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
     let attempt = AttemptId { app: app.clone(), attempt: options.attempt };
     let mut shell = Shell::new(core, journal, link, greeting, attempt);
@@ -240,8 +245,9 @@ async fn begin(
     Ok((begin, records, listener))
 }
 
-fn client(url: &str) -> Result<Client, RunError> {
-    Client::new(url).map_err(|source| RunError::Unreachable { url: url.to_owned(), source })
+fn client(options: &Options) -> Result<Client, RunError> {
+    let opened = Client::with(&options.rm, options.trust.clone());
+    opened.map_err(|source| RunError::Unreachable { url: options.rm.clone(), source })
 }
 
 /// Calls until there is an answer, for as long as a resource manager may take to come up.
@@ -281,6 +287,15 @@ fn state_dir(options: &Options, app: &AppId) -> PathBuf {
     own.or(home).unwrap_or_else(std::env::temp_dir).join("headroom").join(app.to_string())
 }
 
+/// What executors of other hosts know this master by: beyond loopback, nothing is said that is not encrypted.
+fn lock(journal: &Path, address: SocketAddr) -> Result<Option<Lock>, RunError> {
+    if address.ip().is_loopback() {
+        return Ok(None);
+    }
+    let made = Lock::at(&journal.with_file_name("channel.pem"));
+    made.map(Some).map_err(|source| RunError::Listen { address, source })
+}
+
 /// The name executors on other nodes reach this master by.
 fn host(ip: IpAddr) -> String {
     if !ip.is_unspecified() {
@@ -289,5 +304,6 @@ fn host(ip: IpAddr) -> String {
             IpAddr::V6(v6) => format!("[{v6}]"),
         };
     }
-    std::env::var("HEADROOM_NODE").unwrap_or_else(|_| "127.0.0.1".to_owned())
+    let said = ["HEADROOM_ADVERTISE", "HEADROOM_NODE"].into_iter().find_map(|name| std::env::var(name).ok());
+    said.map_or_else(|| "127.0.0.1".to_owned(), |name| if name.contains(':') { format!("[{name}]") } else { name })
 }

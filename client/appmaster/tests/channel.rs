@@ -16,7 +16,7 @@ async fn server() -> (String, mpsc::Receiver<LinkEvent>) {
     let address = listener.local_addr().expect("address").to_string();
     let (events, heard) = mpsc::channel(16);
     let gate = Gate { token: "secret".into(), app: "job.1".parse().expect("id") };
-    tokio::spawn(serve(listener, gate, events));
+    tokio::spawn(serve(listener, None, gate, events));
     (address, heard)
 }
 

@@ -23,6 +23,7 @@ fn options(cluster: &Cluster, dir: &std::path::Path) -> (Options, watch::Sender<
         job,
         app: None,
         attempt: 1,
+        trust: headroom_client::Trust::default(),
         rm: cluster.url(),
         state: Some(dir.join("state")),
         base_dir: None,

@@ -5,13 +5,18 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use headroom_transport::Address;
 use headroom_types::{AppId, ContainerId, EnforcerKind};
 
 /// Most slots of one executor.
 pub const MOST_SLOTS: u32 = 1024;
 
 /// Variables of the executor's own that no task gets to see: the secret, and what does not hold for a task.
-const OWN: [&str; 8] = [
+const OWN: [&str; 12] = [
+    "HEADROOM_TOKEN_FILE",
+    "HEADROOM_CA_FILE",
+    "HEADROOM_LISTEN",
+    "HEADROOM_ADVERTISE",
     "HEADROOM_APP_TOKEN",
     "HEADROOM_MASTER_URL",
     "HEADROOM_SLOTS",
@@ -25,8 +30,8 @@ const OWN: [&str; 8] = [
 /// The checked environment.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where the master listens: `host:port`.
-    pub master: String,
+    /// Where the master listens.
+    pub master: Address,
     /// The secret of the first line.
     pub token: String,
     /// How many slots there are.
@@ -37,6 +42,10 @@ pub struct Environment {
     pub container: ContainerId,
     /// Where to ask for a restarted master.
     pub rm: Option<String>,
+    /// Whom it believes to be the resource manager.
+    pub ca: Option<PathBuf>,
+    /// What it shows there.
+    pub token_file: Option<PathBuf>,
     /// The container's directory; logs of tasks go into `tasks/`.
     pub dir: PathBuf,
     /// What holds the limits.
@@ -73,14 +82,6 @@ fn wrong(variable: &'static str, what: impl Into<String>) -> EnvironmentError {
     EnvironmentError { variable, what: what.into() }
 }
 
-/// The `host:port` of an address such as `tcp://127.0.0.1:4711`.
-pub fn host_port(url: &str) -> Option<String> {
-    let rest = url.trim_end_matches('/').strip_prefix("tcp://")?;
-    let (host, port) = rest.rsplit_once(':')?;
-    let port: u16 = port.parse().ok()?;
-    (!host.is_empty() && !host.contains('/') && port > 0).then(|| rest.to_owned())
-}
-
 impl Environment {
     /// Reads `vars`, all at once.
     pub fn read(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Environment, Vec<EnvironmentError>> {
@@ -95,7 +96,7 @@ impl Environment {
 
     fn checked(vars: &[(OsString, OsString)], problems: &mut Vec<EnvironmentError>) -> Option<Environment> {
         let mut vars_of = Vars { vars, problems };
-        let master = vars_of.parsed("HEADROOM_MASTER_URL", "an address such as tcp://127.0.0.1:4711", host_port);
+        let master = vars_of.parsed("HEADROOM_MASTER_URL", "an address such as tcp://127.0.0.1:4711", |t| t.parse().ok());
         let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| Some(t.to_owned()));
         let slots = vars_of
             .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MOST_SLOTS).contains(n)));
@@ -110,6 +111,8 @@ impl Environment {
             Some(EnforcerKind::Poll) | None => Some(None),
         };
         let rm = get(vars, "HEADROOM_RM").and_then(OsStr::to_str).map(str::to_owned);
+        let path = |name| get(vars, name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let (ca, token_file) = (path("HEADROOM_CA_FILE"), path("HEADROOM_TOKEN_FILE"));
         let own = |key: &OsStr| OWN.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
         Some(Environment {
@@ -119,6 +122,8 @@ impl Environment {
             app: app?,
             container: container?,
             rm,
+            ca,
+            token_file,
             dir: dir?,
             enforcer: enforcer?,
             cgroup: cgroup?,
@@ -182,7 +187,7 @@ mod tests {
     #[test]
     fn tasks_get_neither_the_secret_nor_what_is_the_executors_own() {
         let environment = Environment::read(vars(&[])).expect("good");
-        assert_eq!((environment.master.as_str(), environment.slots), ("127.0.0.1:4711", 4));
+        assert_eq!((environment.master.at.as_str(), environment.slots), ("127.0.0.1:4711", 4));
         let keys: Vec<_> = environment.for_tasks.iter().map(|(k, _)| k.to_string_lossy().into_owned()).collect();
         assert!(keys.contains(&"PATH".to_owned()) && keys.contains(&"HEADROOM_APP".to_owned()));
         assert!(keys.iter().all(|k| !OWN.contains(&k.as_str())), "{keys:?}");
@@ -202,13 +207,5 @@ mod tests {
         let without = |kind: &str| vars(&[("HEADROOM_ENFORCER", kind), ("HEADROOM_CGROUP", "")]);
         assert!(Environment::read(without("cgroup1")).is_err());
         assert_eq!(Environment::read(without("poll")).expect("good").cgroup, None);
-    }
-
-    #[test]
-    fn addresses() {
-        assert_eq!(host_port("tcp://[::1]:99/"), Some("[::1]:99".into()));
-        for bad in ["tcp://:1", "tcp://h:0", "tcp://h", "h:1", "tcp://h/x:1"] {
-            assert_eq!(host_port(bad), None, "{bad}");
-        }
     }
 }

@@ -9,16 +9,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
+use headroom_transport::{Address, Line, Reading, Writing, connect, halves};
 use headroom_types::AppId;
 use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, ToExecutor};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
-
-use crate::environment::host_port;
 
 /// How long making a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -54,10 +51,10 @@ pub enum LinkEvent {
 /// Where the master is looked for.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// `host:port` where it was last.
-    pub master: String,
-    /// Address of the resource manager.
-    pub rm: Option<String>,
+    /// Where it was last.
+    pub master: Address,
+    /// The resource manager, which knows where it is now.
+    pub rm: Option<Client>,
     /// Whose master.
     pub app: AppId,
 }
@@ -97,9 +94,9 @@ impl Writer {
 /// Keeps a connection for as long as somebody listens to `events`.
 pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-    let client = target.rm.as_deref().and_then(|url| Client::new(url).ok());
+    let client = target.rm.clone();
     loop {
-        match timeout(CONNECT, TcpStream::connect(&target.master)).await {
+        match timeout(CONNECT, connect(&target.master.at, target.master.pin)).await {
             Ok(Ok(stream)) => {
                 let end = converse(stream, &events).await;
                 if end.good {
@@ -109,8 +106,8 @@ pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
                     return;
                 }
             }
-            Ok(Err(e)) => tracing::debug!(master = %target.master, error = %e, "the master does not answer"),
-            Err(_) => tracing::debug!(master = %target.master, "the master does not answer within 3 s"),
+            Ok(Err(e)) => tracing::debug!(master = %target.master.at, error = %e, "the master does not answer"),
+            Err(_) => tracing::debug!(master = %target.master.at, "the master does not answer within 3 s"),
         }
         tokio::select! {
             () = events.closed() => return,
@@ -130,7 +127,7 @@ pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
 
 /// What the resource manager knows of the master.
 enum Whereabouts {
-    At(String),
+    At(Address),
     Unknown,
     Over,
 }
@@ -138,7 +135,7 @@ enum Whereabouts {
 async fn ask(client: &Client, app: &AppId) -> Whereabouts {
     match timeout(ASK, client.app(app)).await {
         Ok(Ok(view)) if view.state.is_final() => Whereabouts::Over,
-        Ok(Ok(view)) => view.master_url.as_deref().and_then(host_port).map_or(Whereabouts::Unknown, Whereabouts::At),
+        Ok(Ok(view)) => view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(Whereabouts::Unknown, Whereabouts::At),
         Ok(Err(e)) => {
             tracing::debug!(error = %e, "the resource manager cannot tell where the master is");
             Whereabouts::Unknown
@@ -153,10 +150,9 @@ struct ConversationEnd {
     good: bool,
 }
 
-async fn converse(stream: TcpStream, events: &mpsc::Sender<LinkEvent>) -> ConversationEnd {
+async fn converse(stream: Line, events: &mpsc::Sender<LinkEvent>) -> ConversationEnd {
     let since = Instant::now();
-    let _ = stream.set_nodelay(true); // only costs speed
-    let (read, write) = stream.into_split();
+    let (read, write) = halves(stream);
     let (lines, waiting) = mpsc::channel(WAITING_LINES);
     if events.send(LinkEvent::Up(Writer { lines })).await.is_err() {
         return ConversationEnd { why: "the executor ends".into(), good: true };
@@ -170,7 +166,7 @@ async fn converse(stream: TcpStream, events: &mpsc::Sender<LinkEvent>) -> Conver
 }
 
 /// Hands on what the master says, until it says no more.
-async fn receive(read: OwnedReadHalf, events: &mpsc::Sender<LinkEvent>, heard: &mut bool) -> String {
+async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bool) -> String {
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE));
     let mut sends_signs = false;
     loop {
@@ -209,7 +205,7 @@ async fn receive(read: OwnedReadHalf, events: &mpsc::Sender<LinkEvent>, heard: &
 }
 
 /// Writes what waits, all of it in one go, until nobody sends any more.
-async fn transmit(mut write: OwnedWriteHalf, mut waiting: mpsc::Receiver<Vec<u8>>) -> String {
+async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<Vec<u8>>) -> String {
     let mut buffer = Vec::new();
     while let Some(first) = waiting.recv().await {
         buffer.clear();

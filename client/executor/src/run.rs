@@ -67,13 +67,27 @@ enum Phase {
 
 /// Runs until it is told to end, or has been without a master for so long.
 pub async fn run(environment: Environment, without_master: Duration) -> anyhow::Result<Outcome> {
-    let target = Target { master: environment.master.clone(), rm: environment.rm.clone(), app: environment.app.clone() };
+    let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
     let mut executor = Executor::new(Site::new(environment)?, without_master);
     let linked = tokio::spawn(link::keep(target, link_events));
     let outcome = executor.turn(link).await?;
     executor.last_words(linked).await;
     Ok(outcome)
+}
+
+/// Where the master is looked for. Whoever cannot ask the resource manager still finds a master that stays where it was.
+fn target(environment: &Environment) -> Target {
+    let trust = headroom_client::Trust::of_a_container(environment.ca.clone(), environment.token_file.as_deref());
+    let rm = environment.rm.as_deref().map(|url| headroom_client::Client::with(url, trust?)).transpose();
+    let rm = rm.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the resource manager cannot be asked where the master is, going on"
+        );
+        None
+    });
+    Target { master: environment.master.clone(), rm, app: environment.app.clone() }
 }
 
 /// A task that runs, seen from the loop.

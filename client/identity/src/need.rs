@@ -27,6 +27,8 @@ pub enum Principal {
     Node(NodeId),
     /// The master of this application.
     Master(AttemptId),
+    /// An executor of this application, which only asks where its master is.
+    Executor(AppId),
 }
 
 /// What a call needs.
@@ -38,6 +40,8 @@ pub enum Need {
     Anybody,
     /// A right, whoever has it.
     Right(Right),
+    /// To look at this application: whoever may look at all of them, its master and its executors.
+    See(AppId),
     /// To be the master of this application, or its owner with the right to change it.
     Application(AppId),
     /// This right for an application of one's own, `operator:write` for anybody else's.
@@ -75,6 +79,7 @@ impl Principal {
             Principal::Manager => Some("manager".to_owned()),
             Principal::Node(node) => Some(format!("node/{node}")),
             Principal::Master(attempt) => Some(format!("master/{attempt}")),
+            Principal::Executor(app) => Some(format!("executor/{app}")),
         }
     }
 
@@ -87,8 +92,9 @@ impl Principal {
             (Principal::Open, _) | (_, Need::Nothing) => true,
             (Principal::Anonymous, _) => return Err(Why::Unknown),
             (Principal::User { rights, .. }, Need::Anybody) => rights.has(&Right::ClusterRead),
-            (Principal::Manager | Principal::Node(_) | Principal::Master(_), Need::Anybody) => true,
+            (Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_), Need::Anybody) => true,
             (Principal::User { rights, .. }, Need::Right(right)) => rights.has(right),
+            (Principal::User { rights, .. }, Need::See(_)) => rights.has(&Right::JobRead),
             (Principal::User { name, rights, .. }, Need::Own(right, app)) => {
                 rights.has(&Right::OperatorWrite) || rights.has(right) && owner(app).is_none_or(|owner| owner == *name)
             }
@@ -96,13 +102,19 @@ impl Principal {
                 rights.has(&Right::OperatorWrite) || rights.has(&Right::JobKill) && owner(app).is_none_or(|owner| owner == *name)
             }
             (Principal::User { rights, .. }, Need::Node(_) | Need::SomeNode) => rights.has(&Right::Admin),
-            (Principal::Master(attempt), Need::Application(app) | Need::Own(_, app)) => attempt.app == *app,
-            (Principal::Master(_), Need::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
+            (Principal::Master(attempt), Need::Application(app) | Need::Own(_, app) | Need::See(app)) => attempt.app == *app,
+            // Where nodes are, and what earlier jobs of that name needed: nothing of what runs for others.
+            (Principal::Master(_), Need::Right(right)) => *right == Right::ClusterRead,
+            (Principal::Executor(own), Need::See(app)) => own == app,
             (Principal::Node(node), Need::Node(of)) => node == of,
             (Principal::Node(_), Need::SomeNode) => true,
+            // A node asks whether an application that has files there is over.
+            (Principal::Node(_), Need::See(_)) => true,
             (Principal::Node(_), Need::Right(right)) => *right == Right::ClusterRead,
             (Principal::Manager, Need::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
-            (Principal::Node(_), Need::Application(_) | Need::Own(..))
+            (Principal::Manager, Need::See(_)) => true,
+            (Principal::Executor(_), Need::Right(_) | Need::Application(_) | Need::Own(..) | Need::Node(_) | Need::SomeNode)
+            | (Principal::Node(_), Need::Application(_) | Need::Own(..))
             | (Principal::Master(_), Need::Node(_) | Need::SomeNode)
             | (Principal::Manager, Need::Application(_) | Need::Own(..) | Need::Node(_) | Need::SomeNode) => false,
         };
@@ -118,6 +130,7 @@ impl Need {
             Need::Nothing => "nothing".to_owned(),
             Need::Anybody => "some right".to_owned(),
             Need::Right(right) => format!("the right {right}"),
+            Need::See(app) => format!("the right job:read, or the token of {app}"),
             Need::Application(app) => format!("the token of {app}, or the right job:kill and {app} to be one's own"),
             Need::Own(right, app) => format!("the right {right} and {app} to be one's own, or the right operator:write"),
             Need::Node(node) => format!("the certificate of node {node}"),

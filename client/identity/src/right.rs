@@ -115,6 +115,11 @@ impl Rights {
             || *right == Right::ClusterRead && works
     }
 
+    /// Whether some queues are named: then no others may be used.
+    pub fn names_queues(&self) -> bool {
+        !self.0.contains(&Right::Admin) && self.0.iter().any(|right| matches!(right, Right::Queue(_)))
+    }
+
     /// Whether something may be submitted to this queue. Without a word about queues: to each.
     pub fn takes_queue(&self, queue: &QueuePath) -> bool {
         let mut named = self.0.iter().filter_map(|right| match right {

@@ -3,13 +3,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CertificateError as Mismatch, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::certificate::{Certificate, CertificateError, certificates};
 use crate::files::{self, FileError};
+use crate::role::Role;
+use crate::token::Hash;
 
 /// Where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,27 +91,196 @@ impl Files {
     }
 }
 
+/// Who is to be at the other end, besides being reached at the name it was called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// A resource manager.
+    Manager,
+    /// The agent of a node.
+    Node,
+    /// Either.
+    Daemon,
+}
+
+impl Expect {
+    /// A certificate that tells of no role was given by somebody who vouches for host names only; one of another role is refused.
+    fn fits(self, role: Option<&Role>) -> bool {
+        match (self, role) {
+            (_, None) | (Expect::Manager | Expect::Daemon, Some(Role::Manager)) => true,
+            (Expect::Node | Expect::Daemon, Some(Role::Node(_))) => true,
+            (Expect::Manager, Some(Role::Node(_))) | (Expect::Node, Some(Role::Manager)) | (_, Some(Role::User(_))) => false,
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn damaged(error: CertificateError) -> TlsError {
+    TlsError::Verifier(error.to_string())
+}
+
+/// The authorities of a PEM text.
+///
+/// # Errors
+/// There is none, or one of them cannot vouch for anybody.
+pub fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for root in certificates(pem).map_err(damaged)? {
+        roots.add(root)?;
+    }
+    Ok(roots)
+}
+
+fn key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| TlsError::Verifier(error.to_string()))
+}
+
 impl Identity {
     /// What a listener shows. Callers may show a certificate of the same authority; one of another is refused.
     ///
     /// # Errors
     /// They do not belong together.
     pub fn server(&self) -> Result<ServerConfig, TlsError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        let damaged = |error: CertificateError| TlsError::Verifier(error.to_string());
-        for root in certificates(&self.ca).map_err(damaged)? {
-            roots.add(root)?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).allow_unauthenticated();
-        let verifier = verifier.build().map_err(|error| TlsError::Verifier(error.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|error| TlsError::Verifier(error.to_string()))?;
-        let mut config = ServerConfig::builder_with_provider(provider)
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&self.ca)?), provider());
+        let verifier = verifier.allow_unauthenticated().build().map_err(|error| TlsError::Verifier(error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(certificates(&self.cert).map_err(damaged)?, key)?;
+            .with_single_cert(certificates(&self.cert).map_err(damaged)?, key(&self.key)?)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
+    }
+}
+
+/// What a caller shows and demands: the authorities `roots` must vouch for the other end, which must have the role that is expected.
+///
+/// # Errors
+/// The caller's certificate and key do not belong together.
+pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: Expect) -> Result<ClientConfig, TlsError> {
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    let inner = inner.map_err(|error| TlsError::Verifier(error.to_string()))?;
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Roled { inner, expect }));
+    Ok(match own {
+        Some((cert, own)) => config.with_client_auth_cert(certificates(cert).map_err(damaged)?, key(own)?)?,
+        None => config.with_no_client_auth(),
+    })
+}
+
+/// Demands that the other end has exactly this certificate, whatever its names and whoever vouches for it; `None` takes any, for
+/// asking what is then checked by other means.
+///
+/// # Errors
+/// The library refuses its own defaults.
+pub fn pinned(pin: Option<Hash>) -> Result<ClientConfig, TlsError> {
+    let algorithms = provider().signature_verification_algorithms;
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { pin, algorithms })).with_no_client_auth())
+}
+
+/// What a listener shows that is known by its pin: it asks nobody for a certificate.
+///
+/// # Errors
+/// Certificate and key do not belong together.
+pub fn plain_server(cert: &str, own: &str) -> Result<ServerConfig, TlsError> {
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    Ok(config.with_no_client_auth().with_single_cert(certificates(cert).map_err(damaged)?, key(own)?)?)
+}
+
+/// Chain and name as usual, then the role.
+#[derive(Debug)]
+struct Roled {
+    inner: Arc<WebPkiServerVerifier>,
+    expect: Expect,
+}
+
+impl ServerCertVerifier for Roled {
+    fn verify_server_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.inner.verify_server_cert(end, between, name, ocsp, now)?;
+        let role = Certificate::from_der(end).map_err(|_| Mismatch::BadEncoding)?.role;
+        if self.expect.fits(role.as_ref()) {
+            return Ok(verified);
+        }
+        let role = role.map(|role| role.to_string()).unwrap_or_default();
+        Err(rustls::Error::General(format!("who answers shows the certificate of {role}, which is somebody else's")))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// One certificate, known by its hash.
+#[derive(Debug)]
+struct Pinned {
+    pin: Option<Hash>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        _between: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.pin.is_none_or(|pin| pin.is(&Hash::of(end))) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(Mismatch::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
     }
 }
 

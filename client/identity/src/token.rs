@@ -150,6 +150,16 @@ impl Hash {
         Hash(hash)
     }
 
+    /// These very bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Hash(bytes)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Whether both are the same, in a time that does not tell where they differ.
     pub fn is(&self, other: &Hash) -> bool {
         self.0.iter().zip(other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
@@ -192,6 +202,23 @@ impl AppKey {
     pub fn token(&self, attempt: &AttemptId) -> String {
         let tag = hmac::sign(&self.0, attempt.to_string().as_bytes());
         format!("hra_{attempt}_{}", Hex(tag.as_ref()))
+    }
+
+    /// The token by which executors of an application ask where its master is.
+    pub fn reader(&self, app: &AppId) -> String {
+        let tag = hmac::sign(&self.0, format!("reader {app}").as_bytes());
+        format!("hrx_{app}_{}", Hex(tag.as_ref()))
+    }
+
+    /// Whose executor has this token, if it was made with this key.
+    ///
+    /// # Errors
+    /// It is no token of an executor, or not one of ours.
+    pub fn check_reader(&self, text: &str) -> Result<AppId, ParseTokenError> {
+        let (app, tag) = text.strip_prefix("hrx_").and_then(|rest| rest.rsplit_once('_')).ok_or(ParseTokenError)?;
+        let (app, tag): (AppId, [u8; 32]) = (app.parse().map_err(|_| ParseTokenError)?, bytes(tag).ok_or(ParseTokenError)?);
+        hmac::verify(&self.0, format!("reader {app}").as_bytes(), &tag).map_err(|_| ParseTokenError)?;
+        Ok(app)
     }
 
     /// Whose token it is, if it was made with this key. Names may hold underscores, a tag does not.

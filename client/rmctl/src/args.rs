@@ -1,5 +1,6 @@
 //! What can be typed. Pure declarations; nothing here does anything.
 
+mod acl;
 mod ca;
 mod job;
 mod objects;
@@ -24,6 +25,7 @@ use headroom_wire::v1::job::Mode;
 
 use crate::complete;
 
+pub(crate) use acl::{AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb, TrustArgs};
 pub(crate) use ca::{CaIssue, CaPlace, CaVerb};
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
@@ -82,6 +84,8 @@ pub(crate) struct Global {
     /// How long one call may take, such as 30s [default: 10s]
     #[arg(long, global = true, env = "HEADROOM_TIMEOUT", value_parser = duration, value_name = "TIME")]
     pub(crate) call_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
     /// Print requests as curl instead of answers; what only reads is made, what changes something is not
     #[arg(long, global = true)]
     pub(crate) curl: bool,
@@ -241,6 +245,11 @@ pub(crate) enum Verb {
     Context {
         #[command(subcommand)]
         what: ContextVerb,
+    },
+    /// Who may come in: tokens, and what accounts may
+    Acl {
+        #[command(subcommand)]
+        what: AclVerb,
     },
     /// Certificates of a cluster: an authority, and what it signs for daemons and users
     Ca {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_client::{Client, Sending};
+use headroom_client::{Client, Sending, TokenFrom, Trust};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
@@ -48,14 +48,15 @@ impl Context {
 
     /// A client of the resource manager.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let client = Client::new(&self.addr)?.within(self.settings.timeout.value);
+        let client = Client::with(&self.addr, self.settings.trust.clone())?.within(self.settings.timeout.value);
         if !self.curl {
             return Ok(client);
         }
         let term = self.term.aloud();
+        let proofs = proofs(&self.settings.trust);
         let socket = self.addr.strip_prefix(headroom_client::UNIX).map(str::to_owned);
         Ok(client.told(Arc::new(move |request| {
-            term.line(&curl(request, socket.as_deref()));
+            term.line(&curl(request, socket.as_deref(), &proofs));
             if request.reads { Sending::Yes } else { Sending::No }
         })))
     }
@@ -96,10 +97,24 @@ impl Context {
     }
 }
 
+/// What curl needs to prove the same. A token is read when the line is run, and never shown.
+fn proofs(trust: &Trust) -> Vec<String> {
+    let ca = trust.files.ca.iter().map(|path| format!("--cacert '{}'", path.display()));
+    let own = trust.files.own.iter();
+    let own = own.flat_map(|(cert, key)| [format!("--cert '{}'", cert.display()), format!("--key '{}'", key.display())]);
+    let token = match &trust.token {
+        TokenFrom::Nowhere => None,
+        TokenFrom::Text(_) => Some("-H \"Authorization: Bearer $HEADROOM_TOKEN\"".to_owned()),
+        TokenFrom::File(path) => Some(format!("-H \"Authorization: Bearer $(cat '{}')\"", path.display())),
+    };
+    ca.chain(own).chain(token).collect()
+}
+
 /// A request as somebody would type it.
-fn curl(request: &headroom_client::Request<'_>, socket: Option<&str>) -> String {
+fn curl(request: &headroom_client::Request<'_>, socket: Option<&str>, proofs: &[String]) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let mut words = vec!["curl -sS".to_owned()];
+    words.extend_from_slice(proofs);
     words.extend(socket.map(|path| format!("--unix-socket {}", quoted(path))));
     if request.method != "GET" {
         words.push(format!("-X {}", request.method));
@@ -135,12 +150,12 @@ mod tests {
     #[test]
     fn a_request_can_be_typed_again() {
         let get = Request { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
-        assert_eq!(curl(&get, None), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
+        assert_eq!(curl(&get, None, &[]), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
         let by_socket = "curl -sS --unix-socket '/run/s' 'http://h:1/v1/apps?a=1&b=2'";
-        assert_eq!(curl(&get, Some("/run/s")), by_socket);
+        assert_eq!(curl(&get, Some("/run/s"), &[]), by_socket);
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let post = Request { method: "POST", url: "http://h:1/x", headers, body: Some("{\"a\":\"it's\"}"), reads: false };
         let typed = r#"curl -sS -X POST -H 'content-type: application/json' -d '{"a":"it'\''s"}' 'http://h:1/x'"#;
-        assert_eq!(curl(&post, None), typed);
+        assert_eq!(curl(&post, None, &[]), typed);
     }
 }

@@ -155,6 +155,8 @@ impl From<ClientError> for Failure {
                 Failure { code: Some(problem.code), help, ..failure }
             }
             ClientError::Address { .. } => Failure::new(Exit::Usage, e.to_string()),
+            ClientError::Trust { .. } => Failure::new(Exit::Auth, e.to_string())
+                .help("rmctl config show tells which files are used; --cacert, --client-cert, --client-key and --token-file name others"),
             ClientError::NotSent => Failure::new(Exit::Ok, e.to_string()),
             ClientError::Answer { what, .. } if what.contains("401") || what.contains("403") => {
                 Failure::new(Exit::Auth, e.to_string())

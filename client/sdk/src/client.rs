@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
 use crate::tap::{Request, Sending, Tap};
+use crate::trust::{Trust, Wire};
 use crate::{AuditWanted, ClientError, EventsWanted, Lines};
 
 /// Begins the address of a socket of this host.
@@ -63,7 +64,7 @@ pub struct Client {
     base: String,
     /// What every address begins with.
     root: String,
-    http: reqwest::Client,
+    wire: Arc<Wire>,
     call: Duration,
     tap: Option<Tap>,
 }
@@ -71,22 +72,26 @@ pub struct Client {
 impl Client {
     /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or `unix:/run/headroom/resourcemanager.sock`.
     pub fn new(base: &str) -> Result<Self, ClientError> {
+        Client::with(base, Trust::default())
+    }
+
+    /// The same, which proves who it is and believes whom it is told to: for `https://rm.example:7070`, and with a token anywhere.
+    pub fn with(base: &str, trust: Trust) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address { address: base.to_owned() };
         let address = base.trim_end_matches('/').to_owned();
-        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(3)).tcp_nodelay(true).no_proxy();
-        let (http, root) = match address.strip_prefix(UNIX) {
-            Some(path) if path.starts_with('/') => (http.unix_socket(path), "http://localhost".to_owned()),
+        let root = match address.strip_prefix(UNIX) {
+            Some(path) if path.starts_with('/') => "http://localhost".to_owned(),
             Some(_) => return Err(wrong()),
             None => {
                 let url = reqwest::Url::parse(&address).map_err(|_| wrong())?;
-                if url.scheme() != "http" || url.host_str().is_none() {
+                if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
                     return Err(wrong());
                 }
-                (http, address.clone())
+                address.clone()
             }
         };
-        let http = http.build().map_err(|source| ClientError::Unreachable { url: address.clone(), source })?;
-        Ok(Client { base: address, root, http, call: CALL, tap: None })
+        let wire = Wire::open(&address, trust)?;
+        Ok(Client { base: address, root, wire, call: CALL, tap: None })
     }
 
     /// What was called, as whoever gave the address knows it.
@@ -109,6 +114,11 @@ impl Client {
         Client { tap: Some(Tap(who)), ..self }
     }
 
+    /// Whether its token or its certificate says who calls.
+    pub fn names_somebody(&self) -> bool {
+        self.wire.trust().names_somebody()
+    }
+
     /// The address it speaks to.
     pub fn base(&self) -> &str {
         &self.base
@@ -117,40 +127,40 @@ impl Client {
     /// `GET path`, JSON answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
+        let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
     /// `GET path`, text answer.
     pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
+        let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
         response.text().await.map_err(|source| ClientError::Unreachable { url, source })
     }
 
     /// `POST path` with a JSON body, JSON answer.
     pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.http.post(&url).timeout(self.call).json(body)).await?;
+        let response = self.send(&url, self.wire.http().post(&url).timeout(self.call).json(body)).await?;
         parse(url, response).await
     }
 
     /// `DELETE path`, JSON answer.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.http.delete(&url).timeout(self.call)).await?;
+        let response = self.send(&url, self.wire.http().delete(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
     /// `GET path`, one JSON object a line for as long as it is read.
     pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
         let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.http.get(&url)).await?;
+        let response = self.send(&url, self.wire.http().get(&url)).await?;
         Ok(Lines::new(url, response, SILENCE))
     }
 
     /// `METHOD path` with a JSON body and, where it matters, the tag that was read; JSON answer.
-    async fn change<B: Serialize + Sync, T: DeserializeOwned>(
+    pub(crate) async fn change<B: Serialize + Sync, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -158,7 +168,7 @@ impl Client {
         body: &B,
     ) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
-        let mut request = self.http.request(method, &url).timeout(self.call).json(body);
+        let mut request = self.wire.http().request(method, &url).timeout(self.call).json(body);
         if let Some(tag) = matched {
             request = request.header("if-match", tag);
         }
@@ -170,7 +180,7 @@ impl Client {
     pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let url = format!("{}{path}{sign}wait={}ms&index={index}", self.root, wait.as_millis().max(1));
-        let request = self.http.get(&url).timeout(self.call + wait);
+        let request = self.wire.http().get(&url).timeout(self.call + wait);
         let response = self.send_within(&url, request, self.call + wait).await?;
         let now = response.headers().get("x-headroom-index").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
         Ok((parse(url, response).await?, now.unwrap_or(index)))
@@ -197,11 +207,13 @@ impl Client {
         most: Duration,
     ) -> Result<reqwest::Response, ClientError> {
         let lost = |source| ClientError::Unreachable { url: self.shown(url), source };
-        let request = request.build().map_err(lost)?;
+        let mut request = request.build().map_err(lost)?;
         if self.tap.as_ref().is_some_and(|tap| tap.tell(&request) == Sending::No) {
             return Err(ClientError::NotSent);
         }
-        match tokio::time::timeout(most, self.http.execute(request)).await {
+        // After it was shown: a token is shown to nobody.
+        self.wire.sign(&mut request);
+        match tokio::time::timeout(most, self.wire.http().execute(request)).await {
             Ok(answer) => answer.map_err(lost),
             Err(_) => Err(ClientError::Answer { url: self.shown(url), what: format!("{SILENT} {} s", most.as_secs()) }),
         }
@@ -293,7 +305,7 @@ impl Client {
     /// The end of a log, and the position behind its last byte.
     pub async fn log_end(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<(String, u64), ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.root);
-        let response = self.send(&url, self.http.get(&url).timeout(self.call)).await?;
+        let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
         let end = log::number(&response, "headroom-log-end");
         let text = response.text().await.map_err(|source| ClientError::Unreachable { url, source })?;
         let end = end.unwrap_or(text.len() as u64);
@@ -302,14 +314,14 @@ impl Client {
     /// A log from position `from` on, until its container has ended.
     pub async fn follow_log(&self, container: &ContainerId, file: &str, from: u64) -> Result<LogStream, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}?follow=true", self.root);
-        let request = self.http.get(&url).header("range", format!("bytes={from}-"));
+        let request = self.wire.http().get(&url).header("range", format!("bytes={from}-"));
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, from))
     }
     /// What a log has from position `from` on; nothing when that is its end.
     pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
-        let request = self.http.get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
+        let request = self.wire.http().get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
         let lost = |source| ClientError::Unreachable { url: url.clone(), source };
         let answer = self.answer(&url, request, self.call).await?;
         if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
@@ -415,8 +427,8 @@ impl Client {
     }
     /// A file of a container as it comes: the bytes of `range`, such as `bytes=0-99`, or all.
     pub async fn file(&self, container: &ContainerId, path: &str, range: Option<&str>) -> Result<LogStream, ClientError> {
-        let url = format!("{}/v1/containers/{container}/files/content?{}", self.base, encoded("path", path));
-        let mut request = self.http.get(&url);
+        let url = format!("{}/v1/containers/{container}/files/content?{}", self.root, encoded("path", path));
+        let mut request = self.wire.http().get(&url);
         if let Some(range) = range {
             request = request.header("range", range);
         }
@@ -425,8 +437,8 @@ impl Client {
     }
     /// Runs a program beside that of a container: what it prints, and how it ends.
     pub async fn exec(&self, container: &ContainerId, body: &reach::ExecIn) -> Result<Lines<reach::ExecLine>, ClientError> {
-        let url = format!("{}/v1/containers/{container}/exec", self.base);
-        let response = self.send(&url, self.http.post(&url).json(body)).await?;
+        let url = format!("{}/v1/containers/{container}/exec", self.root);
+        let response = self.send(&url, self.wire.http().post(&url).json(body)).await?;
         Ok(Lines::new(url, response, SILENCE))
     }
     /// A container is to end.

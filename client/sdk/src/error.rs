@@ -9,10 +9,16 @@ pub(crate) const SILENT: &str = "nothing for";
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is not a URL.
-    #[error("{address:?} is not an address; write for example http://127.0.0.1:7070")]
+    #[error("{address:?} is not an address; write for example http://127.0.0.1:7070 or https://rm.example:7070")]
     Address {
         /// What was given.
         address: String,
+    },
+    /// A certificate, a key or a token that cannot be used.
+    #[error("{why}")]
+    Trust {
+        /// Which, and why.
+        why: String,
     },
     /// No answer: refused, unreachable, or too late.
     #[error("no answer from {url}")]
@@ -77,9 +83,11 @@ impl ClientError {
     pub fn code(&self) -> Option<Code> {
         match self {
             ClientError::Problem(p) => Some(p.code),
-            ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::NotSent | ClientError::Answer { .. } => {
-                None
-            }
+            ClientError::Address { .. }
+            | ClientError::Trust { .. }
+            | ClientError::Unreachable { .. }
+            | ClientError::NotSent
+            | ClientError::Answer { .. } => None,
         }
     }
     /// Whether nobody answered: refused, unreachable, too late, or the stream fell silent.
@@ -87,7 +95,7 @@ impl ClientError {
         match self {
             ClientError::Unreachable { .. } => true,
             ClientError::Answer { what, .. } => what.starts_with(SILENT),
-            ClientError::Address { .. } | ClientError::NotSent | ClientError::Problem(_) => false,
+            ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent | ClientError::Problem(_) => false,
         }
     }
     /// The innermost cause in a few words: `connection refused`.
@@ -103,7 +111,7 @@ impl ClientError {
         match self {
             ClientError::Problem(p) => p.retryable,
             ClientError::Unreachable { .. } => true,
-            ClientError::Address { .. } | ClientError::NotSent | ClientError::Answer { .. } => false,
+            ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent | ClientError::Answer { .. } => false,
         }
     }
 }

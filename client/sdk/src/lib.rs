@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod client;
 pub mod error;
 pub mod follow;
@@ -9,6 +10,7 @@ pub mod log;
 pub mod retry;
 pub mod stream;
 pub mod tap;
+pub mod trust;
 pub mod wanted;
 
 pub use client::{Client, Follow, How, UNIX};
@@ -17,4 +19,5 @@ pub use follow::EventFollower;
 pub use log::LogStream;
 pub use stream::Lines;
 pub use tap::{Request, Sending};
+pub use trust::{Other, TokenFrom, Trust};
 pub use wanted::{AuditWanted, EventsWanted};

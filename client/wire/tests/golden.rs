@@ -12,7 +12,7 @@ use headroom_types::{
     ExitReport, FetchedFile, FileKind, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
 use headroom_wire::v1::share::Percent;
-use headroom_wire::v1::{am, apps, error, events, families, job, nodes, queues, task};
+use headroom_wire::v1::{acl, am, apps, error, events, families, job, nodes, queues, task};
 use kept::golden;
 
 fn app() -> AppId {
@@ -335,6 +335,7 @@ fn node_messages() {
         launch: launch(),
         user: Some("ann".into()),
         granted: UnixMillis(1_790_000_000_000),
+        token: Some(acl::Secret("hra_sort.1@1_00".into())),
     };
     let wants = [nodes::Want::Run(Box::new(order)), nodes::Want::Stop { cause: StopCause::Asked }, nodes::Want::Forget];
     let containers = wants.map(|want| nodes::DesiredContainer { container: container(), want }).to_vec();

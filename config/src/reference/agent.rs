@@ -24,10 +24,12 @@ const fn key(
 }
 
 pub(super) const KEYS: &[Key<Config>] = &[
-    key("rm", Kind::Url, Any("\"http://10.0.0.1:7070\""), "\"https://10.0.0.1\"", |c| Some(quoted(&c.rm))),
+    key("rm", Kind::Url, Any("\"https://10.0.0.1:7070\""), "\"ftp://10.0.0.1\"", |c| Some(quoted(&c.rm))),
     key("name", Kind::Text, Any("\"worker-07\""), "\"two words\"", |c| c.name.as_ref().map(quoted)),
     key("state", Kind::Path, Any("\"/srv/headroom\""), "\"relative\"", |c| Some(quoted(c.state.display()))),
     key("listen", Kind::Address, Any("\"127.0.0.1:7373\""), "\"here\"", |c| Some(quoted(c.listen))),
+    key("tls", Kind::Path, Any("\"/etc/headroom/tls\""), "\"tls\"", |c| c.tls.as_ref().map(|p| quoted(p.display()))),
+    key("advertise", Kind::Text, Any("\"worker-07.example\""), "\"http://w7\"", |c| c.advertise.as_ref().map(quoted)),
     key("memory", Kind::Size, Any("\"14GiB\""), "0", |c| c.memory.map(size)),
     key("cpus", Kind::Cores, Any("4"), "0", |c| c.cpus.map(|cpus| cpus.to_string())),
     key("reserve", Kind::Size, Any("\"1GiB\""), "\"1 cup\"", |c| Some(size(c.reserve))),

@@ -24,6 +24,10 @@ pub(super) const KEYS: &[Key<Config>] = &[
     key("anonymous", Kind::Word, OneOf(&["\"all\"", "\"read\"", "\"nothing\""]), "\"some\"", |c| {
         Some(quoted(c.anonymous.as_str()))
     }),
+    key("tls", Kind::Path, Any("\"/etc/headroom/tls\""), "\"tls\"", |c| c.tls.as_ref().map(|p| quoted(p.display()))),
+    key("authority", Kind::Path, Any("\"/etc/headroom/authority\""), "true", |c| {
+        c.authority.as_ref().map(|p| quoted(p.display()))
+    }),
     key("state", Kind::Path, Any("\"/srv/headroom\""), "\"relative\"", |c| Some(quoted(c.state.display()))),
     key("store", Kind::Word, OneOf(&["\"sled\"", "\"redb\""]), "\"rocksdb\"", |c| Some(quoted(c.store))),
     key("log", Kind::Word, OneOf(&["\"error\"", "\"warn\"", "\"info\"", "\"debug\"", "\"trace\""]), "\"loud\"", |c| {

@@ -176,6 +176,7 @@ pub fn order(memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
         launch,
         user: None,
         granted: UnixMillis(1),
+        token: None,
     })
 }
 

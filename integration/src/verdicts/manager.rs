@@ -88,6 +88,7 @@ impl Manager {
             launch,
             user: None,
             granted: UnixMillis(1),
+            token: None,
         };
         book.waiting.insert(id.clone(), ended);
         book.want(&id, Want::Run(Box::new(order)));

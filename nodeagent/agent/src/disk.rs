@@ -40,6 +40,8 @@ pub(crate) mod file {
     pub(crate) const TMP: &str = "tmp";
     /// Logs of its tasks.
     pub(crate) const TASKS: &str = "tasks";
+    /// What its program proves with whose it is, in [`TASKS`]; it reads it once and removes it.
+    pub(crate) const TOKEN: &str = ".token";
     /// Standard output.
     pub(crate) const STDOUT: &str = "stdout";
     /// Standard error.

@@ -4,8 +4,8 @@
 //! over here, and nothing else: the directory around it, with the shim's records, stays the agent's.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -80,6 +80,16 @@ fn open_files(site: &Site) -> Rlimit {
     let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let most = if site.rights.limits { wanted } else { wanted.min(own) };
     Rlimit { resource: Limit::OpenFiles.kernel_number(), soft: most, hard: most }
+}
+
+/// A secret that its user alone reads, and can remove.
+pub(crate) fn give_secret(identity: &Identity, path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    if let Some(user) = &identity.user {
+        std::os::unix::fs::fchown(&file, Some(user.uid), Some(user.gid))?;
+    }
+    Ok(())
 }
 
 /// Gives the container's user what is its own: the working directory with what is in it, its logs of tasks, its `/tmp`, and the

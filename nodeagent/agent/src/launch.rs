@@ -54,6 +54,10 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     let work = files(site, order, &dir)?;
     site.localizer.bring(id, &order.launch.fetch, &work, &identity)?;
     crash::at("files-fetched");
+    if let Some(token) = &order.token {
+        let path = dir.join(file::TASKS).join(file::TOKEN);
+        isolation::give_secret(&identity, &path, &token.0).context("cannot write the file of its token")?;
+    }
     isolation::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
     crash::at("files-made");
     let group = site.enforcer.create(&id.to_string(), &limits(order)).context("cannot make the cgroup")?;
@@ -293,6 +297,16 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
     own("HEADROOM_CONTAINER", id.to_string().into());
     own("HEADROOM_NODE", site.node.to_string().into());
     own("HEADROOM_RM", site.rm.clone().into());
+    if let Some(ca) = &site.ca {
+        own("HEADROOM_CA_FILE", ca.into());
+    }
+    if order.token.is_some() {
+        own("HEADROOM_TOKEN_FILE", dir.join(file::TASKS).join(file::TOKEN).into());
+    }
+    if let (None, Some((listen, name))) = (&order.request, &site.for_masters) {
+        own("HEADROOM_LISTEN", listen.into());
+        own("HEADROOM_ADVERTISE", name.into());
+    }
     own("HEADROOM_CONTAINER_DIR", dir.clone().into());
     own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());
     own("HEADROOM_MEMORY_BYTES", order.resource.memory.get().to_string().into());

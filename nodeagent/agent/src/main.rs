@@ -47,6 +47,12 @@ struct Args {
     /// Where it answers; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Directory of its certificate: ca.pem, cert.pem, key.pem
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
+    /// The name or address by which other hosts reach it
+    #[arg(long, value_name = "HOST")]
+    advertise: Option<String>,
     /// Memory to offer; all but the reserve by default
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
@@ -118,6 +124,8 @@ impl Args {
             name: self.name.or(c.name),
             state: self.state.unwrap_or(c.state),
             listen: self.listen.unwrap_or(c.listen),
+            tls: self.tls.or(c.tls),
+            advertise: self.advertise.or(c.advertise),
             memory: self.memory.or(c.memory),
             cpus: self.cpus.or(c.cpus),
             reserve: self.reserve.unwrap_or(c.reserve),

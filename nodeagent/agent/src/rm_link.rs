@@ -310,9 +310,11 @@ fn is_stranger(error: &ClientError) -> bool {
 fn is_dismissal(error: &ClientError) -> bool {
     match error {
         ClientError::Problem(problem) => problem.code == Code::HR0409 && problem.detail.contains("decommissioned"),
-        ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::NotSent | ClientError::Answer { .. } => {
-            false
-        }
+        ClientError::Address { .. }
+        | ClientError::Trust { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::NotSent
+        | ClientError::Answer { .. } => false,
     }
 }
 

@@ -24,6 +24,10 @@ pub(crate) struct Site {
     pub(crate) bin_dir: PathBuf,
     /// The resource manager's address, for the containers.
     pub(crate) rm: String,
+    /// Who vouches for the resource manager, where that is asked.
+    pub(crate) ca: Option<PathBuf>,
+    /// Where masters listen so that other hosts reach them, and by which name; on loopback when it is nothing.
+    pub(crate) for_masters: Option<(String, String)>,
     /// What programs may do.
     pub(crate) isolation: Isolation,
     /// How much of what they say is kept.

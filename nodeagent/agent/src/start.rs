@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use headroom_client::Client;
+use headroom_client::{Client, Trust};
 use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs, Telemetry};
+use headroom_identity::Role;
 use headroom_node_cgroup::{Wanted, detect};
 use headroom_node_core::fence::Patience;
+use headroom_transport::{KeyFiles, Keys};
 use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
 use headroom_wire::v1::nodes::{Health, NodeTraits};
 use serde::Serialize;
@@ -21,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::disk::{self, Layout};
+use crate::http::door::{Door, Guest};
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
 use crate::rm_link::Link;
@@ -52,6 +55,10 @@ pub struct Options {
     pub state: PathBuf,
     /// Where it answers; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Directory of its certificate; it speaks plain HTTP without.
+    pub tls: Option<PathBuf>,
+    /// The name or address by which other hosts reach it.
+    pub advertise: Option<String>,
     /// Memory to offer; all but the reserve when left out. Bytes.
     pub memory: Option<Bytes>,
     /// Processors to offer; all when left out.
@@ -90,6 +97,8 @@ impl Options {
             name: None,
             state: state.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            advertise: None,
             memory: None,
             cpus: None,
             reserve: Bytes::from_mib(512),
@@ -151,7 +160,7 @@ impl Drop for Running {
 /// it takes.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     descriptors::raise();
-    let client = Client::new(&options.rm)?;
+    let client = client(&options)?;
     let node = options.name.clone().or_else(host::name).context("the host's name cannot name a node; give one with --name")?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
     let layout = Layout::open(&options.state)?;
@@ -159,7 +168,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let listener = TcpListener::bind(options.listen)
         .await
         .with_context(|| format!("cannot listen on {}; choose another --listen", options.listen))?;
-    let url = format!("http://{}", listener.local_addr().context("its own address")?);
+    let (door, url) = door(&options, &node, listener).context("its own address")?;
     let offers = offers(&options)?;
     let (site, notes) = enforce(&options, &node, bin_dir, layout.clone(), &offers, &lock).await?;
     let (blocking, place) = (Arc::clone(&site), place(&options, &layout));
@@ -205,10 +214,64 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let end = CancellationToken::new();
     let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
     let router = http::router(Arc::clone(&site), &key, inputs.clone(), about);
-    let task = tokio::spawn(serve(agent, queue, listener, router, end.clone(), (lock, Arc::clone(&site))));
+    let task = tokio::spawn(serve(agent, queue, door, router, end.clone(), (lock, Arc::clone(&site))));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
     Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
+}
+
+fn client(options: &Options) -> anyhow::Result<Client> {
+    let files = options.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
+    Ok(Client::with(&options.rm, Trust { files, ..Trust::default() })?)
+}
+
+/// Where callers come in, and where others reach it.
+fn door(options: &Options, node: &NodeId, listener: TcpListener) -> anyhow::Result<(Door, String)> {
+    let (keys, url) = (certificate(options, node)?, reached_at(options, listener.local_addr()?));
+    Ok((Door::new(listener, keys)?, url))
+}
+
+/// The agent's certificate, which must be this node's. Beyond loopback nobody may listen without one.
+fn certificate(options: &Options, node: &NodeId) -> anyhow::Result<Option<Arc<Keys>>> {
+    let Some(dir) = &options.tls else {
+        let listen = options.listen;
+        anyhow::ensure!(
+            listen.ip().is_loopback(),
+            "listen = \"{listen}\" can be reached from other hosts, and nobody would be asked who they are; get a certificate with rmctl \
+             node join and name its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
+        );
+        return Ok(None);
+    };
+    let keys = Keys::open(dir).with_context(|| format!("tls = {}", dir.display()))?;
+    if let Some(role) = keys.facts().role.filter(|role| *role != Role::Node(node.clone())) {
+        bail!("the certificate in {} is of {role}, and this is node {node}; rmctl node join gets one for it", dir.display());
+    }
+    Ok(Some(Arc::new(keys)))
+}
+
+/// Where others reach it.
+fn reached_at(options: &Options, address: SocketAddr) -> String {
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let host = options.advertised().unwrap_or_else(|| address.ip().to_string());
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    format!("{scheme}://{host}:{}", address.port())
+}
+
+impl Options {
+    /// The name or address by which other hosts reach this one; nothing when it listens at one of its own.
+    fn advertised(&self) -> Option<String> {
+        let unnamed = || self.listen.ip().is_unspecified().then(host::name).flatten().map(|name| name.to_string());
+        self.advertise.clone().or_else(unnamed)
+    }
+
+    /// What masters on this host are told, so that executors of other hosts reach them: where to listen, and how they are called.
+    fn for_masters(&self) -> Option<(String, String)> {
+        if self.listen.ip().is_loopback() {
+            return None;
+        }
+        let name = self.advertised().unwrap_or_else(|| self.listen.ip().to_string());
+        Some((SocketAddr::new(self.listen.ip(), 0).to_string(), name))
+    }
 }
 
 fn place(options: &Options, layout: &Layout) -> doctor::Place {
@@ -236,12 +299,12 @@ async fn lock(layout: &Layout) -> anyhow::Result<File> {
 async fn serve(
     agent: Loop,
     queue: mpsc::Receiver<Input>,
-    listener: TcpListener,
+    door: Door,
     router: axum::Router,
     end: CancellationToken,
     (lock, site): (File, Arc<Site>),
 ) {
-    let server = axum::serve(listener, router);
+    let server = axum::serve(door, router.into_make_service_with_connect_info::<Guest>());
     tokio::select! {
         () = agent.run(queue) => {}
         () = end.cancelled() => {}
@@ -318,6 +381,7 @@ async fn enforce(
         name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
     };
     let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
+    let (ca, for_masters) = (options.tls.as_ref().map(|dir| dir.join("ca.pem")), options.for_masters());
     let (isolation, logs, rights) = (options.isolation.clone(), options.logs, Rights::own());
     let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("the lock")?));
     let job = move || -> anyhow::Result<(Arc<Site>, Vec<String>)> {
@@ -330,6 +394,8 @@ async fn enforce(
             enforcer: found.enforcer,
             bin_dir,
             rm,
+            ca,
+            for_masters,
             isolation,
             logs: logs.into(),
             localizer,

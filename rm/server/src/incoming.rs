@@ -56,8 +56,9 @@ fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
 /// A master that comes.
 pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(AttemptId, Option<String>), Problem> {
     of_app(&body.attempt.app, app)?;
-    if body.master_url.as_ref().is_some_and(|url| !url.starts_with("tcp://") || url.len() > 256) {
-        return Err(bad("master_url must begin with tcp:// and have at most 256 characters".into()));
+    let place = |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
+    if body.master_url.as_ref().is_some_and(|url| !place(url)) {
+        return Err(bad("master_url must begin with tcp:// or tls:// and have at most 256 characters".into()));
     }
     Ok((body.attempt, body.master_url))
 }
@@ -161,8 +162,8 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
 pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Call, Problem> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
-    if !body.url.starts_with("http://") || body.url.len() > 256 {
-        return Err(bad("url must begin with http:// and have at most 256 characters".into()));
+    if !(body.url.starts_with("http://") || body.url.starts_with("https://")) || body.url.len() > 256 {
+        return Err(bad("url must begin with http:// or https:// and have at most 256 characters".into()));
     }
     own(&node, &body.exits)?;
     let facts = core::Registration {

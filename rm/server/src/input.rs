@@ -17,6 +17,7 @@ use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::{Desired, NodeView};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::access::{Ruled, Wish};
 use crate::clock::Clock;
 use crate::http::errors::with_nearest;
 use crate::inbox::{Lines, Sign};
@@ -76,6 +77,13 @@ pub(crate) enum Input {
         change: Box<Change>,
         /// What came of it, once it is durable.
         reply: oneshot::Sender<Decided>,
+    },
+    /// Another token, or one less; another policy.
+    Access {
+        /// What.
+        wish: Box<Wish>,
+        /// What came of it, once it is durable.
+        reply: oneshot::Sender<Ruled>,
     },
     /// Somebody wants to see something.
     Query(Query),

@@ -50,6 +50,10 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// What those may who do not say who they are.
     pub anonymous: Anonymous,
+    /// Directory of its certificate; it speaks plain HTTP without.
+    pub tls: Option<PathBuf>,
+    /// Directory of an authority that signs for hosts which join by a token.
+    pub authority: Option<PathBuf>,
     /// Where it keeps what must survive.
     pub state: PathBuf,
     /// The database it keeps it in.
@@ -126,6 +130,8 @@ impl Options {
             listen,
             socket,
             anonymous,
+            tls,
+            authority,
             state,
             store,
             log,
@@ -140,6 +146,8 @@ impl Options {
             listen,
             socket,
             anonymous,
+            tls,
+            authority,
             state,
             store,
             log,
@@ -166,6 +174,8 @@ impl Options {
             listen: self.listen,
             socket: self.socket.clone(),
             anonymous: self.anonymous,
+            tls: self.tls.clone(),
+            authority: self.authority.clone(),
             state: self.state.clone(),
             store: self.store,
             log: self.log,
@@ -181,6 +191,28 @@ impl Options {
             history: self.history,
             queues: None,
         }
+    }
+
+    /// Beyond loopback nobody may come in who does not say who they are, and nobody may listen.
+    ///
+    /// # Errors
+    /// What is missing, and what to write.
+    pub fn refuse_what_is_open(&self, listen: SocketAddr) -> anyhow::Result<()> {
+        if listen.ip().is_loopback() {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            self.tls.is_some(),
+            "listen = \"{listen}\" can be reached from other hosts, and nothing would be encrypted; make a certificate with rmctl ca \
+             issue manager and name its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
+        );
+        anyhow::ensure!(
+            self.anonymous == Anonymous::Nothing,
+            "listen = \"{listen}\" can be reached from other hosts, and anonymous = \"{}\" lets those in who do not say who they are; \
+             write anonymous = \"nothing\", or listen on 127.0.0.1",
+            self.anonymous.as_str()
+        );
+        Ok(())
     }
 
     /// Takes over what a daemon that runs can take over.

@@ -103,6 +103,7 @@ fn want(want: core::Want) -> Want {
             launch: launch(&order.launch),
             user: Some(order.user.to_string()),
             granted: order.granted,
+            token: None,
         })),
         core::Want::Stop { cause } => Want::Stop { cause },
         core::Want::Forget => Want::Forget,

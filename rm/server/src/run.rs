@@ -20,6 +20,7 @@ use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
+use crate::access::{Access, Ruled};
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
 use crate::eventlog::EventLog;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) families: Arc<Families>,
     /// Those that are durable.
     pub(crate) profiles: watch::Sender<Arc<Profiles>>,
+    /// Who may come in, as far as it is durable.
+    pub(crate) access: watch::Sender<Arc<Access>>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -88,6 +91,9 @@ pub(crate) struct Owner {
     /// Answered after the batch.
     later: Vec<Input>,
     profiles: Profiles,
+    access: Access,
+    /// Answered when the batch is durable.
+    ruled: Vec<(oneshot::Sender<Ruled>, Ruled)>,
     /// Answered when the batch is durable.
     decided: Vec<(oneshot::Sender<Decided>, Decided, Option<events::Event>)>,
     /// Told when the batch is durable.
@@ -122,7 +128,7 @@ impl Owner {
     pub(crate) fn new(opened: Opened, settings: Settings, clock: Clock, inbox: Inbox, shared: Shared) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
-        let shared_profiles = shared.profiles.borrow().clone();
+        let (shared_profiles, access) = (shared.profiles.borrow().clone(), Access::clone(&shared.access.borrow()));
         Owner {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
@@ -135,6 +141,8 @@ impl Owner {
             waiting: BTreeMap::new(),
             later: Vec::new(),
             profiles: Profiles::clone(&shared_profiles),
+            access,
+            ruled: Vec::new(),
             decided: Vec::new(),
             kept: Vec::new(),
             calls: 0,
@@ -150,6 +158,8 @@ impl Owner {
     /// Runs until it is told to stop, or can no longer save.
     pub(crate) async fn run(mut self) -> Result<(), Ended> {
         self.begin();
+        // A cluster that begins has just made its key.
+        self.journal.append_access(&self.access.saved())?;
         self.settle()?;
         loop {
             let batch = self.next_batch().await;
@@ -234,6 +244,14 @@ impl Owner {
                 self.decided.push((reply, answer, told));
                 Ok(Turn::GoOn)
             }
+            Input::Access { wish, reply } => {
+                let answer = self.access.change(*wish, self.clock.unix_now());
+                if answer.is_ok() {
+                    self.journal.append_access(&self.access.saved())?;
+                }
+                self.ruled.push((reply, answer));
+                Ok(Turn::GoOn)
+            }
             Input::WatchNode { .. } | Input::WatchApp { .. } | Input::Query(_) => {
                 self.later.push(input);
                 Ok(Turn::GoOn)
@@ -267,8 +285,15 @@ impl Owner {
         Ok(())
     }
 
-    /// What was decided about profiles is durable: it is shown, and then answered.
+    /// What was decided about profiles, and about who may come in, is durable: it is shown, and then answered.
     fn tell_decided(&mut self) {
+        if !self.ruled.is_empty() {
+            self.shared.access.send_replace(Arc::new(self.access.clone()));
+        }
+        for (reply, answer) in std::mem::take(&mut self.ruled) {
+            // It is done, whether or not somebody still waits for it.
+            let _ = reply.send(answer);
+        }
         if self.decided.is_empty() {
             return;
         }
@@ -426,7 +451,7 @@ impl Owner {
             }
             Input::Query(Query::Refresh) => self.view_wanted = true,
             Input::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            Input::Call { .. } | Input::Keep { .. } | Input::Profile { .. } | Input::Stop => {} // never put off
+            Input::Call { .. } | Input::Keep { .. } | Input::Profile { .. } | Input::Access { .. } | Input::Stop => {} // never put off
         }
     }
 

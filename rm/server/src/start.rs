@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
+use headroom_config::Anonymous;
+use headroom_identity::Role;
+use headroom_transport::Keys;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -14,14 +17,17 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::access::Access;
 use crate::activation;
 use crate::audit::{self, Audit};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
 use crate::families::Families;
 use crate::http::doors::{HostSocket, Port};
+use crate::http::join::Signer;
 use crate::http::limits::Doors;
 use crate::http::once::Once;
+use crate::http::tonodes::ToNodes;
 use crate::http::{Bounds, Web, addresses, listen, router};
 use crate::inbox;
 use crate::input::{Handle, Published};
@@ -62,7 +68,8 @@ pub struct Running {
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     let (listener, socket) = places(&options)?;
     let address = listener.local_addr().context("the address that was taken")?;
-    let url = format!("http://{address}");
+    let (keys, authority) = certificates(&options, address)?;
+    let url = format!("{}://{address}", if keys.is_some() { "https" } else { "http" });
     let (state, store) = (options.state.clone(), options.store);
     let opened =
         tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
@@ -79,15 +86,13 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         jobs: Arc::new(Jobs::new(clock.unix_now(), options.telemetry.cardinality)),
         families: Arc::new(Families::restored(opened.families.clone())),
         profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
+        access: watch::Sender::new(Arc::new(Access::restored(&opened.access).context("a key for tokens")?)),
         counters: Arc::new(Counters::new(addresses())),
     };
     let (lines, inbox) = inbox::lines();
     let handle = Handle::new(lines, shared.published.clone(), clock);
     let closing = CancellationToken::new();
-    let to_nodes = || reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(3));
-    let http = to_nodes().read_timeout(Duration::from_secs(10)).build().context("a client for the logs of nodes")?;
-    let keepalive = Duration::from_secs(30);
-    let patient_http = to_nodes().tcp_keepalive(keepalive).build().context("a client for logs that are followed")?;
+    let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("a client for calls to nodes")?);
     let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
     let (events, audit) = (shared.events.clone(), Arc::new(Audit::open(&logs, options.audit)));
@@ -98,8 +103,9 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         documents,
         epoch,
         clock,
-        http,
-        patient_http,
+        nodes: nodes_called,
+        asks: options.anonymous != Anonymous::All,
+        authority,
         closing: closing.clone(),
         streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
         changes: Arc::default(),
@@ -111,7 +117,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         state: options.state.clone().into(),
     };
     let routes = router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time });
-    let server = answer(routes, Port { listener, anonymous: options.anonymous }, socket, &options, &closing);
+    let server = answer(routes, Port { listener, anonymous: options.anonymous, keys }, socket, &options, &closing);
     let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
@@ -119,6 +125,22 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
     Ok(running)
+}
+
+/// A certificate, and an authority that signs.
+type Papers = (Option<Arc<Keys>>, Option<Arc<Signer>>);
+
+/// The daemon's certificate and, where hosts may join by a token, the authority.
+fn certificates(options: &Options, address: SocketAddr) -> anyhow::Result<Papers> {
+    options.refuse_what_is_open(address)?;
+    let keys = options.tls.as_deref().map(|dir| Keys::open(dir).with_context(|| format!("tls = {}", dir.display())));
+    let signer =
+        options.authority.as_deref().map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
+    let (keys, signer) = (keys.transpose()?, signer.transpose()?);
+    if let Some(role) = keys.as_ref().and_then(|keys| keys.facts().role).filter(|role| *role != Role::Manager) {
+        anyhow::bail!("the certificate in tls is of {role}, and not of a manager; rmctl ca issue manager makes one");
+    }
+    Ok((keys.map(Arc::new), signer.map(Arc::new)))
 }
 
 /// Takes the port and, where there is to be one, the socket: those that the service manager holds, or its own.

@@ -181,6 +181,7 @@ fn kind(key: &str) -> &'static str {
         "meta" => "numbers",
         "family" => "families of jobs",
         "profiles" => "sets of profiles",
+        "access" => "sets of tokens and policies",
         _ if key.starts_with(DOCUMENTS) => "documents",
         _ => "of an unknown kind",
     }

@@ -10,6 +10,7 @@ use headroom_rm_core::Save;
 use headroom_types::{AppId, Name};
 use serde::Serialize;
 
+use crate::access::{ACCESS, SavedAccess};
 use crate::answers::{self, SavedAnswer};
 use crate::families::{self, SavedFamily};
 use crate::profiles::{PROFILES, SavedProfiles};
@@ -114,6 +115,11 @@ impl<S: Store> Journal<S> {
     /// Takes in the cluster's profiles, all of them as they are now.
     pub fn append_profiles(&mut self, profiles: &SavedProfiles) -> Result<(), StoreError> {
         self.put(PROFILES.to_owned(), profiles)
+    }
+
+    /// Takes in who may come in, all of it as it is now.
+    pub fn append_access(&mut self, access: &SavedAccess) -> Result<(), StoreError> {
+        self.put(ACCESS.to_owned(), access)
     }
 
     /// True when nothing waits to be written.

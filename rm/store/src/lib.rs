@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod anchor;
 pub mod answers;
 pub mod backup;
@@ -31,6 +32,7 @@ pub mod sled;
 pub mod snapshot;
 pub mod suspect;
 
+pub use access::{SavedAccess, SavedFor, SavedPolicy, SavedToken};
 pub use answers::SavedAnswer;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;

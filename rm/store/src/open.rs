@@ -7,6 +7,7 @@ use headroom_rm_core::Restored;
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
+use crate::access::{SavedAccess, access};
 use crate::answers::{SavedAnswer, answers};
 use crate::backup::refuse_unfinished;
 use crate::disk::{DiskStore, Documents};
@@ -35,6 +36,8 @@ pub struct Opened {
     pub families: Vec<SavedFamily>,
     /// The sizes that job files may name.
     pub profiles: SavedProfiles,
+    /// Who may come in.
+    pub access: SavedAccess,
     /// Reads documents.
     pub documents: Documents,
     /// What an operator should know.
@@ -60,6 +63,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     let answers = answers(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let families = families(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let profiles = profiles(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
+    let access = access(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let meta = Meta { epoch: restored.epoch, last_app: restored.last_app };
     let store = DiskStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
@@ -67,7 +71,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     journal.begin(meta)?;
     journal.commit()?;
     journal.snapshot()?;
-    Ok(Opened { journal, restored, answers, families, profiles, documents, notes })
+    Ok(Opened { journal, restored, answers, families, profiles, access, documents, notes })
 }
 
 /// The refusal, with what an operator can do about it.

@@ -8,6 +8,7 @@ use headroom_rm_core::{Finished, NodeMark, NodeTags, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
+use crate::access::{ACCESS, access};
 use crate::answers::{ANSWERS, answers};
 use crate::families::{FAMILIES, families};
 use crate::profiles::{PROFILES, profiles};
@@ -55,7 +56,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     for (key, value) in records {
         match key.split_once('/') {
             None if key == META => meta = Some(parse::<Meta>(key, value)?),
-            None if key == PROFILES => {}
+            None if key == PROFILES || key == ACCESS => {}
             None if key == QUEUES => queues = Some(tree(parse(key, value)?)?),
             Some(("app", number)) => {
                 apps.insert(number.to_owned(), parse::<App>(key, value)?);
@@ -76,6 +77,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     answers(records)?;
     families(records)?;
     profiles(records)?;
+    access(records)?;
     finished.sort_by(|a, b| (a.ended, &a.container).cmp(&(b.ended, &b.container)));
     let restored = Restored {
         epoch: Epoch(meta.epoch.0.saturating_add(1)),

@@ -23,7 +23,7 @@ pub(crate) enum CaVerb {
     Issue(CaIssue),
     /// Sign a certificate anew, for the same key, role and names
     Renew {
-        /// The certificate; its key is beside it, called .key instead of .pem
+        /// The certificate; its key is beside it: key.pem beside cert.pem, else called .key instead of .pem
         file: PathBuf,
         #[command(flatten)]
         place: CaPlace,
@@ -62,4 +62,7 @@ pub(crate) struct CaIssue {
     /// Where the certificate and its key go [default: beside the authority]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Write ca.pem, cert.pem and key.pem into this directory instead, as daemons read them: `tls` of their configuration names it
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub(crate) tls: Option<PathBuf>,
 }

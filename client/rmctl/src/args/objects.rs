@@ -18,6 +18,8 @@ use crate::complete;
 /// About nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeVerb {
+    /// Make this host a node: get it a certificate, for a key that is made here
+    Join(super::JoinNode),
     /// All nodes, with what is granted on each
     #[command(visible_alias = "ls")]
     List(Watched),

@@ -13,7 +13,7 @@ pub(crate) enum ContextVerb {
         /// Its name; `-` for none
         name: String,
     },
-    /// Make a context of --addr, -o and --call-timeout, or change what is said of one; the first one is taken from now on
+    /// Make a context of --addr, -o, --call-timeout, --cacert, --client-cert, --client-key and --token-file, or change what is said of one; the first one is taken from now on
     Set {
         /// Its name
         name: String,

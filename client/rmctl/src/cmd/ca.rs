@@ -112,10 +112,35 @@ fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
         .help(format!("rmctl ca issue {} --at HOSTNAME --at ADDRESS", args.role)));
     }
     let wanted = Wanted { role: args.role.clone(), names: &args.names, now: now(), lifetime: args.days * DAY };
+    let issued = authority.issue(&wanted)?;
+    if let Some(dir) = &args.tls {
+        return lay_out(context, &args.place, &issued, dir);
+    }
     let out = args.out.as_ref().unwrap_or(&args.place.dir);
     folder(out)?;
-    let written = put(&authority.issue(&wanted)?, out, &args.role.to_string().replace('/', "-"))?;
+    let written = put(&issued, out, &args.role.to_string().replace('/', "-"))?;
     show(context, &[written])
+}
+
+/// The three files of a daemon's directory. Others must be able to read ca.pem: masters and executors believe it.
+fn lay_out(context: &Context, place: &CaPlace, issued: &Issued, dir: &Path) -> Result<Exit, Failure> {
+    folder(dir)?;
+    let (ca, key, cert) = (dir.join("ca.pem"), dir.join("key.pem"), dir.join("cert.pem"));
+    if let Some(path) = [&ca, &key, &cert].into_iter().find(|path| path.exists()) {
+        return Err(FileError::There { path: path.clone() }.into());
+    }
+    files::write(&ca, &files::read(&place.dir.join("ca.pem"))?, Readers::All, Over::Keep)?;
+    files::write(&key, &issued.key, Readers::Owner, Over::Keep)?;
+    files::write(&cert, &issued.certificate, Readers::All, Over::Keep)?;
+    show(context, &[cert])
+}
+
+/// Where the key to a certificate is: beside it.
+fn key_of(certificate: &Path) -> PathBuf {
+    if certificate.file_name().is_some_and(|name| name == "cert.pem") {
+        return certificate.with_file_name("key.pem");
+    }
+    certificate.with_extension("key")
 }
 
 fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<Exit, Failure> {
@@ -125,7 +150,7 @@ fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<E
         return Err(Failure::new(Exit::Usage, format!("{} says no role of Headroom, so it was not signed here", file.display()))
             .help("rmctl ca issue ROLE makes one"));
     };
-    let key = files::read_secret(&file.with_extension("key"))?;
+    let key = files::read_secret(&key_of(file))?;
     let wanted = Wanted { role, names: &old.names, now: now(), lifetime: days * DAY };
     files::write(file, &authority.certify(&key, &wanted)?, Readers::All, Over::Replace)?;
     show(context, &[file.to_owned()])

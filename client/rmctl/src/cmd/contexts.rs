@@ -1,5 +1,7 @@
 //! `rmctl context` and `rmctl config`: the user's file, and what holds for a call.
 
+use std::path::PathBuf;
+
 use headroom_client::Client;
 
 use crate::args::{ConfigVerb, ContextVerb};
@@ -58,7 +60,7 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
     let settled = user.contexts.entry(name.to_owned()).or_default();
     if typed(&said.addr.by) {
         // What no client could be made of is refused here and not at every later call.
-        Client::new(&said.addr.value)?;
+        Client::with(&said.addr.value, said.trust.clone())?;
         settled.addr = Some(said.addr.value.clone());
     }
     if typed(&said.output.by) {
@@ -67,6 +69,12 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
     if typed(&said.timeout.by) {
         settled.timeout = Some(Time(said.timeout.value));
     }
+    let proofs = &context.given.proofs;
+    let absolute = |path: &Option<PathBuf>| path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+    settled.ca = absolute(&proofs.ca).or(settled.ca.take());
+    settled.cert = absolute(&proofs.cert).or(settled.cert.take());
+    settled.key = absolute(&proofs.key).or(settled.key.take());
+    settled.token_file = absolute(&proofs.token_file).or(settled.token_file.take());
     if settled.addr.is_none() {
         return Err(Failure::new(Exit::Usage, format!("context {name} has no address"))
             .help(format!("rmctl context set {name} --addr http://HOST:7070")));

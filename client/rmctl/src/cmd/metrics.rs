@@ -1,6 +1,6 @@
 //! `rmctl operator metrics`: a page of metrics, all of it or some.
 
-use headroom_client::Client;
+use headroom_client::{Client, Other, TokenFrom, Trust};
 
 use crate::args::Metrics;
 use crate::context::Context;
@@ -8,12 +8,18 @@ use crate::exit::{Exit, Failure};
 use crate::render::json::Found;
 use crate::render::metrics::{self, name};
 
+/// A client of a node's own interface, which knows certificates and no tokens.
+fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
+    let trust = Trust { other: Other::Node, token: TokenFrom::Nowhere, ..context.settings.trust.clone() };
+    Ok(Client::with(url, trust)?.within(context.settings.timeout.value))
+}
+
 /// Prints the page as a scraper reads it; in the formats for machines each series is a row.
 pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failure> {
     let client = context.client()?;
     let asked = match &args.node {
         None => client,
-        Some(node) => Client::new(&client.node(node).await?.url)?.within(context.settings.timeout.value),
+        Some(node) => of_node(context, &client.node(node).await?.url)?,
     };
     let page = asked.get_text("/metrics").await?;
     let shown = match &args.filter {

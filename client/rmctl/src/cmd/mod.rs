@@ -1,5 +1,6 @@
 //! One file for each verb. A verb asks, hands the answer to `render`, prints, and says how it ends.
 
+mod acl;
 mod app;
 mod attach;
 mod audit;
@@ -87,6 +88,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         #[cfg(feature = "dev")]
         Verb::Demo(args) => demo::run(context, args).await,
         Verb::Context { what } => contexts::contexts(context, what),
+        Verb::Acl { what } => acl::run(context, what).await,
         Verb::Ca { what } => ca::run(context, what),
         Verb::Config { what } => contexts::config(context, what),
         Verb::Explain { word } => explain::run(context, word.as_deref()),

@@ -21,6 +21,7 @@ const LOOK: Duration = Duration::from_secs(20);
 /// Does what is asked about nodes.
 pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failure> {
     match what {
+        NodeVerb::Join(args) => super::acl::join(context, &args).await,
         NodeVerb::List(args) => list(context, args).await,
         NodeVerb::Drain(args) => drain(context, args).await,
         NodeVerb::Cordon(args) => tags::cordon(context, args).await,

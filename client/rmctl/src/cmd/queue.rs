@@ -102,7 +102,11 @@ fn tree(text: &str, name: &str) -> Result<Value, Failure> {
 fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     let problems: &[QueueProblem] = match &error {
         ClientError::Problem(problem) => &problem.problems,
-        ClientError::Address { .. } | ClientError::Unreachable { .. } | ClientError::NotSent | ClientError::Answer { .. } => &[],
+        ClientError::Address { .. }
+        | ClientError::Trust { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::NotSent
+        | ClientError::Answer { .. } => &[],
     };
     if problems.is_empty() || text.trim_start().starts_with('{') {
         return error.into();

@@ -160,7 +160,9 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
 
 /// Submits under a master that the resource manager launches. Safe to repeat: the key makes it one application.
 pub(crate) async fn submit(client: &Client, job: &Job) -> Result<Submitted, Failure> {
-    let request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
+    let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
+    // A token or a certificate says in whose name it is.
+    request.user = request.user.filter(|_| !client.names_somebody());
     let mut backoff = Backoff::usual();
     for _ in 0..3 {
         match client.submit(&request).await {
@@ -284,6 +286,7 @@ async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, 
         app: None,
         attempt: 1,
         rm: context.addr.clone(),
+        trust: context.settings.trust.clone(),
         state: None,
         base_dir: Some(job.base.clone()),
         listen: ([127, 0, 0, 1], 0).into(),

@@ -1,5 +1,6 @@
 //! From views to text: pure functions, the same input gives the same screen. Knows no clock, no terminal and no connection.
 
+pub(crate) mod acl;
 pub(crate) mod apps;
 pub(crate) mod audit;
 pub(crate) mod bars;

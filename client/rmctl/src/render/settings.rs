@@ -3,8 +3,8 @@
 use super::Paint;
 use super::figures::fine_span;
 use super::table::Table;
-use crate::settings::Settings;
 use crate::settings::file::UserFile;
+use crate::settings::{Settings, token_words};
 
 /// Everything that holds for a call, and why.
 pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> String {
@@ -12,6 +12,15 @@ pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> 
     let context = s.context.as_ref().map_or_else(|| "–".to_owned(), |c| c.value.clone());
     let by = s.context.as_ref().map_or_else(String::new, |c| c.by.to_string());
     table.row(["addr".to_owned(), s.addr.value.clone(), s.addr.by.to_string()]);
+    let mut proof = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            table.row([name.to_owned(), value, String::new()]);
+        }
+    };
+    proof("ca", s.trust.files.ca.as_ref().map(|path| path.display().to_string()));
+    proof("cert", s.trust.files.own.as_ref().map(|(cert, _)| cert.display().to_string()));
+    proof("key", s.trust.files.own.as_ref().map(|(_, key)| key.display().to_string()));
+    proof("token", token_words(&s.trust.token));
     table.row(["output".to_owned(), s.output.value.to_string(), s.output.by.to_string()]);
     table.row(["timeout".to_owned(), fine_span(s.timeout.value), s.timeout.by.to_string()]);
     table.row(["context".to_owned(), context, by]);

@@ -31,12 +31,40 @@ pub(crate) struct Settled {
     /// Address of the resource manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) addr: Option<String>,
+    /// Who vouches for the resource manager, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+    /// One's own certificate, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key to it, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<PathBuf>,
+    /// The file of a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token_file: Option<PathBuf>,
     /// How to print.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<Shown>,
     /// How long a call may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<Time>,
+}
+
+impl Settled {
+    /// By what a call proves who makes it, as far as it is said here.
+    pub(crate) fn trusted(&self) -> Proofs {
+        Proofs { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), token_file: self.token_file.clone() }
+    }
+}
+
+/// By what a call proves who makes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proofs {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// The machine's file.
@@ -142,7 +170,9 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
         problem.width = text.get(span).map_or(1, |s| s.lines().next().unwrap_or_default().chars().count().max(1));
         problem.source = Some(line.to_owned());
     }
-    problem.fix = "a context may say addr, output and timeout; rmctl config validate checks both files".to_owned();
+    problem.fix =
+        "a context may say addr, ca, cert, key, token_file, output and timeout; rmctl config validate checks both files"
+            .to_owned();
     Failure::laid_out(Exit::Usage, problem.to_string())
 }
 
@@ -173,16 +203,22 @@ mod tests {
     fn each_key_is_in_the_reference_with_the_default_that_holds() {
         let file = Settled {
             addr: Some("http://h:1".into()),
+            ca: Some("/c.pem".into()),
+            cert: Some("/m.pem".into()),
+            key: Some("/k.pem".into()),
+            token_file: Some("/t".into()),
             output: Some(Shown::of(Output::plain(crate::args::Format::Table))),
             timeout: Some(Time(crate::settings::CALL)),
         };
         let written: toml::Table = toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
-        let known: Vec<&str> = headroom_config::reference::CLIENT.iter().map(|key| key.name).collect();
+        let mut known: Vec<&str> = headroom_config::reference::CLIENT.iter().map(|key| key.name).collect();
+        known.sort_unstable();
         assert_eq!(written.keys().map(String::as_str).collect::<Vec<_>>(), known);
-        let defaults: String =
-            headroom_config::reference::CLIENT.iter().map(|key| format!("{} = {}\n", key.name, key.default)).collect();
+        let with_default = headroom_config::reference::CLIENT.iter().filter(|key| key.default != "none");
+        let defaults: String = with_default.map(|key| format!("{} = {}\n", key.name, key.default)).collect();
         let usual = read_machine(&defaults, "client.toml").expect("reads");
         assert_eq!(usual.addr.as_deref(), Some(crate::args::DEFAULT_ADDR));
+        assert_eq!(usual.trusted(), Proofs::default());
         assert_eq!((usual.output, usual.timeout), (file.output, file.timeout));
     }
 

@@ -9,9 +9,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output};
+use headroom_client::{TokenFrom, Trust};
+use headroom_transport::KeyFiles;
+
+use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output, TrustArgs};
 use crate::exit::{Exit, Failure};
-use file::{Machine, Place, UserFile};
+use file::{Machine, Place, Proofs, UserFile};
 
 /// How long a call may take when nothing else is said.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
@@ -60,6 +63,8 @@ pub(crate) struct Said<T> {
 pub(crate) struct Settings {
     /// Address of the resource manager.
     pub(crate) addr: Said<String>,
+    /// By what a call proves who makes it, and whom it believes.
+    pub(crate) trust: Trust,
     /// How to print.
     pub(crate) output: Said<Output>,
     /// How long a call may take.
@@ -74,11 +79,47 @@ impl Settings {
         let said = |value: serde_json::Value, by: &Origin| serde_json::json!({ "value": value, "by": by.to_string() });
         serde_json::json!({
             "addr": said(self.addr.value.as_str().into(), &self.addr.by),
+            "ca": self.trust.files.ca,
+            "cert": self.trust.files.own.as_ref().map(|(cert, _)| cert),
+            "token": token_words(&self.trust.token),
             "output": said(self.output.value.to_string().into(), &self.output.by),
             "timeout_ms": said(u64::try_from(self.timeout.value.as_millis()).unwrap_or(u64::MAX).into(), &self.timeout.by),
             "context": self.context.as_ref().map(|c| said(c.value.as_str().into(), &c.by)),
         })
     }
+}
+
+/// Where a token comes from, never the token.
+pub(crate) fn token_words(token: &TokenFrom) -> Option<String> {
+    match token {
+        TokenFrom::Nowhere => None,
+        TokenFrom::Text(_) => Some("environment HEADROOM_TOKEN".to_owned()),
+        TokenFrom::File(path) => Some(path.display().to_string()),
+    }
+}
+
+/// Each proof of whoever said it first; a certificate and its key belong together.
+fn trust(token: Option<String>, said: [Proofs; 3]) -> Result<Trust, Failure> {
+    let first = |get: fn(&Proofs) -> Option<PathBuf>| said.iter().find_map(get);
+    let own = said.iter().find(|proofs| proofs.cert.is_some() || proofs.key.is_some());
+    let own = match own.map(|proofs| (proofs.cert.clone(), proofs.key.clone())) {
+        None => None,
+        Some((Some(cert), Some(key))) => Some((cert, key)),
+        Some((Some(cert), None)) => return Err(half(&cert, "key")),
+        Some((None, Some(key))) => return Err(half(&key, "certificate")),
+        Some((None, None)) => None,
+    };
+    let token = match (token, first(|proofs| proofs.token_file.clone())) {
+        (Some(text), _) => TokenFrom::Text(text),
+        (None, Some(file)) => TokenFrom::File(file),
+        (None, None) => TokenFrom::Nowhere,
+    };
+    Ok(Trust { files: KeyFiles { ca: first(|proofs| proofs.ca.clone()), own }, token, ..Trust::default() })
+}
+
+fn half(there: &std::path::Path, lacks: &str) -> Failure {
+    let failure = Failure::new(Exit::Usage, format!("{} is of no use without its {lacks}", there.display()));
+    failure.help("--client-cert FILE and --client-key FILE, or cert and key of the same context")
 }
 
 /// What was given for one setting, the strongest first.
@@ -94,6 +135,10 @@ pub(crate) struct Given {
     pub(crate) context: Option<(String, Origin)>,
     pub(crate) output: Option<(Output, Origin)>,
     pub(crate) timeout: Option<(Duration, Origin)>,
+    /// Certificates and a token's file.
+    pub(crate) proofs: Proofs,
+    /// A token itself.
+    pub(crate) token: Option<String>,
     /// The socket of a resource manager of this host.
     pub(crate) socket: Option<(String, Origin)>,
 }
@@ -110,8 +155,21 @@ impl Given {
             context: named(&global.context, by("context", "--context", "HEADROOM_CONTEXT")),
             output: quiet.or(output),
             timeout: global.call_timeout.map(|t| (t, by("call_timeout", "--call-timeout", "HEADROOM_TIMEOUT"))),
+            proofs: proofs(&global.trust),
+            token: std::env::var("HEADROOM_TOKEN").ok().filter(|token| !token.is_empty()),
             socket: None,
         }
+    }
+}
+
+/// An empty variable says nothing.
+fn proofs(args: &TrustArgs) -> Proofs {
+    let said = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+    Proofs {
+        ca: said(&args.cacert),
+        cert: said(&args.client_cert),
+        key: said(&args.client_key),
+        token_file: said(&args.token_file),
     }
 }
 
@@ -125,6 +183,8 @@ pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machi
     };
     let of_context = |name: &String| Origin::Context(name.clone());
     let (place, machine) = machine.unwrap_or_default();
+    let of_this_context = context.as_ref().map(|(_, c)| c.trusted()).unwrap_or_default();
+    let trust = trust(given.token.clone(), [given.proofs.clone(), of_this_context, machine.trusted()])?;
     let of_machine = || Origin::Machine(place.clone());
     // A context that is named by an argument goes before an address of the environment, as every argument does.
     let typed = given.context.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Argument(_)));
@@ -144,6 +204,7 @@ pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machi
     ];
     Ok(Settings {
         addr: strongest(addr, DEFAULT_ADDR.to_owned()),
+        trust,
         output: strongest(output, Output::plain(Format::Table)),
         timeout: strongest(timeout, CALL),
         context: chosen.map(|(value, by)| Said { value, by }),

@@ -1,5 +1,6 @@
 //! Version 1 of every message.
 
+pub mod acl;
 pub mod am;
 pub mod apps;
 pub mod audit;

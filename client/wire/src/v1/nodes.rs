@@ -10,6 +10,7 @@ use headroom_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::acl::Secret;
 use super::am::LaunchSpec;
 
 /// `POST /v1/nodes/{node}/register`. Answer: [`NodeRegistered`].
@@ -209,6 +210,9 @@ pub struct RunOrder {
     pub user: Option<String>,
     /// When it was granted.
     pub granted: UnixMillis,
+    /// By which it proves to the resource manager whose it is. Written into a file for it, and nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
 }
 
 /// `POST /v1/nodes/{node}/report`. Answer: [`NodeReportReply`].

@@ -1,5 +1,6 @@
 //! The node's own HTTP interface: logs, what it has, whether it lives. Parses, asks the loop, answers; no logic.
 
+pub(crate) mod door;
 mod logs;
 mod reach;
 mod shapes;
@@ -139,6 +140,7 @@ pub(crate) fn router(site: Arc<Site>, key: &str, inputs: mpsc::Sender<Input>, ab
         .route("/v1/containers/{id}/files/content", get(reach::content))
         .route("/v1/containers/{id}/exec", post(reach::run))
         .merge(yarn::router())
+        .layer(axum::middleware::from_fn(door::guard))
         .with_state(shared)
 }
 

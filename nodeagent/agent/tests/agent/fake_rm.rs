@@ -100,6 +100,7 @@ impl FakeRm {
             launch,
             user,
             granted: UnixMillis(1),
+            token: None,
         };
         self.want(&id, Want::Run(Box::new(order)));
         id

@@ -42,6 +42,7 @@ pub(crate) async fn submit(
 ) -> Result<Json<Submitted>, Failure> {
     if let Some(Extension(principal)) = principal {
         body.user = guard::submits(&principal, body.user)?;
+        guard::queue(&principal, body.queue.as_ref())?;
     }
     // A key in the header means what a key in the body means; in the journal it holds over a restart too.
     let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
@@ -135,10 +136,14 @@ pub(crate) async fn change(
     State(web): State<Web>,
     Id(app): Id<AppId>,
     Params(Nothing {}): Params<Nothing>,
+    principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     Body(body): Body<ChangeApp>,
 ) -> Result<(Extension<Changed>, Json<AppView>), Failure> {
     let matched = IfMatch::of(&headers)?;
+    if let (Some(Extension(principal)), Some(queue)) = (&principal, &body.queue) {
+        guard::queue(principal, Some(queue))?;
+    }
     let lifetime = body.lifetime_ms.map(|ms| match ms {
         0 => Lifetime::Unbounded,
         ms => Lifetime::AtMost(Duration::from_millis(ms)),

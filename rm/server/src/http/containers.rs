@@ -223,7 +223,7 @@ async fn of_its_node(
     let base = address(web, &node).await?;
     let url = format!("{base}{path}");
     // One that says nothing for minutes is followed all the same.
-    let mut request = if follow { web.patient_http.get(&url) } else { web.http.get(&url) };
+    let mut request = if follow { web.nodes.patient().get(&url) } else { web.nodes.usual().get(&url) };
     if let Some(range) = range {
         request = request.header(header::RANGE, range);
     }

@@ -1,14 +1,17 @@
 //! Where callers come in, and what is known of them there: a port, or a socket of the host whose kernel says who is behind it.
 
+use std::ffi::CString;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use headroom_config::Anonymous;
-use headroom_identity::{Principal, Rights};
-use nix::unistd::{Gid, Group, Uid, User};
+use headroom_identity::{Principal, Rights, Role};
+use headroom_transport::{Caller, Keys, Stream, greet};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -17,11 +20,26 @@ pub(crate) const ADMINISTRATORS: &str = "headroom-admin";
 
 /// A place to come in at.
 pub(crate) trait Door: Send + Sync + 'static {
+    /// What knocks.
+    type Raw: Send + 'static;
     /// What a connection is.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection, from where, and who it is.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr, Principal)>> + Send;
+    /// The next one that knocks, and from where.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Raw, IpAddr)>> + Send;
+
+    /// Finds out who it is; ends in its own time, while others come in.
+    fn greet(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, Visitor)>> + Send;
+}
+
+/// Who has come in, before anything was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Visitor {
+    pub(crate) principal: Principal,
+    /// The name of an account or in a certificate, of which policies may speak.
+    pub(crate) account: Option<String>,
+    /// Of the host, when it came by its socket.
+    pub(crate) groups: Arc<[String]>,
 }
 
 /// A port, and what those may who come in there without saying who they are.
@@ -29,21 +47,41 @@ pub(crate) trait Door: Send + Sync + 'static {
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) anonymous: Anonymous,
+    /// What it shows; it speaks plain HTTP without.
+    pub(crate) keys: Option<Arc<Keys>>,
+}
+
+impl Port {
+    fn visitor(&self, caller: Caller) -> Visitor {
+        let account = if let Caller::Known(Role::User(name)) = &caller { Some(name.clone()) } else { None };
+        let principal = match (caller, self.anonymous) {
+            (Caller::Known(Role::Manager), _) => Principal::Manager,
+            (Caller::Known(Role::Node(node)), _) => Principal::Node(node),
+            (Caller::Known(Role::User(name)), _) => Principal::User { name, token: None, rights: Rights::working() },
+            (Caller::Unasked | Caller::Nobody, Anonymous::All) => Principal::Open,
+            (Caller::Unasked | Caller::Nobody, Anonymous::Read) => {
+                Principal::User { name: "anonymous".to_owned(), token: None, rights: Rights::reading() }
+            }
+            (Caller::Unasked | Caller::Nobody, Anonymous::Nothing) => Principal::Anonymous,
+        };
+        Visitor { principal, account, groups: Arc::default() }
+    }
 }
 
 impl Door for Port {
-    type Stream = TcpStream;
+    type Raw = TcpStream;
+    type Stream = Stream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, IpAddr, Principal)> {
+    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
         let (stream, peer) = self.listener.accept().await?;
         // Lines are short and must not wait for more.
         let _ = stream.set_nodelay(true);
-        let principal = match self.anonymous {
-            Anonymous::All => Principal::Open,
-            Anonymous::Read => Principal::User { name: "anonymous".to_owned(), token: None, rights: Rights::reading() },
-            Anonymous::Nothing => Principal::Anonymous,
-        };
-        Ok((stream, peer.ip(), principal))
+        Ok((stream, peer.ip()))
+    }
+
+    async fn greet(&self, raw: TcpStream) -> io::Result<(Stream, Visitor)> {
+        let (stream, caller) = greet(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
+        Ok((stream, self.visitor(caller)))
     }
 }
 
@@ -93,31 +131,39 @@ impl Drop for HostSocket {
 }
 
 impl Door for HostSocket {
+    type Raw = UnixStream;
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(UnixStream, IpAddr, Principal)> {
+    async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
         let (stream, _) = self.listener.accept().await?;
-        let peer = stream.peer_cred()?;
+        Ok((stream, IpAddr::V4(Ipv4Addr::LOCALHOST)))
+    }
+
+    async fn greet(&self, raw: UnixStream) -> io::Result<(UnixStream, Visitor)> {
+        let peer = raw.peer_cred()?;
         let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
         // The list of accounts may be a file or a service that is slow.
-        let principal = tokio::task::spawn_blocking(move || account(uid, gid)).await.map_err(io::Error::other)?;
-        Ok((stream, IpAddr::V4(Ipv4Addr::LOCALHOST), principal))
+        let visitor = tokio::task::spawn_blocking(move || account(uid, gid)).await.map_err(io::Error::other)?;
+        Ok((raw, visitor))
     }
 }
 
 /// Who that account is: root, whoever runs this daemon and the administrators' group may everything, others look and have jobs of
-/// their own.
-fn account(uid: Uid, gid: Gid) -> Principal {
+/// their own, unless a policy says otherwise.
+fn account(uid: Uid, gid: Gid) -> Visitor {
     let known = User::from_uid(uid).ok().flatten();
     let name = known.as_ref().map_or_else(|| format!("uid-{uid}"), |user| user.name.clone());
-    let administrates = uid.is_root() || uid == Uid::effective() || belongs(&name, gid);
+    let groups = groups(&name, gid);
+    let administrates = uid.is_root() || uid == Uid::effective() || groups.iter().any(|group| group == ADMINISTRATORS);
     let rights = if administrates { Rights::all() } else { Rights::working() };
-    Principal::User { name, token: None, rights }
+    let account = Some(name.clone());
+    Visitor { principal: Principal::User { name, token: None, rights }, account, groups: groups.into() }
 }
 
-fn belongs(user: &str, gid: Gid) -> bool {
-    let group = Group::from_name(ADMINISTRATORS).ok().flatten();
-    group.is_some_and(|group| group.gid == gid || group.mem.iter().any(|member| member == user))
+/// The groups of an account, as they are now: a session that began before somebody was taken into one has it too.
+fn groups(user: &str, gid: Gid) -> Vec<String> {
+    let all = CString::new(user).ok().and_then(|user| getgrouplist(&user, gid).ok()).unwrap_or_else(|| vec![gid]);
+    all.into_iter().filter_map(|gid| Some(Group::from_gid(gid).ok()??.name)).collect()
 }
 
 #[cfg(test)]
@@ -148,7 +194,9 @@ mod tests {
         let path = dir.path().join("rm.sock");
         let socket = HostSocket::bind(&path).expect("binds");
         let _caller = UnixStream::connect(&path).await.expect("connects");
-        let (_, from, principal) = socket.accept().await.expect("comes in");
+        let (raw, from) = socket.accept().await.expect("comes in");
+        let (_, Visitor { principal, groups, .. }) = socket.greet(raw).await.expect("the kernel knows");
+        assert!(!groups.is_empty(), "everybody is in a group");
         let me = User::from_uid(Uid::effective()).expect("accounts").expect("an account").name;
         assert!(from.is_loopback());
         assert_eq!(principal, Principal::User { name: me, token: None, rights: Rights::all() }, "whoever runs the daemon");
@@ -157,6 +205,7 @@ mod tests {
     #[test]
     fn somebody_else_works_with_the_cluster() {
         let stranger = account(Uid::from_raw(3_999_999_999), Gid::from_raw(3_999_999_999));
-        assert_eq!(stranger, Principal::User { name: "uid-3999999999".into(), token: None, rights: Rights::working() });
+        let nobody = Principal::User { name: "uid-3999999999".into(), token: None, rights: Rights::working() };
+        assert_eq!(stranger.principal, nobody);
     }
 }

@@ -8,9 +8,10 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::{Need, Principal, Right, Why};
-use headroom_types::{AppId, ContainerId};
+use headroom_types::{AppId, ContainerId, QueuePath};
 use headroom_wire::v1::error::{Code, Problem};
 
+use super::callers::Rejected;
 use super::error::Failure;
 use super::{Web, apps};
 
@@ -26,8 +27,18 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
     let right = |right| Need::Right(right);
     match words.as_slice() {
         [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => Need::Nothing,
-        ["v1", "version" | "openapi.json" | "errors", ..] => Need::Nothing,
-        ["v1", "status" | "nodes" | "queues" | "profiles" | "events" | "stream", ..] | ["metrics"] if reads => {
+        ["v1", "version" | "openapi.json" | "errors" | "ca" | "join" | "session", ..] => Need::Nothing,
+        // The first token is for whoever is first, on the manager's own host; who calls may ask who that is.
+        ["v1", "acl", "bootstrap" | "self"] => Need::Nothing,
+        // Nobody gives away what they do not have, and one's own can be taken back: that is looked at where it is done.
+        ["v1", "acl", "tokens", ..] if !reads => Need::Anybody,
+        ["v1", "acl", ..] if reads => right(Right::OperatorRead),
+        ["v1", "acl", "join-tokens"] => right(Right::NodeWrite),
+        ["v1", "acl", ..] => right(Right::OperatorWrite),
+        ["v1", "status" | "nodes" | "queues" | "profiles" | "families" | "suggestions" | "events" | "stream", ..]
+        | ["metrics"]
+            if reads =>
+        {
             match words.last() {
                 Some(&"desired") => node(named(2)),
                 Some(_) | None => right(Right::ClusterRead),
@@ -40,7 +51,9 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
             Ok(id) => Need::Own(Right::JobRead, id.app),
             Err(_) => Need::Anybody,
         },
-        ["v1", "apps" | "containers" | "families" | "suggestions", ..] if reads => right(Right::JobRead),
+        ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2).parse().map_or(Need::Anybody, Need::See),
+        ["v1", "containers", _, ..] if reads => see(named(2)),
+        ["v1", "apps" | "containers"] if reads => right(Right::JobRead),
         ["v1", "apps"] => right(Right::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => application(named(2)),
         ["v1", "apps", _, ..] => own(named(2).parse()),
@@ -60,6 +73,10 @@ fn own<E>(app: Result<AppId, E>) -> Need {
     app.map_or(Need::Anybody, |app| Need::Own(Right::JobKill, app))
 }
 
+fn see(container: &str) -> Need {
+    container.parse::<ContainerId>().map_or(Need::Anybody, |id| Need::See(id.app))
+}
+
 fn application(app: &str) -> Need {
     app.parse().map_or(Need::Anybody, Need::Application)
 }
@@ -69,8 +86,12 @@ fn node(name: &str) -> Need {
 }
 
 /// Lets through who may.
-pub(crate) async fn guard(State(web): State<Web>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Next) -> Response {
     let principal = request.extensions().get::<Principal>().cloned().unwrap_or(Principal::Anonymous);
+    if let Some(Rejected(problem)) = request.extensions_mut().remove() {
+        let _ = to_bytes(request.into_body(), UNREAD).await;
+        return Failure(*problem).into_response();
+    }
     if principal == Principal::Open {
         return next.run(request).await;
     }
@@ -79,7 +100,7 @@ pub(crate) async fn guard(State(web): State<Web>, request: Request, next: Next) 
     let need = need(request.method(), route.as_str(), request.uri().path());
     let owner = match &need {
         Need::Own(_, app) | Need::Application(app) => apps::without_job(&web, app).await.ok().map(|found| found.user),
-        Need::Nothing | Need::Anybody | Need::Right(_) | Need::Node(_) | Need::SomeNode => None,
+        Need::Nothing | Need::Anybody | Need::Right(_) | Need::See(_) | Need::Node(_) | Need::SomeNode => None,
     };
     match principal.may(&need, |_| owner) {
         Ok(()) => next.run(request).await,
@@ -96,6 +117,19 @@ fn refusal(why: &Why) -> Problem {
         Why::Unknown => Problem::new(Code::HR0401, why.to_string()),
         Why::Forbidden { .. } => Problem::new(Code::HR0403, why.to_string()),
     }
+}
+
+/// Whether this queue may be submitted to, and moved to.
+pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<(), Problem> {
+    let Principal::User { name, rights, .. } = principal else { return Ok(()) };
+    let usual = QueuePath::default_leaf();
+    let queue = queue.unwrap_or(&usual);
+    if rights.takes_queue(queue) {
+        return Ok(());
+    }
+    let own: Vec<String> = rights.0.iter().filter(|right| matches!(right, Right::Queue(_))).map(Right::to_string).collect();
+    let problem = Problem::new(Code::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
+    Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
 
 /// In whose name an application is submitted: its own user's, unless somebody may act for others.
@@ -155,7 +189,9 @@ mod tests {
         let at = |method, last: &str| of(method, &into(last), &format!("/v1/containers/sort.1.e1.c2/{last}"));
         assert_eq!(at(Method::GET, "files/content"), Need::Own(Right::JobRead, app()));
         assert_eq!(at(Method::POST, "exec"), Need::Own(Right::JobKill, app()));
-        assert_eq!(at(Method::GET, "logs/stdout"), Need::Right(Right::JobRead));
+        assert_eq!(at(Method::GET, "logs/stdout"), Need::See(app()));
+        assert_eq!(of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"), Need::See(app()));
+        assert_eq!(of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"), Need::Right(Right::NodeWrite));
         assert_eq!(of(Method::GET, "/livez", "/livez"), Need::Nothing);
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use headroom_identity::Principal;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -33,9 +32,9 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// Serves until `closing`, then lets what is under way come to its end.
 pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, headers: Duration, closing: CancellationToken) {
     let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
-    let graceful = GracefulShutdown::new();
+    let (graceful, door) = (GracefulShutdown::new(), Arc::new(door));
     loop {
-        let (place, stream, peer, principal) = tokio::select! {
+        let (place, raw, peer) = tokio::select! {
             () = closing.cancelled() => break,
             taken = take(&door, &places) => match taken {
                 Some(taken) => taken,
@@ -46,17 +45,23 @@ pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, header
             debug!(%peer, "a connection beyond those its address may have was closed");
             continue;
         };
-        let routes = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-            request.extensions_mut().insert(Peer(peer));
-            request.extensions_mut().insert(principal.clone());
-            routes.call(request)
-        });
-        let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(headers);
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let (routes, door, watcher) = (router.clone(), door.clone(), graceful.watcher());
         tokio::spawn(async move {
             let (_place, _inside) = (place, inside);
+            let (stream, visitor) = match door.greet(raw).await {
+                Ok(greeted) => greeted,
+                Err(error) => return debug!(%peer, error = &error as &dyn std::error::Error, "nobody came in"),
+            };
+            drop(door);
+            let routes = TowerToHyperService::new(routes);
+            let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(Peer(peer));
+                request.extensions_mut().insert(visitor.clone());
+                routes.call(request)
+            });
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(headers);
+            let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
             if let Err(error) = connection.await {
                 debug!(error = &error as &dyn std::error::Error, "connection ended");
             }
@@ -90,13 +95,13 @@ fn places(descriptors: u64) -> u64 {
     descriptors.saturating_sub(OTHERS).clamp(1, CONNECTIONS)
 }
 
-/// A connection with its place, from where it came, and who it is.
-type Taken<D> = (OwnedSemaphorePermit, <D as Door>::Stream, IpAddr, Principal);
+/// What knocks, with its place, and from where it came.
+type Taken<D> = (OwnedSemaphorePermit, <D as Door>::Raw, IpAddr);
 
-async fn take<D: Door>(door: &D, places: &Arc<Semaphore>) -> Option<Taken<D>> {
+async fn take<D: Door>(door: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {
     let place = places.clone().acquire_owned().await.ok()?;
     match door.accept().await {
-        Ok((stream, peer, principal)) => Some((place, stream, peer, principal)),
+        Ok((raw, peer)) => Some((place, raw, peer)),
         Err(error) => {
             warn!(error = &error as &dyn std::error::Error, "a connection could not be taken in, going on");
             tokio::time::sleep(RECOVER).await;

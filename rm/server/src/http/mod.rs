@@ -1,9 +1,11 @@
 //! The interface: addresses and what they lead to. No logic: messages become calls of the core, answers become messages.
 
+mod acl;
 pub(crate) mod am;
 pub(crate) mod answer;
 pub(crate) mod apps;
 pub(crate) mod audit;
+mod callers;
 pub(crate) mod cluster;
 pub(crate) mod containers;
 pub(crate) mod describe;
@@ -13,6 +15,7 @@ pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod families;
 pub(crate) mod guard;
+pub(crate) mod join;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod live;
@@ -30,6 +33,7 @@ pub(crate) mod report;
 pub(crate) mod stream;
 pub(crate) mod suggestions;
 pub(crate) mod tasks;
+pub(crate) mod tonodes;
 mod trace;
 pub(crate) mod ui;
 pub(crate) mod wait;
@@ -55,9 +59,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::error::Failure;
+use self::join::Signer;
 use self::limits::Rates;
 use self::once::{Keys, Once};
 use self::reach::NodeKeys;
+use self::tonodes::ToNodes;
 use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::input::Handle;
@@ -81,9 +87,11 @@ pub(crate) struct Web {
     pub(crate) documents: Documents,
     pub(crate) epoch: Epoch,
     pub(crate) clock: Clock,
-    pub(crate) http: reqwest::Client,
-    /// For logs that are followed: silence is no fault.
-    pub(crate) patient_http: reqwest::Client,
+    pub(crate) nodes: Arc<ToNodes>,
+    /// Callers are asked who they are, so masters and executors are given tokens.
+    pub(crate) asks: bool,
+    /// Signs for hosts that join.
+    pub(crate) authority: Option<Arc<Signer>>,
     pub(crate) closing: CancellationToken,
     /// Places for event streams and waiting queries.
     pub(crate) streams: Arc<Semaphore>,
@@ -175,7 +183,23 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(ui::folder))
         .routes(routes!(ui::index))
         .routes(routes!(ui::file))
+        .merge(access())
         .layer(DefaultBodyLimit::max(BODY))
+}
+
+/// Who may come in.
+fn access() -> OpenApiRouter<Web> {
+    OpenApiRouter::new()
+        .routes(routes!(acl::tokens, acl::mint))
+        .routes(routes!(acl::revoke))
+        .routes(routes!(acl::mint_join))
+        .routes(routes!(acl::bootstrap))
+        .routes(routes!(acl::who))
+        .routes(routes!(acl::policies))
+        .routes(routes!(acl::allow, acl::forget))
+        .routes(routes!(acl::session, acl::leave))
+        .routes(routes!(join::ca))
+        .routes(routes!(join::join))
 }
 
 /// The description of every address, as text.
@@ -202,6 +226,7 @@ pub(crate) fn operations() -> Vec<(&'static str, String)> {
 pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
+    let known = callers::Known { access: web.shared.access.subscribe(), clock: web.clock, scheme: web.nodes.scheme() };
     let ids = Arc::new(trace::Ids::new(web.epoch, web.shared.counters.clone(), (web.audit.clone(), web.clock)));
     let people = Router::from(people()).layer(from_fn_with_state(keys, once::once)).merge(yarn::router());
     let people = people.layer(from_fn_with_state(rates, limits::rate));
@@ -214,6 +239,7 @@ pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -
         .layer(RequestBodyDeadlineLayer::new(bounds.body_time))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(from_fn_with_state(ids, trace::trace))
+        .layer(from_fn_with_state(known, callers::identify))
         .with_state(web)
 }
 

@@ -144,7 +144,8 @@ pub(crate) async fn desired(
 ) -> Result<Response, Failure> {
     let mailbox = web.handle.ask(|reply| Input::WatchNode { node, epoch: life.epoch, reply }).await?;
     let mailbox = mailbox.map_err(|refusal| outgoing::problem(&refusal))?;
-    Ok(stream::desired(web.epoch, mailbox))
+    let tokens = web.asks.then(|| web.shared.access.subscribe());
+    Ok(stream::desired(web.epoch, mailbox, tokens))
 }
 
 /// No new work for a node; what is on it may end by itself until the deadline.

@@ -39,6 +39,9 @@ const LARGEST: usize = 1 << 20;
 /// Largest answer that is kept over a restart. Bytes.
 const LARGEST_SAVED: usize = 64 << 10;
 
+/// What lies below these is answered with secrets.
+const SECRET: [&str; 3] = ["/v1/acl/", "/v1/join", "/v1/session"];
+
 /// An answer as it was given.
 #[derive(Clone, Debug)]
 struct Answer {
@@ -164,6 +167,10 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
     let Some(key) = request.headers().get(&KEY).filter(|_| *request.method() == Method::POST) else {
         return next.run(request).await;
     };
+    // An answer with a secret is given once and kept nowhere.
+    if SECRET.iter().any(|path| request.uri().path().starts_with(path)) {
+        return next.run(request).await;
+    }
     let plain = |k: &HeaderValue| (1..=LONGEST).contains(&k.len()) && k.as_bytes().iter().all(u8::is_ascii_graphic);
     let Some(key) = Some(key).filter(|k| plain(k)).and_then(|k| k.to_str().ok()).map(str::to_owned) else {
         let detail = format!("Idempotency-Key must have 1 to {LONGEST} plain characters");

@@ -90,7 +90,7 @@ pub(crate) async fn signal(
     let view = running(&web, &id).await?;
     body.reason = body.reason.map(|reason| cut(reason, LONGEST_REASON)).filter(|reason| !reason.trim().is_empty());
     let (base, key) = door(&web, &view.node).await?;
-    let request = web.http.post(format!("{base}/v1/containers/{id}/signal")).header(KEY, key).json(&body);
+    let request = web.nodes.usual().post(format!("{base}/v1/containers/{id}/signal")).header(KEY, key).json(&body);
     let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
     let done: Signalled = answer.json().await.map_err(|error| unanswered(&view.node, &base, &error))?;
     let to = if body.all { format!("all {} of its processes", done.processes) } else { "its program".to_owned() };
@@ -124,7 +124,7 @@ impl At {
 pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Params(at): Params<At>) -> Result<Response, Failure> {
     let node = find(&web, &id).await?.node;
     let (base, key) = door(&web, &node).await?;
-    let request = web.http.get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(KEY, key);
+    let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(KEY, key);
     let answer = success(request.send().await.map_err(|error| unanswered(&node, &base, &error))?).await?;
     pass_on(&web, answer, &PASSED_ON, None)
 }
@@ -147,7 +147,7 @@ pub(crate) async fn content(
     let seat = limits::place(&web.streams)?;
     let node = find(&web, &id).await?.node;
     let (base, key) = door(&web, &node).await?;
-    let mut request = web.http.get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
+    let mut request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
     if let Some(range) = headers.get(header::RANGE) {
         request = request.header(header::RANGE, range);
     }
@@ -175,7 +175,7 @@ pub(crate) async fn exec(
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
     let (base, key) = door(&web, &view.node).await?;
-    let request = web.patient_http.post(format!("{base}/v1/containers/{id}/exec")).header(KEY, key).json(&body);
+    let request = web.nodes.patient().post(format!("{base}/v1/containers/{id}/exec")).header(KEY, key).json(&body);
     let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
     tell(&web, &view, Reason::ContainerEntered, command.clone());

@@ -1,6 +1,7 @@
 //! Answers without an end: one line of JSON each, and a sign of life when there is nothing to tell.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -8,12 +9,14 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use futures_util::stream::{self, Stream};
 use headroom_rm_core::Update;
-use headroom_types::Epoch;
+use headroom_types::{AttemptId, Epoch};
+use headroom_wire::v1::acl::Secret;
 use headroom_wire::v1::am;
-use headroom_wire::v1::nodes::Desired;
+use headroom_wire::v1::nodes::{Desired, Want};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::access::Access;
 use crate::outgoing;
 
 /// How long a line may be silent.
@@ -84,19 +87,37 @@ pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
     }
 }
 
-/// What a node should have.
-pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>) -> Response {
+/// What a node should have; with tokens for what it is to start, where callers are asked who they are.
+pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>, tokens: Option<watch::Receiver<Arc<Access>>>) -> Response {
     let alive = Desired { epoch, full: false, containers: Vec::new() };
-    let chunks = stream::unfold((mailbox, alive), |(mut mailbox, alive)| async {
+    let chunks = stream::unfold((mailbox, alive, tokens), |(mut mailbox, alive, tokens)| async {
         let message = tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await;
         let mut out = Vec::new();
         match message {
-            Ok(message) => line(&mut out, &message?),
+            Ok(message) => {
+                let mut message = message?;
+                if let Some(tokens) = &tokens {
+                    give_tokens(&mut message, &tokens.borrow());
+                }
+                line(&mut out, &message);
+            }
             Err(_) => line(&mut out, &alive),
         }
-        Some((Bytes::from(out), (mailbox, alive)))
+        Some((Bytes::from(out), (mailbox, alive, tokens)))
     });
     endless(Format::Lines, chunks)
+}
+
+/// A master may all that its application may, whatever else runs for it only asks where the master is.
+fn give_tokens(desired: &mut Desired, access: &Access) {
+    for wanted in &mut desired.containers {
+        let Want::Run(order) = &mut wanted.want else { continue };
+        let token = match order.request {
+            None => access.master_token(&AttemptId { app: order.app.clone(), attempt: order.attempt }),
+            Some(_) => access.reader_token(&order.app),
+        };
+        order.token = Some(Secret(token));
+    }
 }
 
 /// What happens to an application's containers, after `cursor`. Says at once where it stands.

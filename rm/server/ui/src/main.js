@@ -5,7 +5,8 @@ import 'uplot/dist/uPlot.min.css';
 import { render } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { html } from 'htm/preact';
-import { follow, line, lostAt, now, report } from './stream.js';
+import { follow, line, locked, lostAt, now, report } from './stream.js';
+import { SignIn } from './signin.js';
 import './history.js';
 import { route, to } from './route.js';
 import { GoTo, Help, help } from './keys.js';
@@ -49,7 +50,7 @@ function App() {
     document.title = `${id || TABS.find(([name]) => name === page)?.[1] || page} · Headroom`;
   }, [page, id]);
   const here = HOME[page] ?? page;
-  const body = html`<main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}><${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} /></main>`;
+  const body = html`<main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}>${locked.value ? html`<${SignIn} />` : html`<${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} />`}</main>`;
   if (report)
     return html`<header class="top"><a class="brand" href=${to('job', report.job)}>Headroom</a><span class="hint">report of ${report.job}, made ${new Date(report.made).toISOString().replace('T', ' ').slice(0, 19)} UTC</span></header>${body}`;
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.querySelector('main')?.focus(); }}>to the content</a>

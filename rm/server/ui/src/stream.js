@@ -6,6 +6,8 @@ import { signal, batch } from '@preact/signals';
 
 /** `live`, `waiting` for the first word, or `lost`. */
 export const line = signal('waiting');
+/** Nobody is told anything here who does not say who they are. */
+export const locked = signal(false);
 /** When the line was lost, or 0. */
 export const lostAt = signal(0);
 /** Ticks once a second, for what counts up by itself. */
@@ -65,6 +67,7 @@ function put(topic, next) {
 function take(kind, told) {
   batch(() => {
     line.value = 'live';
+    locked.value = false;
     lostAt.value = 0;
     retry = 0;
     if (kind === 'snapshot') put(told.topic, told.set);
@@ -100,6 +103,11 @@ function open() {
     if (opened.readyState !== EventSource.CLOSED || source !== opened) return;
     retry = Math.min(retry + 1, 5);
     timer = setTimeout(open, 500 * 2 ** retry);
+    // A source does not say why it was turned away.
+    fetch('/v1/status', { headers: { accept: 'application/json' } }).then(
+      (answer) => (locked.value = answer.status === 401 || answer.status === 403),
+      () => {},
+    );
   };
 }
 

@@ -277,7 +277,7 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
         elapsed_time: (if ended == 0 { whole.now } else { ended }).saturating_sub(started),
         am_container_logs: master.map(logs).unwrap_or_default(),
         am_host_http_address: http,
-        am_rpc_address: app.master_url.as_deref().and_then(|url| url.strip_prefix("tcp://")).unwrap_or_default().to_owned(),
+        am_rpc_address: app.master_url.as_deref().map(place).unwrap_or_default(),
         master_node_id: master_node,
         allocated_mb: mib(app.allocated.memory),
         allocated_v_cores: cores(app.allocated.cpus),
@@ -413,4 +413,9 @@ pub(crate) async fn statistics(State(web): State<Web>, asked: Asked) -> Result<J
     let kind = types.first().copied().unwrap_or("*");
     let item = |state: &AppState| Item { state: *state, kind: kind.to_owned(), count: count(*state) };
     Ok(Json(Statistics { info: Items { items: wanted.iter().map(item).collect() } }))
+}
+/// `HOST:PORT` of a master.
+fn place(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('#').next().unwrap_or_default().to_owned()
 }

@@ -36,6 +36,7 @@ use tokio::sync::MutexGuard;
 use super::Web;
 use super::answer::IfMatch;
 use crate::facts::{AppFacts, Of, Question};
+use crate::http::callers::Scheme;
 use crate::input::{Input, Query as Ask};
 use error::Fault;
 
@@ -146,7 +147,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Here {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         let host = parts.headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or("localhost");
-        Ok(Here(format!("http://{host}")))
+        let Scheme(scheme) = parts.extensions.get::<Scheme>().copied().unwrap_or(Scheme("http"));
+        Ok(Here(format!("{scheme}://{host}")))
     }
 }
 

@@ -164,6 +164,7 @@ pub(crate) async fn submit(
     let mut wanted = convert(submission, asked.user())?;
     if let Some(Extension(principal)) = principal {
         wanted.user = guard::submits(&principal, asked.user().map(str::to_owned))?;
+        guard::queue(&principal, wanted.queue.as_ref())?;
     }
     let Call::Submit(app) = incoming::submit(wanted)? else { return Err(unexpected()) };
     let Answer::Submitted { app, .. } = web.handle.call(Call::SubmitAs { number: id.0, app }).await? else {

@@ -1,0 +1,165 @@
+//! `rmctl acl`: tokens, policies, and hosts that become nodes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use headroom_client::{Client, Other, TokenFrom, Trust};
+use headroom_identity::files::{self, Over, Readers};
+use headroom_identity::{Certificate, authority};
+use headroom_transport::KeyFiles;
+use headroom_types::NodeId;
+use headroom_wire::v1::acl::{Join, MintedToken, NewJoinToken, NewToken, PolicySpec};
+
+use crate::args::{AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb};
+use crate::context::{Context, now};
+use crate::exit::{Exit, Failure};
+use crate::render::acl as screens;
+use crate::render::json::Found;
+
+/// Does what is asked about who may come in.
+pub(crate) async fn run(context: &Context, what: AclVerb) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    match what {
+        AclVerb::Bootstrap => shown(context, &client.bootstrap().await?, None),
+        AclVerb::Token { what } => tokens(context, &client, what).await,
+        AclVerb::Policy { what } => policies(context, &client, what).await,
+        AclVerb::JoinToken { what: JoinTokenVerb::Create(args) } => join_token(context, &client, &args).await,
+    }
+}
+
+fn seconds(lifetime: Option<Duration>) -> Option<u64> {
+    lifetime.map(|lifetime| lifetime.as_secs().max(1))
+}
+
+async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<Exit, Failure> {
+    match what {
+        TokenVerb::Create(args) => {
+            let CreateToken { user, rights, lifetime, about, out } = args;
+            let token = NewToken { user, rights, lifetime_s: seconds(lifetime), about };
+            shown(context, &client.mint(&token).await?, out.as_deref())
+        }
+        TokenVerb::List(rows) => {
+            let context = &context.list(&rows);
+            let all = client.tokens().await?;
+            let found = Found { items: &all, list: true };
+            let text = found.text(&context.output, |token| token.accessor.clone());
+            context.term.print(&text.unwrap_or_else(|| screens::tokens(&all, now(), context.look())));
+            Ok(Exit::Ok)
+        }
+        TokenVerb::Revoke { accessor } => {
+            let gone = client.revoke(&accessor).await?;
+            context.term.say(&format!("token {} holds no more", gone.accessor));
+            Ok(Exit::Ok)
+        }
+        TokenVerb::Own => {
+            let own = client.who_am_i().await?;
+            let found = Found { items: std::slice::from_ref(&own), list: false };
+            let text = found.text(&context.output, |own| own.who.clone().unwrap_or_default());
+            context.term.print(&text.unwrap_or_else(|| screens::own(&own, now())));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Result<Exit, Failure> {
+    let (all, context) = match what {
+        PolicyVerb::List(rows) => (client.policies().await?, context.list(&rows)),
+        PolicyVerb::Set { subject, rights } => (vec![client.allow(&subject, &PolicySpec { rights }).await?], context.clone()),
+        PolicyVerb::Unset { subject } => {
+            client.forget_policy(&subject).await?;
+            context.term.say(&format!("{subject} may the usual again: see, submit, and end what is its own"));
+            return Ok(Exit::Ok);
+        }
+    };
+    let found = Found { items: &all, list: true };
+    let text = found.text(&context.output, |policy| policy.subject.clone());
+    context.term.print(&text.unwrap_or_else(|| screens::policies(&all, context.look())));
+    Ok(Exit::Ok)
+}
+
+async fn join_token(context: &Context, client: &Client, args: &CreateJoinToken) -> Result<Exit, Failure> {
+    let wanted = NewJoinToken { node: args.node.clone(), names: args.names.clone(), lifetime_s: seconds(args.lifetime) };
+    let pin = client.ca().await?.fingerprint;
+    let minted = client.mint_join(&wanted).await?;
+    shown(context, &minted, args.out.as_deref())?;
+    let name = args.node.as_ref().map(|node| format!(" --name {node}")).unwrap_or_default();
+    context.term.say(&format!(
+        "On the host: rmctl node join --addr https://MANAGER:7070 --token-file FILE --pin {pin}{name} --at ADDRESS"
+    ));
+    Ok(Exit::Ok)
+}
+
+/// Prints a token, or writes it where it is to go: then its secret is not printed.
+fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<Exit, Failure> {
+    if let Some(path) = out {
+        files::write(path, &format!("{}\n", minted.token.0), Readers::Owner, Over::Keep)?;
+        context.term.print(&screens::tokens(std::slice::from_ref(&minted.view), now(), context.look()));
+        return Ok(Exit::Ok);
+    }
+    let found = Found { items: std::slice::from_ref(minted), list: false };
+    let text = found.text(&context.output, |minted| minted.token.0.clone());
+    context.term.print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
+    context.term.say("It is shown this once. Keep it in a file that only you can read, and name that: HEADROOM_TOKEN_FILE");
+    Ok(Exit::Ok)
+}
+
+/// This host becomes a node: its key is made here and stays here.
+pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Failure> {
+    let addr = &context.addr;
+    if !addr.starts_with("https://") {
+        let failure = Failure::new(Exit::Usage, format!("a host joins over an encrypted connection, and {addr} is none"));
+        return Err(failure.help("rmctl node join --addr https://MANAGER:7070 …"));
+    }
+    let at = |name: &str| args.out.join(name);
+    if let Some(path) = ["ca.pem", "cert.pem", "key.pem"].map(at).into_iter().find(|path| path.exists()) {
+        return Err(files::FileError::There { path }.into());
+    }
+    let token = context.settings.trust.token.clone();
+    if token == TokenFrom::Nowhere {
+        let failure = Failure::new(Exit::Usage, "a host joins with a token, and none was given");
+        return Err(failure.help("--token-file FILE; on the manager's host: rmctl acl join-token create"));
+    }
+    let ca = vouched(addr, &args.pin).await?;
+    std::fs::create_dir_all(&args.out).map_err(|source| files::FileError::Io { path: args.out.clone(), source })?;
+    files::write(&at("ca.pem"), &ca, Readers::All, Over::Keep)?;
+    let done = certify(context, args, token).await;
+    if done.is_err() {
+        // The next try begins anew.
+        let _ = std::fs::remove_file(at("ca.pem"));
+    }
+    done
+}
+
+/// Who vouches for the cluster, if it is whom the pin says.
+async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
+    let stranger = Client::with(addr, Trust { other: Other::Stranger, ..Trust::default() })?;
+    let ca = stranger.ca().await?.ca;
+    let read = Certificate::from_pem(&ca).map_err(|error| Failure::new(Exit::Failed, format!("{addr}: {error}")))?;
+    if read.fingerprint.to_string() == pin.trim().to_ascii_lowercase() {
+        return Ok(ca);
+    }
+    let failure =
+        Failure::new(Exit::Auth, format!("who answers at {addr} is vouched for by {}, and not by --pin", read.fingerprint));
+    Err(failure.help("either the pin was mistyped, or this is somebody else; nothing was sent"))
+}
+
+async fn certify(context: &Context, args: &JoinNode, token: TokenFrom) -> Result<Exit, Failure> {
+    let at = |name: &str| args.out.join(name);
+    let node = match args.name.clone().or_else(own_name) {
+        Some(node) => node,
+        None => return Err(Failure::new(Exit::Usage, "this host's name cannot name a node").help("--name NODE")),
+    };
+    let files = KeyFiles { ca: Some(at("ca.pem")), own: None };
+    let client = Client::with(&context.addr, Trust { files, token, other: Other::Manager })?;
+    let (request, key) = authority::request()?;
+    let joined = client.join(&Join { node: node.clone(), names: args.names.clone(), request }).await?;
+    files::write(&at("key.pem"), &key.0, Readers::Owner, Over::Keep)?;
+    files::write(&at("cert.pem"), &joined.certificate, Readers::All, Over::Keep)?;
+    context.term.line(&format!("{node} has a certificate in {}", args.out.display()));
+    context.term.say(&format!("Next, in nodeagent.toml: rm = \"{}\" and tls = \"{}\"", context.addr, args.out.display()));
+    Ok(Exit::Ok)
+}
+
+fn own_name() -> Option<NodeId> {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().parse().ok()
+}

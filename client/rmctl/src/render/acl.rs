@@ -1,0 +1,92 @@
+//! Tokens, policies, and who calls.
+
+use headroom_types::UnixMillis;
+use headroom_wire::v1::acl::{PolicyView, TokenView, WhoAmI};
+
+use super::Look;
+use super::figures::span;
+use super::table::Table;
+
+/// Tokens without their secrets.
+pub(crate) fn tokens(all: &[TokenView], now: UnixMillis, look: Look) -> String {
+    if all.is_empty() {
+        return "no tokens\nnext: rmctl acl token create --right job:submit,job:read\n".to_owned();
+    }
+    let mut table = Table::new(&["ACCESSOR", "KIND", "FOR", "RIGHTS", "EXPIRES", "BY", "ABOUT"]);
+    for token in all {
+        let node = || token.node.as_ref().map_or_else(|| "any node".to_owned(), ToString::to_string);
+        let rights = if token.rights.is_empty() { "–".to_owned() } else { token.rights.join(",") };
+        let (accessor, kind) = (token.accessor.clone(), token.kind.as_str().to_owned());
+        let whom = token.user.clone().unwrap_or_else(node);
+        table.row([accessor, kind, whom, rights, ends(token.expires, now), token.by.clone(), token.about.clone()]);
+    }
+    table.of(look.headers)
+}
+
+/// When something ends, seen from now.
+fn ends(expires: Option<UnixMillis>, now: UnixMillis) -> String {
+    match expires {
+        None => "never".to_owned(),
+        Some(at) if at <= now => "over".to_owned(),
+        Some(at) => format!("in {}", span(std::time::Duration::from_millis(at.0 - now.0))),
+    }
+}
+
+/// What accounts and groups may.
+pub(crate) fn policies(all: &[PolicyView], look: Look) -> String {
+    if all.is_empty() {
+        return "no policies: everybody may the usual\nnext: rmctl acl policy set alice --right job:read\n".to_owned();
+    }
+    let mut table = Table::new(&["SUBJECT", "RIGHTS"]);
+    for policy in all {
+        table.row([policy.subject.clone(), policy.rights.join(",")]);
+    }
+    table.of(look.headers)
+}
+
+/// Who calls.
+pub(crate) fn own(own: &WhoAmI, now: UnixMillis) -> String {
+    let who = own.who.as_deref().unwrap_or("nobody in particular: callers are not asked who they are");
+    let rights = if own.rights.is_empty() { "none of a user's".to_owned() } else { own.rights.join(", ") };
+    let token = own.token.as_ref().map(|token| format!("token   {}, expires {}\n", token.accessor, ends(token.expires, now)));
+    format!("you     {who}\n{}rights  {rights}\n", token.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_wire::v1::acl::TokenKind;
+
+    #[test]
+    fn what_is_shown_of_tokens_and_policies() {
+        let now = UnixMillis(1_790_000_000_000);
+        let alice = TokenView {
+            accessor: "4f1c8a2b9d3e5f60".into(),
+            kind: TokenKind::User,
+            user: Some("alice".into()),
+            rights: vec!["job:read".into(), "job:submit".into(), "queue:root.etl".into()],
+            node: None,
+            about: "nightly load".into(),
+            by: "root".into(),
+            created: now,
+            expires: Some(UnixMillis(now.0 + 12 * 3_600_000)),
+        };
+        let join = TokenView {
+            accessor: "00aa11bb22cc33dd".into(),
+            kind: TokenKind::Join,
+            user: None,
+            rights: vec![],
+            node: Some("worker-07".parse().expect("a node")),
+            about: String::new(),
+            expires: None,
+            ..alice.clone()
+        };
+        let look = Look::USUAL;
+        insta::assert_snapshot!("acl_tokens", tokens(&[alice.clone(), join], now, look));
+        let policy = PolicyView { subject: "@etl".into(), rights: vec!["job:submit".into(), "queue:root.etl".into()] };
+        insta::assert_snapshot!("acl_policies", policies(&[policy], look));
+        let me = WhoAmI { who: Some("alice (token 4f1c8a2b9d3e5f60)".into()), rights: alice.rights.clone(), token: Some(alice) };
+        insta::assert_snapshot!("acl_self", own(&me, now));
+        assert!(tokens(&[], now, look).contains("create"));
+    }
+}

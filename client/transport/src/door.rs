@@ -1,0 +1,67 @@
+//! What happens between a connection that was taken in and its first request: the other end is asked who it is.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_identity::{Certificate, Role};
+use rustls::ServerConfig;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+/// A connection, encrypted or not.
+pub type Stream = Either<TcpStream, TlsStream<TcpStream>>;
+
+/// Who has come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Nobody was asked: the listener has no certificate.
+    Unasked,
+    /// It showed no certificate.
+    Nobody,
+    /// It showed the certificate of this role.
+    Known(Role),
+}
+
+/// A handshake has to be over by then.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// What begins a record of a handshake; no request of HTTP begins so.
+const RECORD: u8 = 0x16;
+/// The answer to whoever does not encrypt.
+const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\nconnection: close\r\ncontent-length: ";
+const WHY: &str = r#"{"type":"https://headroom.dev/errors/HR0400","title":"bad request","status":400,"code":"HR0400","detail":"this port speaks TLS: write https:// and not http://","retryable":false}"#;
+
+/// Finds out who is there. Whoever does not encrypt where that is demanded is told so, and hung up on.
+///
+/// # Errors
+/// It broke, took too long, or showed a certificate of another authority.
+pub async fn greet(stream: TcpStream, server: Option<Arc<ServerConfig>>) -> io::Result<(Stream, Caller)> {
+    let Some(server) = server else { return Ok((Either::Left(stream), Caller::Unasked)) };
+    match timeout(HANDSHAKE, shake(stream, server)).await {
+        Ok(done) => done,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no handshake in time")),
+    }
+}
+
+async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(Stream, Caller)> {
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 1 && first != [RECORD] {
+        let answer = format!("{PLAIN}{}\r\n\r\n{WHY}", WHY.len());
+        stream.write_all(answer.as_bytes()).await?;
+        let _ = stream.shutdown().await;
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not encrypted"));
+    }
+    let stream = TlsAcceptor::from(server).accept(stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let caller = match shown.map(|der| Certificate::from_der(der)) {
+        None => Caller::Nobody,
+        Some(Ok(Certificate { role: Some(role), .. })) => Caller::Known(role),
+        Some(Ok(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, "its certificate tells of no role")),
+        Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+    };
+    Ok((Either::Right(stream), caller))
+}

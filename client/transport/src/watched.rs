@@ -1,0 +1,68 @@
+//! Files that change while somebody uses what was in them.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often they are looked at, when somebody asks.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// What tells one state of a file from the next: device, inode, length, and when it was written.
+type Mark = Option<(u64, u64, u64, i64, i64)>;
+
+/// Files, and how they were when they were last looked at.
+#[derive(Debug)]
+pub struct Watched {
+    files: Vec<PathBuf>,
+    marks: Vec<Mark>,
+    looked: Instant,
+}
+
+impl Watched {
+    /// These, as they are now.
+    pub fn new(files: Vec<PathBuf>) -> Self {
+        let marks = files.iter().map(|path| mark(path)).collect();
+        Watched { files, marks, looked: Instant::now() }
+    }
+
+    /// Whether one of them is another than when this was last true. Looks at the disk every few seconds at most.
+    pub fn changed(&mut self) -> bool {
+        self.looked.elapsed() >= EVERY && self.changed_now()
+    }
+
+    /// The same, at once.
+    pub fn changed_now(&mut self) -> bool {
+        self.looked = Instant::now();
+        let marks: Vec<Mark> = self.files.iter().map(|path| mark(path)).collect();
+        let changed = marks != self.marks;
+        self.marks = marks;
+        changed
+    }
+}
+
+fn mark(path: &Path) -> Mark {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_written_or_removed_has_changed_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        std::fs::write(&one, "1").expect("writes");
+        let mut watched = Watched::new(vec![one.clone(), two.clone()]);
+        assert!(!watched.changed_now());
+        std::fs::write(&two, "2").expect("writes");
+        assert!(watched.changed_now() && !watched.changed_now(), "one that comes");
+        std::fs::write(dir.path().join("new"), "3").expect("writes");
+        std::fs::rename(dir.path().join("new"), &one).expect("renames");
+        assert!(watched.changed_now() && !watched.changed_now(), "one that is replaced by one as long");
+        std::fs::remove_file(&two).expect("removes");
+        assert!(watched.changed_now() && !watched.changed_now(), "one that goes");
+        assert!(!watched.changed(), "nobody looks again so soon");
+    }
+}

@@ -1,0 +1,159 @@
+//! Both ends of a connection over a real socket: who gets in, who is turned away, and what happens when files change meanwhile.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headroom_identity::authority::{self, Wanted};
+use headroom_identity::files::{self, Over, Readers};
+use headroom_identity::tls::Expect;
+use headroom_identity::{Authority, Role};
+use headroom_transport::{Caller, KeyFiles, Keys, Lock, connect, greet};
+use headroom_types::UnixMillis;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+fn now() -> UnixMillis {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
+    UnixMillis(u64::try_from(since.as_millis()).expect("a time"))
+}
+
+struct Ca {
+    certificate: String,
+    authority: Authority,
+}
+
+fn ca() -> Ca {
+    let made = authority::create("test", now(), YEAR).expect("an authority");
+    let authority = Authority::open(&made.certificate, &made.key).expect("opens");
+    Ca { certificate: made.certificate, authority }
+}
+
+impl Ca {
+    fn dir(&self, dir: &Path, role: &str) {
+        let names = ["127.0.0.1".to_owned()];
+        let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now: now(), lifetime: YEAR };
+        let issued = self.authority.issue(&wanted).expect("issued");
+        std::fs::create_dir_all(dir).expect("a directory");
+        files::write(&dir.join("ca.pem"), &self.certificate, Readers::All, Over::Replace).expect("writes");
+        files::write(&dir.join("cert.pem"), &issued.certificate, Readers::All, Over::Replace).expect("writes");
+        files::write(&dir.join("key.pem"), &issued.key, Readers::Owner, Over::Replace).expect("writes");
+    }
+}
+
+/// One connection from `client` to `server`: who the server saw, or why either refused.
+async fn meet(server: &Keys, client: &KeyFiles, expect: Expect) -> Result<Caller, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let config = Arc::new(client.client(expect).expect("the caller's files"));
+    let call = async {
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from("127.0.0.1").expect("a name");
+        let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+        let mut said = [0; 2];
+        stream.read_exact(&mut said).await?;
+        Ok::<_, io::Error>(said)
+    };
+    let take = async {
+        let (stream, _) = listener.accept().await?;
+        let (mut stream, caller) = greet(stream, Some(server.server())).await?;
+        stream.write_all(b"ok").await?;
+        stream.shutdown().await?;
+        Ok::<_, io::Error>(caller)
+    };
+    let (called, taken) = tokio::join!(call, take);
+    let caller = taken.map_err(|e| e.to_string())?;
+    called.map_err(|e| e.to_string())?;
+    Ok(caller)
+}
+
+#[tokio::test]
+async fn both_ends_say_who_they_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ours, theirs, at) = (ca(), ca(), |name: &str| dir.path().join(name));
+    ours.dir(&at("rm"), "manager");
+    ours.dir(&at("n1"), "node/n1");
+    theirs.dir(&at("evil"), "node/n1");
+    let manager = Keys::open(&at("rm")).expect("opens");
+    let n1 = KeyFiles::of(&at("n1"));
+    let node: Role = "node/n1".parse().expect("a role");
+    assert_eq!(meet(&manager, &n1, Expect::Manager).await, Ok(Caller::Known(node)));
+    let nobody = KeyFiles { own: None, ..n1.clone() };
+    assert_eq!(meet(&manager, &nobody, Expect::Manager).await, Ok(Caller::Nobody));
+    meet(&manager, &KeyFiles::of(&at("evil")), Expect::Manager).await.expect_err("vouched for by somebody else");
+    let mixed = KeyFiles { ca: n1.ca.clone(), ..KeyFiles::of(&at("evil")) };
+    meet(&manager, &mixed, Expect::Manager).await.expect_err("its own certificate is of another authority");
+    let node = Keys::open(&at("n1")).expect("opens");
+    meet(&node, &KeyFiles::of(&at("rm")), Expect::Manager).await.expect_err("a node where a manager should be");
+    let manager = "manager".parse().expect("a role");
+    assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), Expect::Node).await, Ok(Caller::Known(manager)));
+}
+
+#[tokio::test]
+async fn files_that_change_hold_at_once_and_bad_ones_do_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ours, at) = (ca(), |name: &str| dir.path().join(name));
+    ours.dir(&at("rm"), "manager");
+    ours.dir(&at("n1"), "node/n1");
+    let keys = Keys::open(&at("rm")).expect("opens");
+    let first = keys.facts().serial;
+    std::fs::write(at("rm").join("cert.pem"), "half a certifi").expect("writes");
+    keys.reread();
+    assert_eq!(keys.facts().serial, first, "what cannot be used is not taken");
+    meet(&keys, &KeyFiles::of(&at("n1")), Expect::Manager).await.expect("still good");
+    ours.dir(&at("rm"), "manager");
+    keys.reread();
+    assert_ne!(keys.facts().serial, first);
+    assert_eq!(keys.identity().1, 2);
+    meet(&keys, &KeyFiles::of(&at("n1")), Expect::Manager).await.expect("the new one");
+}
+
+#[tokio::test]
+async fn whoever_does_not_encrypt_is_told_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    ca().dir(dir.path(), "manager");
+    let keys = Keys::open(dir.path()).expect("opens");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let call = async {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sends");
+        let mut answer = Vec::new();
+        // The other side hangs up with something unread; what it said may still come.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).expect("text")
+    };
+    let take = async { greet(listener.accept().await.expect("comes").0, Some(keys.server())).await.map(|_| ()) };
+    let (answer, taken) = tokio::join!(call, take);
+    taken.expect_err("hung up on");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_master_is_known_by_its_pin() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("channel.pem");
+    let lock = Lock::at(&path).expect("made");
+    assert_eq!(Lock::at(&path).expect("is there").pin, lock.pin, "another life shows the same");
+    let stranger = Lock::at(&dir.path().join("other.pem")).expect("made");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let server = lock.server.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok((mut stream, _)) = greet(stream, Some(server.clone())).await else { continue };
+            let _ = stream.write_all(b"hello").await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    let mut line = connect(&address, Some(lock.pin)).await.expect("the right one");
+    let mut said = String::new();
+    line.read_to_string(&mut said).await.expect("reads");
+    assert_eq!(said, "hello");
+    connect(&address, Some(stranger.pin)).await.map(|_| ()).expect_err("somebody else's pin");
+}

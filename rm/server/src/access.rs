@@ -1,0 +1,425 @@
+//! Who may come in: tokens that were given out, what accounts may, and the key by which applications prove whose they are.
+//!
+//! Changed by the loop only, which also writes it down; the interface gets what is durable. Of a token only its hash is kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_identity::role::is_user;
+use headroom_identity::token::{AppKey, NoRandomness, random};
+use headroom_identity::{Accessor, Hash, Kind, Principal, Right, Rights, Token};
+use headroom_rm_store::{SavedAccess, SavedFor, SavedPolicy, SavedToken};
+use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
+use headroom_wire::v1::acl::{PolicyView, TokenKind, TokenView};
+use headroom_wire::v1::error::{Code, Problem};
+
+/// Tokens that are kept.
+const MOST_TOKENS: usize = 10_000;
+/// Policies that are kept.
+const MOST_POLICIES: usize = 2_000;
+
+/// All of it.
+#[derive(Clone)]
+pub(crate) struct Access {
+    /// Counts up with every change.
+    pub(crate) generation: u64,
+    secret: [u8; 32],
+    key: AppKey,
+    bootstrapped: bool,
+    tokens: BTreeMap<Accessor, Held>,
+    policies: BTreeMap<String, Rights>,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access").field("generation", &self.generation).field("tokens", &self.tokens.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is kept of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) hash: Hash,
+    pub(crate) whose: Whose,
+    pub(crate) about: String,
+    pub(crate) by: String,
+    pub(crate) created: UnixMillis,
+    pub(crate) expires: Option<UnixMillis>,
+}
+
+/// What a token is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Somebody works with the cluster.
+    User { user: String, rights: Rights },
+    /// A host becomes a node, once.
+    Join { node: Option<NodeId>, names: Vec<String> },
+}
+
+/// What is to become of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Wish {
+    /// A token holds from now on; the first one of all, if it is to be that.
+    Keep { accessor: Accessor, held: Held, first: bool },
+    /// A token holds no more.
+    Revoke(Accessor),
+    /// A host joins with a token, which is used up by it.
+    Spend { accessor: Accessor },
+    /// An account or a group may this from now on.
+    Allow { subject: String, rights: Rights },
+    /// What an account or a group may is the usual again.
+    Forget { subject: String },
+}
+
+/// How it was and is, for the record of changes, or why nothing has changed.
+pub(crate) type Ruled = Result<Option<Held>, Problem>;
+
+impl Access {
+    /// What an earlier life saved; a cluster that begins gets a key of its own, which is then to be saved.
+    pub(crate) fn restored(saved: &SavedAccess) -> Result<Self, NoRandomness> {
+        let known = saved.app_key.parse::<Hash>().ok();
+        let secret = match known {
+            Some(hash) => *hash.bytes(),
+            None => random()?,
+        };
+        let tokens = saved.tokens.iter().filter_map(|token| Some((token.accessor.parse().ok()?, held(token)?)));
+        let policies = saved.policies.iter().map(|p| (p.subject.clone(), rights(&p.rights)));
+        Ok(Access {
+            generation: saved.generation + u64::from(known.is_none()),
+            secret,
+            key: AppKey::new(&secret),
+            bootstrapped: saved.bootstrapped,
+            tokens: tokens.collect(),
+            policies: policies.collect(),
+        })
+    }
+
+    /// As it is saved.
+    pub(crate) fn saved(&self) -> SavedAccess {
+        let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect::<Vec<_>>();
+        let token = |(accessor, held): (&Accessor, &Held)| SavedToken {
+            accessor: accessor.to_string(),
+            hash: held.hash.to_string(),
+            for_whom: match &held.whose {
+                Whose::User { user, rights } => SavedFor::User { user: user.clone(), rights: words(rights) },
+                Whose::Join { node, names } => {
+                    SavedFor::Join { node: node.as_ref().map(ToString::to_string), names: names.clone() }
+                }
+            },
+            about: held.about.clone(),
+            by: held.by.clone(),
+            created: held.created,
+            expires: held.expires,
+        };
+        SavedAccess {
+            generation: self.generation,
+            app_key: Hash::from_bytes(self.secret).to_string(),
+            bootstrapped: self.bootstrapped,
+            tokens: self.tokens.iter().map(token).collect(),
+            policies: self.policies.iter().map(|(s, r)| SavedPolicy { subject: s.clone(), rights: words(r) }).collect(),
+        }
+    }
+
+    /// Makes a change, or says why not. Tokens that have expired go by the way.
+    pub(crate) fn change(&mut self, wish: Wish, now: UnixMillis) -> Ruled {
+        let ruled = match wish {
+            Wish::Keep { accessor, held, first } => self.keep(accessor, held, first, now)?,
+            Wish::Revoke(accessor) => Some(self.tokens.remove(&accessor).ok_or_else(|| no_token(&accessor))?),
+            Wish::Spend { accessor } => {
+                let held = self.tokens.remove(&accessor).filter(|held| held.holds(now));
+                Some(held.ok_or_else(|| unknown("this token was used or revoked, or its time is over"))?)
+            }
+            Wish::Allow { subject, rights } => self.allow(subject, rights)?,
+            Wish::Forget { subject } => {
+                let gone = self.policies.remove(&subject);
+                gone.map(|_| None).ok_or_else(|| Problem::new(Code::HR0404, format!("{subject} has no policy")))?
+            }
+        };
+        self.generation += 1;
+        Ok(ruled)
+    }
+
+    fn keep(&mut self, accessor: Accessor, held: Held, first: bool, now: UnixMillis) -> Ruled {
+        if first && self.bootstrapped {
+            let problem = Problem::new(Code::HR0409, "the first token of this cluster was taken before");
+            return Err(problem.hint("root of the manager's host makes another one: rmctl acl token create --rights admin"));
+        }
+        self.tokens.retain(|_, held| held.holds(now));
+        if self.tokens.len() >= MOST_TOKENS {
+            return Err(Problem::new(Code::HR0413, format!("the cluster keeps {MOST_TOKENS} tokens at most"))
+                .hint("rmctl acl token revoke ACCESSOR takes one away"));
+        }
+        self.bootstrapped |= first;
+        self.tokens.insert(accessor, held);
+        Ok(None)
+    }
+
+    fn allow(&mut self, subject: String, rights: Rights) -> Ruled {
+        if !self.policies.contains_key(&subject) && self.policies.len() >= MOST_POLICIES {
+            return Err(Problem::new(Code::HR0413, format!("the cluster keeps {MOST_POLICIES} policies at most")));
+        }
+        self.policies.insert(subject, rights);
+        Ok(None)
+    }
+
+    /// Who shows this token.
+    pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> Result<Principal, Problem> {
+        if let Ok((_, attempt)) = self.key.check(text) {
+            return Ok(Principal::Master(attempt));
+        }
+        if let Ok(app) = self.key.check_reader(text) {
+            return Ok(Principal::Executor(app));
+        }
+        let (accessor, held) = self.found(text, Kind::User, now)?;
+        match &held.whose {
+            Whose::User { user, rights } => {
+                Ok(Principal::User { name: user.clone(), token: Some(accessor), rights: rights.clone() })
+            }
+            Whose::Join { .. } => Err(unknown("a token for joining is for POST /v1/join only")),
+        }
+    }
+
+    /// What may join with this token.
+    pub(crate) fn joins(&self, text: &str, now: UnixMillis) -> Result<(Accessor, Option<NodeId>, Vec<String>), Problem> {
+        let (accessor, held) = self.found(text, Kind::Join, now)?;
+        match &held.whose {
+            Whose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
+            Whose::User { .. } => Err(unknown("this is no token for joining; rmctl acl join-token create makes one")),
+        }
+    }
+
+    fn found(&self, text: &str, kind: Kind, now: UnixMillis) -> Result<(Accessor, &Held), Problem> {
+        let token: Token = text.parse().map_err(|_| unknown("what was shown is no token of this cluster"))?;
+        let held = self.tokens.get(&token.accessor()).filter(|held| held.hash.is(&token.hash()) && token.kind() == kind);
+        let Some(held) = held else { return Err(unknown("this token is not known: it was revoked, used, or never given out")) };
+        if !held.holds(now) {
+            return Err(unknown(&format!("the time of token {} is over", token.accessor())));
+        }
+        Ok((token.accessor(), held))
+    }
+
+    /// What an account may that has `usual` where no policy speaks of it or of a group that it is in.
+    pub(crate) fn rights(&self, user: &str, groups: &[String], usual: Rights) -> Rights {
+        if usual.has(&Right::Admin) {
+            return usual;
+        }
+        let subjects = std::iter::once(user.to_owned()).chain(groups.iter().map(|group| format!("@{group}")));
+        let said: Vec<&Rights> = subjects.filter_map(|subject| self.policies.get(&subject)).collect();
+        if said.is_empty() {
+            return usual;
+        }
+        said.into_iter().flat_map(|rights| rights.0.iter().cloned()).collect()
+    }
+
+    /// By which the master of an attempt proves whose it is.
+    pub(crate) fn master_token(&self, attempt: &AttemptId) -> String {
+        self.key.token(attempt)
+    }
+
+    /// By which executors of an application ask where its master is.
+    pub(crate) fn reader_token(&self, app: &AppId) -> String {
+        self.key.reader(app)
+    }
+
+    /// All tokens that hold.
+    pub(crate) fn tokens(&self, now: UnixMillis) -> Vec<TokenView> {
+        self.tokens.iter().filter(|(_, held)| held.holds(now)).map(|(accessor, held)| held.view(accessor)).collect()
+    }
+
+    /// One of them.
+    pub(crate) fn token(&self, accessor: &Accessor) -> Option<TokenView> {
+        self.tokens.get(accessor).map(|held| held.view(accessor))
+    }
+
+    /// All policies.
+    pub(crate) fn policies(&self) -> Vec<PolicyView> {
+        let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
+        self.policies.iter().map(|(subject, r)| PolicyView { subject: subject.clone(), rights: words(r) }).collect()
+    }
+}
+
+impl Held {
+    fn holds(&self, now: UnixMillis) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// Without its secret, of which nothing is known here either.
+    pub(crate) fn view(&self, accessor: &Accessor) -> TokenView {
+        let (kind, user, rights, node) = match &self.whose {
+            Whose::User { user, rights } => (TokenKind::User, Some(user.clone()), rights.clone(), None),
+            Whose::Join { node, .. } => (TokenKind::Join, None, Rights::default(), node.clone()),
+        };
+        TokenView {
+            accessor: accessor.to_string(),
+            kind,
+            user,
+            rights: rights.0.iter().map(Right::to_string).collect(),
+            node,
+            about: self.about.clone(),
+            by: self.by.clone(),
+            created: self.created,
+            expires: self.expires,
+        }
+    }
+}
+
+/// When something ends that lasts so long.
+pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
+    let millis = u64::try_from(Duration::from_secs(seconds).as_millis()).unwrap_or(u64::MAX);
+    UnixMillis(now.0.saturating_add(millis))
+}
+
+/// Rights from their words.
+pub(crate) fn checked(words: &[String]) -> Result<Rights, Problem> {
+    let one = |word: &String| word.parse::<Right>().map_err(|error| Problem::new(Code::HR0400, error.to_string()));
+    let rights = words.iter().map(one).collect::<Result<Rights, Problem>>()?;
+    if rights.0.is_empty() {
+        let known = headroom_identity::right::words().join(", ");
+        return Err(
+            Problem::new(Code::HR0400, "no right was named, so nothing would be allowed").hint(format!("there are {known}"))
+        );
+    }
+    Ok(rights)
+}
+
+/// An account, or `@` and a group.
+pub(crate) fn subject(text: &str) -> Result<String, Problem> {
+    if is_user(text.strip_prefix('@').unwrap_or(text)) {
+        return Ok(text.to_owned());
+    }
+    let shown: String = text.chars().take(80).collect();
+    Err(Problem::new(Code::HR0400, format!("{shown:?} is neither an account nor a group"))
+        .hint("an account is written alice, a group @etl: letters, digits, . _ and -, at most 32"))
+}
+
+fn unknown(detail: &str) -> Problem {
+    Problem::new(Code::HR0401, detail).hint("rmctl acl token create makes a token; HEADROOM_TOKEN_FILE or --token-file shows it")
+}
+
+fn no_token(accessor: &Accessor) -> Problem {
+    Problem::new(Code::HR0404, format!("there is no token {accessor}")).hint("rmctl acl token list shows those there are")
+}
+
+fn held(saved: &SavedToken) -> Option<Held> {
+    let whose = match &saved.for_whom {
+        SavedFor::User { user, rights: words } => Whose::User { user: user.clone(), rights: rights(words) },
+        SavedFor::Join { node, names } => {
+            let node = node.as_ref().map(|node| node.parse()).transpose().ok()?;
+            Whose::Join { node, names: names.clone() }
+        }
+    };
+    let SavedToken { about, by, created, expires, .. } = saved.clone();
+    Some(Held { hash: saved.hash.parse().ok()?, whose, about, by, created, expires })
+}
+
+/// A right that this version does not know is none.
+fn rights(words: &[String]) -> Rights {
+    words.iter().filter_map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+
+    fn fresh() -> Access {
+        Access::restored(&SavedAccess::default()).expect("random numbers")
+    }
+
+    fn give(all: &mut Access, whose: Whose, expires: Option<UnixMillis>, first: bool) -> Result<Token, Problem> {
+        let kind = match whose {
+            Whose::User { .. } => Kind::User,
+            Whose::Join { .. } => Kind::Join,
+        };
+        let token = Token::mint(kind).expect("random numbers");
+        let held = Held { hash: token.hash(), whose, about: String::new(), by: "root".into(), created: NOW, expires };
+        all.change(Wish::Keep { accessor: token.accessor(), held, first }, NOW)?;
+        Ok(token)
+    }
+
+    fn alice() -> Whose {
+        Whose::User { user: "alice".into(), rights: Rights::working() }
+    }
+
+    #[test]
+    fn a_token_holds_until_it_is_revoked_or_its_time_is_over() {
+        let mut all = fresh();
+        let token = give(&mut all, alice(), Some(UnixMillis(NOW.0 + 10)), false).expect("there is room");
+        let who = all.bearer(&token.reveal(), NOW).expect("holds");
+        assert!(matches!(&who, Principal::User { name, .. } if name == "alice"), "{who:?}");
+        assert_eq!(all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10)).expect_err("is over").code, Code::HR0401);
+        let restored = Access::restored(&all.saved()).expect("reads");
+        restored.bearer(&token.reveal(), NOW).expect("over a restart too");
+        all.change(Wish::Revoke(token.accessor()), NOW).expect("there");
+        assert_eq!(all.bearer(&token.reveal(), NOW).expect_err("revoked").code, Code::HR0401);
+        assert_eq!(all.change(Wish::Revoke(token.accessor()), NOW).expect_err("gone").code, Code::HR0404);
+    }
+
+    #[test]
+    fn a_forged_secret_of_a_known_token_is_none() {
+        let mut all = fresh();
+        let token = give(&mut all, alice(), None, false).expect("there is room").reveal();
+        let (head, secret) = token.rsplit_once('_').expect("three parts");
+        let turned: String = secret.chars().map(|c| if c == '0' { '1' } else { '0' }).collect();
+        assert_eq!(all.bearer(&format!("{head}_{turned}"), NOW).expect_err("forged").code, Code::HR0401);
+        assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, Code::HR0401);
+    }
+
+    #[test]
+    fn a_host_joins_once() {
+        let mut all = fresh();
+        let whose = Whose::Join { node: Some("n1".parse().expect("a node")), names: vec![] };
+        let token = give(&mut all, whose, None, false).expect("there is room");
+        all.bearer(&token.reveal(), NOW).expect_err("it is good for nothing else");
+        let (accessor, node, _) = all.joins(&token.reveal(), NOW).expect("holds");
+        assert_eq!(node.map(|n| n.to_string()), Some("n1".into()));
+        all.change(Wish::Spend { accessor }, NOW).expect("the first");
+        assert_eq!(all.change(Wish::Spend { accessor }, NOW).expect_err("the second").code, Code::HR0401);
+        all.joins(&token.reveal(), NOW).expect_err("used up");
+    }
+
+    #[test]
+    fn the_first_token_is_taken_once() {
+        let mut all = fresh();
+        give(&mut all, alice(), None, true).expect("the first");
+        let mut again = Access::restored(&all.saved()).expect("reads");
+        assert_eq!(give(&mut again, alice(), None, true).expect_err("taken").code, Code::HR0409);
+        give(&mut again, alice(), None, false).expect("others as ever");
+    }
+
+    #[test]
+    fn applications_prove_themselves_over_a_restart_and_not_to_another_cluster() {
+        let all = fresh();
+        let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
+        let token = all.master_token(&attempt);
+        let again = Access::restored(&all.saved()).expect("reads");
+        assert_eq!(again.bearer(&token, NOW), Ok(Principal::Master(attempt.clone())));
+        assert_eq!(again.bearer(&all.reader_token(&attempt.app), NOW), Ok(Principal::Executor(attempt.app)));
+        assert_eq!(fresh().bearer(&token, NOW).expect_err("another key").code, Code::HR0401);
+    }
+
+    #[test]
+    fn a_policy_takes_the_place_of_the_usual() {
+        let mut all = fresh();
+        let rights = |all: &Access, user: &str, groups: &[&str]| {
+            let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+            all.rights(user, &groups, Rights::working())
+        };
+        let allow = |subject: &str, words: &[&str]| Wish::Allow {
+            subject: subject.into(),
+            rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()).expect("rights"),
+        };
+        assert_eq!(rights(&all, "alice", &[]), Rights::working());
+        all.change(allow("alice", &["job:read"]), NOW).expect("there is room");
+        all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW).expect("there is room");
+        assert_eq!(rights(&all, "alice", &[]).to_string(), "job:read");
+        let both = rights(&all, "alice", &["etl"]);
+        assert!(both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill));
+        assert_eq!(all.rights("root", &[], Rights::all()), Rights::all(), "an administrator stays one");
+        all.change(Wish::Forget { subject: "alice".into() }, NOW).expect("there");
+        assert_eq!(rights(&all, "alice", &[]), Rights::working());
+        assert_eq!(checked(&[]).expect_err("none").code, Code::HR0400);
+        assert_eq!(checked(&["root".into()]).expect_err("none").code, Code::HR0400);
+    }
+}

@@ -1,0 +1,290 @@
+//! `/v1/acl`: tokens, policies, and who calls.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use headroom_identity::role::is_user;
+use headroom_identity::{Accessor, Kind, Principal, Right, Rights, Token};
+use headroom_types::UnixMillis;
+use headroom_wire::v1::acl::{
+    LONGEST_ABOUT, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, Secret, TokenView, WhoAmI,
+};
+use headroom_wire::v1::error::{Code, Problem};
+
+use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
+use super::error::Failure;
+use super::limits::Peer;
+use super::parse::{Body, Id, Nothing, Params};
+use super::{Web, callers};
+use crate::access::{self, Held, Whose, Wish};
+use crate::audit::Changed;
+use crate::input::Input;
+
+/// A token for joining can be used for so long when nothing else is said. Seconds.
+const DAY: u64 = 86_400;
+
+/// The tokens that hold, without their secrets.
+#[utoipa::path(get, path = "/v1/acl/tokens", tag = "access",
+    responses((status = 200, body = Vec<TokenView>), Bad, TooMany))]
+pub(crate) async fn tokens(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Vec<TokenView>> {
+    let access = web.shared.access.borrow().clone();
+    Json(access.tokens(web.clock.unix_now()))
+}
+
+/// A token for a user. Its secret is in the answer and nowhere else.
+#[utoipa::path(post, path = "/v1/acl/tokens", tag = "access", request_body = NewToken,
+    responses((status = 201, description = "It holds.", body = MintedToken), Bad, TooLarge, TooMany))]
+pub(crate) async fn mint(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<NewToken>,
+) -> Result<Response, Failure> {
+    let NewToken { user, rights, lifetime_s, about } = body;
+    let rights = access::checked(&rights)?;
+    let user = in_the_name_of(&principal, user)?;
+    within(&principal, &rights)?;
+    let whose = Whose::User { user, rights };
+    give(&web, &principal, whose, (about, lifetime_s), false).await
+}
+
+/// A token with every right, for whoever is first: once in the life of a cluster, and only from the manager's own host.
+#[utoipa::path(post, path = "/v1/acl/bootstrap", tag = "access",
+    responses((status = 201, description = "It holds.", body = MintedToken), Bad, Conflict, TooMany))]
+pub(crate) async fn bootstrap(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Params(Nothing {}): Params<Nothing>,
+    peer: Option<Extension<Peer>>,
+) -> Result<Response, Failure> {
+    if !peer.is_some_and(|Extension(Peer(peer))| peer.is_loopback()) {
+        let problem = Problem::new(Code::HR0403, "the first token is given out on the manager's own host only");
+        return Err(problem.hint("type rmctl acl bootstrap there").into());
+    }
+    let whose = Whose::User { user: "admin".to_owned(), rights: Rights::all() };
+    give(&web, &principal, whose, ("the first token".to_owned(), None), true).await
+}
+
+/// A token by which one host becomes a node, once. Its secret is in the answer and nowhere else.
+#[utoipa::path(post, path = "/v1/acl/join-tokens", tag = "access", request_body = NewJoinToken,
+    responses((status = 201, description = "It holds.", body = MintedToken), Bad, Conflict, TooLarge, TooMany))]
+pub(crate) async fn mint_join(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<NewJoinToken>,
+) -> Result<Response, Failure> {
+    if web.authority.is_none() {
+        let problem = Problem::new(Code::HR0409, "this manager cannot sign certificates, so nobody can join by a token");
+        return Err(problem.hint("give it an authority: authority = \"/etc/headroom/authority\" in resourcemanager.toml").into());
+    }
+    let NewJoinToken { node, names, lifetime_s } = body;
+    let whose = Whose::Join { node, names };
+    give(&web, &principal, whose, (String::new(), lifetime_s.or(Some(DAY))), false).await
+}
+
+/// A token holds no more, from the next call on.
+#[utoipa::path(delete, path = "/v1/acl/tokens/{accessor}", tag = "access", params(("accessor" = String, Path)),
+    responses((status = 200, description = "As it was.", body = TokenView), Bad, Missing, TooMany))]
+pub(crate) async fn revoke(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Id(accessor): Id<Accessor>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<(Extension<Changed>, Json<TokenView>), Failure> {
+    let whose = web.shared.access.borrow().token(&accessor).and_then(|view| view.user);
+    let may = match &principal {
+        Principal::Open => true,
+        Principal::User { name, rights, .. } => rights.has(&Right::Admin) || whose.as_ref() == Some(name),
+        Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => false,
+    };
+    if !may {
+        let who = principal.who().unwrap_or_default();
+        return Err(Problem::new(Code::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into());
+    }
+    let held = rule(&web, Wish::Revoke(accessor)).await?;
+    let view = held.ok_or_else(super::unexpected)?.view(&accessor);
+    let before = format!("{} {}", view.user.as_deref().unwrap_or("join"), view.rights.join(","));
+    Ok((Extension(Changed { before, after: String::new() }), Json(view)))
+}
+
+/// Who calls, and what they may.
+#[utoipa::path(get, path = "/v1/acl/self", tag = "access", responses((status = 200, body = WhoAmI), Bad, TooMany))]
+pub(crate) async fn who(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Json<WhoAmI> {
+    let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
+    let (token, rights) = match &principal {
+        Principal::Open => (None, words(&Rights::all())),
+        Principal::User { token, rights, .. } => {
+            (token.and_then(|accessor| web.shared.access.borrow().token(&accessor)), words(rights))
+        }
+        Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => {
+            (None, Vec::new())
+        }
+    };
+    Json(WhoAmI { who: principal.who(), token, rights })
+}
+
+/// What accounts and groups may, where it is not the usual.
+#[utoipa::path(get, path = "/v1/acl/policies", tag = "access",
+    responses((status = 200, body = Vec<PolicyView>), Bad, TooMany))]
+pub(crate) async fn policies(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Vec<PolicyView>> {
+    Json(web.shared.access.borrow().policies())
+}
+
+/// What an account, or a group of the manager's host written with @, may from now on: this and nothing else.
+#[utoipa::path(put, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
+    request_body = PolicySpec, responses((status = 200, body = PolicyView), Bad, TooLarge, TooMany))]
+pub(crate) async fn allow(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Id(subject): Id<String>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<PolicySpec>,
+) -> Result<(Extension<Changed>, Json<PolicyView>), Failure> {
+    let (subject, rights) = (access::subject(&subject)?, access::checked(&body.rights)?);
+    within(&principal, &rights)?;
+    let before = said(&web, &subject);
+    let after = rights.to_string();
+    rule(&web, Wish::Allow { subject: subject.clone(), rights }).await?;
+    let rights = after.split(',').map(str::to_owned).collect();
+    Ok((Extension(Changed { before, after }), Json(PolicyView { subject, rights })))
+}
+
+/// What an account or a group may is the usual again.
+#[utoipa::path(delete, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
+    responses((status = 200, description = "As it was.", body = PolicyView), Bad, Missing, TooMany))]
+pub(crate) async fn forget(
+    State(web): State<Web>,
+    Id(subject): Id<String>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<(Extension<Changed>, Json<PolicyView>), Failure> {
+    let subject = access::subject(&subject)?;
+    let before = said(&web, &subject);
+    rule(&web, Wish::Forget { subject: subject.clone() }).await?;
+    let rights = before.split(',').map(str::to_owned).collect();
+    Ok((Extension(Changed { before, after: String::new() }), Json(PolicyView { subject, rights })))
+}
+
+/// The page keeps the token that somebody typed, where no script can read it.
+#[utoipa::path(post, path = "/v1/session", tag = "access", request_body = Secret,
+    responses((status = 204, description = "The cookie is set."), Bad, TooMany))]
+pub(crate) async fn session(
+    State(web): State<Web>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(Secret(token)): Body<Secret>,
+) -> Result<Response, Failure> {
+    let token = token.trim();
+    web.shared.access.borrow().bearer(token, web.clock.unix_now())?;
+    let secure = if web.nodes.encrypts() { "; Secure" } else { "" };
+    let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}", callers::COOKIE);
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+/// The page forgets its token.
+#[utoipa::path(delete, path = "/v1/session", tag = "access",
+    responses((status = 204, description = "The cookie is gone."), Bad, TooMany))]
+pub(crate) async fn leave(Params(Nothing {}): Params<Nothing>) -> Response {
+    let cookie = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", callers::COOKIE);
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
+}
+
+fn said(web: &Web, subject: &str) -> String {
+    let all = web.shared.access.borrow().policies();
+    all.into_iter().find(|policy| policy.subject == subject).map(|policy| policy.rights.join(",")).unwrap_or_default()
+}
+
+/// Nobody gives away what they do not have.
+fn within(principal: &Principal, rights: &Rights) -> Result<(), Problem> {
+    let Some((name, own)) = giver(principal)? else { return Ok(()) };
+    let lacks = rights.0.iter().find(|right| match right {
+        Right::Queue(queue) => !own.takes_queue(queue),
+        Right::Admin
+        | Right::ClusterRead
+        | Right::JobRead
+        | Right::JobSubmit
+        | Right::JobKill
+        | Right::NodeWrite
+        | Right::OperatorRead
+        | Right::OperatorWrite => !own.has(right),
+    });
+    // A token without a word about queues is for all of them.
+    let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
+    match lacks {
+        Some(right) => Err(Problem::new(Code::HR0403, format!("{name} may not give the right {right}, which {name} lacks"))),
+        None if wider => {
+            let detail = format!("{name} may use some queues only, so a token of {name} must name them: queue:NAME");
+            Err(Problem::new(Code::HR0403, detail))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whose name stands in a token.
+fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, Problem> {
+    if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
+        let shown: String = bad.chars().take(80).collect();
+        return Err(Problem::new(Code::HR0400, format!("{shown:?} is no name of an account")));
+    }
+    let Some((name, rights)) = giver(principal)? else { return Ok(wanted.unwrap_or_else(|| "admin".to_owned())) };
+    match wanted {
+        Some(other) if other != *name && !rights.has(&Right::Admin) => {
+            Err(Problem::new(Code::HR0403, format!("{name} may not make a token for {other}: it needs the right admin")))
+        }
+        Some(user) => Ok(user),
+        None => Ok(name.to_owned()),
+    }
+}
+
+/// Who gives something away; nothing where nobody is asked who they are. A token would outlive the one it was made with, so only an
+/// administrator's makes others.
+fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, Problem> {
+    let refused = |why: String| Err(Problem::new(Code::HR0403, why));
+    match principal {
+        Principal::Open => Ok(None),
+        Principal::User { name, token: Some(token), rights } if !rights.has(&Right::Admin) => {
+            refused(format!("{name} (token {token}) may not give rights away with a token: it needs the right admin"))
+        }
+        Principal::User { name, rights, .. } => Ok(Some((name, rights))),
+        Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => {
+            refused("only a user gives rights away".to_owned())
+        }
+    }
+}
+
+async fn give(
+    web: &Web,
+    principal: &Principal,
+    whose: Whose,
+    (about, lifetime_s): (String, Option<u64>),
+    first: bool,
+) -> Result<Response, Failure> {
+    if about.len() > LONGEST_ABOUT {
+        return Err(Problem::new(Code::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())).into());
+    }
+    let kind = match whose {
+        Whose::User { .. } => Kind::User,
+        Whose::Join { .. } => Kind::Join,
+    };
+    let token = Token::mint(kind).map_err(|error| Problem::new(Code::HR0503, error.to_string()))?;
+    let created: UnixMillis = web.clock.unix_now();
+    let expires = lifetime_s.map(|seconds| access::until(created, seconds));
+    let by = principal.who().unwrap_or_else(|| "anybody".to_owned());
+    let held = Held { hash: token.hash(), whose, about, by, created, expires };
+    let (accessor, view) = (token.accessor(), held.view(&token.accessor()));
+    rule(web, Wish::Keep { accessor, held, first }).await?;
+    let rights = if view.rights.is_empty() { String::new() } else { format!(": {}", view.rights.join(",")) };
+    let after = format!("token {accessor} for {}{rights}", view.user.as_deref().unwrap_or("a node"));
+    let minted = MintedToken { token: Secret(token.reveal()), view };
+    let changed = Extension(Changed { before: String::new(), after });
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], changed, Json(minted)).into_response())
+}
+
+async fn rule(web: &Web, wish: Wish) -> Result<Option<Held>, Failure> {
+    let wish = Box::new(wish);
+    Ok(web.handle.ask(|reply| Input::Access { wish, reply }).await??)
+}

@@ -1,0 +1,97 @@
+//! Who calls: what is known of the connection, and what a token says that comes with the request.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use headroom_identity::{Principal, Rights};
+use headroom_wire::v1::error::{Code, Problem};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use super::doors::Visitor;
+use crate::access::Access;
+use crate::clock::Clock;
+
+/// The cookie in which the page keeps its token.
+pub(crate) const COOKIE: &str = "headroom_session";
+
+/// Somebody showed a token that does not hold. Whatever else is known of them, the call is refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Rejected(pub(crate) Box<Problem>);
+
+/// What is needed to know callers.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) access: watch::Receiver<Arc<Access>>,
+    pub(crate) clock: Clock,
+    pub(crate) scheme: Scheme,
+}
+
+/// How this daemon is called by whoever reaches its port: `http` or `https`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scheme(pub(crate) &'static str);
+
+/// Finds out who calls, and leaves it with the request.
+pub(crate) async fn identify(State(known): State<Known>, mut request: Request, next: Next) -> Response {
+    let access = known.access.borrow().clone();
+    let visitor = request.extensions_mut().remove::<Visitor>();
+    let principal = match shown(request.headers()) {
+        None => visitor.map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
+        Some(Ok(token)) => match access.bearer(token, known.clock.unix_now()) {
+            Ok(principal) => principal,
+            // A host that joins is nobody yet; whether its token holds is found where it joins.
+            Err(_) if request.uri().path() == "/v1/join" => Principal::Anonymous,
+            Err(problem) => reject(&mut request, problem),
+        },
+        Some(Err(detail)) => reject(&mut request, Problem::new(Code::HR0401, detail)),
+    };
+    request.extensions_mut().insert(principal);
+    request.extensions_mut().insert(known.scheme);
+    next.run(request).await
+}
+
+fn reject(request: &mut Request, problem: Problem) -> Principal {
+    request.extensions_mut().insert(Rejected(Box::new(problem)));
+    Principal::Anonymous
+}
+
+fn of(access: &Access, visitor: Visitor) -> Principal {
+    let Visitor { principal, groups, account } = visitor;
+    let Some(name) = account else { return principal };
+    let usual = if let Principal::User { rights, .. } = principal { rights } else { Rights::default() };
+    let rights = access.rights(&name, &groups, usual);
+    Principal::User { name, token: None, rights }
+}
+
+/// The token that a request shows, if it shows one.
+pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<&str, &'static str>> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
+        let token = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        return Some(token.ok_or("Authorization is written: Bearer TOKEN"));
+    }
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Ok(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(header::HeaderName, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().expect("a value"))).collect()
+    }
+
+    #[test]
+    fn a_token_comes_in_a_header_or_in_the_pages_cookie() {
+        assert_eq!(shown(&headers(&[])), None);
+        assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok("hru_1_2")));
+        assert!(shown(&headers(&[(header::AUTHORIZATION, "Basic cm9vdDo=")])).is_some_and(|shown| shown.is_err()));
+        let cookie = headers(&[(header::COOKIE, "theme=dark; headroom_session=hru_3_4")]);
+        assert_eq!(shown(&cookie), Some(Ok("hru_3_4")));
+        let both = headers(&[(header::COOKIE, "headroom_session=a"), (header::AUTHORIZATION, "Bearer b")]);
+        assert_eq!(shown(&both), Some(Ok("b")), "the header goes before");
+    }
+}

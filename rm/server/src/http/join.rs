@@ -1,0 +1,121 @@
+//! `/v1/join`: a host that has a token becomes a node; `/v1/ca`: who vouches for everybody.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::{Extension, Json};
+use headroom_identity::authority::Wanted;
+use headroom_identity::{Authority, Certificate, Role, files};
+use headroom_types::UnixMillis;
+use headroom_wire::v1::acl::{CaView, Join, Joined};
+use headroom_wire::v1::error::{Code, Problem};
+
+use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
+use super::error::Failure;
+use super::limits::Peer;
+use super::parse::{Body, Nothing, Params};
+use super::{Web, callers};
+use crate::access::Wish;
+use crate::audit::Changed;
+use crate::input::Input;
+
+/// How long a node's certificate holds.
+const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+
+/// An authority that signs for hosts which join.
+#[derive(Debug)]
+pub(crate) struct Signer {
+    ca: String,
+    authority: Authority,
+}
+
+impl Signer {
+    /// The one that `rmctl ca init` has made in `dir`.
+    pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let ca = files::read(&dir.join("ca.pem"))?;
+        let key = files::read_secret(&dir.join("ca.key"))?;
+        let authority = Authority::open(&ca, &key).with_context(|| dir.display().to_string())?;
+        Ok(Signer { ca, authority })
+    }
+}
+
+/// Who vouches for everybody in the cluster. It comes to whoever asks: compare the fingerprint before you believe it.
+#[utoipa::path(get, path = "/v1/ca", tag = "access", responses((status = 200, body = CaView), Bad, Missing, TooMany))]
+pub(crate) async fn ca(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Result<Json<CaView>, Failure> {
+    let ca = web.authority.as_ref().map(|signer| signer.ca.clone()).or_else(|| web.nodes.ca());
+    let Some(ca) = ca else {
+        return Err(Problem::new(Code::HR0404, "this cluster has no certificates").into());
+    };
+    let fingerprint = Certificate::from_pem(&ca).map_err(|error| Problem::new(Code::HR0500, error.to_string()))?.fingerprint;
+    Ok(Json(CaView { ca, fingerprint: fingerprint.to_string() }))
+}
+
+/// A host becomes a node: it shows a token and gets a certificate for a key that it made itself. The token is used up by that.
+#[utoipa::path(post, path = "/v1/join", tag = "access", request_body = Join,
+    responses((status = 200, body = Joined), Bad, Conflict, TooLarge, TooMany))]
+pub(crate) async fn join(
+    State(web): State<Web>,
+    Params(Nothing {}): Params<Nothing>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    Body(body): Body<Join>,
+) -> Result<(Extension<Changed>, Json<Joined>), Failure> {
+    let Some(signer) = &web.authority else {
+        return Err(Problem::new(Code::HR0409, "this manager cannot sign certificates, so nobody can join by a token").into());
+    };
+    let nobody = || Problem::new(Code::HR0401, "a host joins with a token; rmctl acl join-token create makes one");
+    let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?;
+    let now = web.clock.unix_now();
+    let (accessor, node, names) = web.shared.access.borrow().joins(token, now)?;
+    if let Some(other) = node.filter(|node| *node != body.node) {
+        let detail = format!("this token is for node {other}, not for {}", body.node);
+        return Err(Problem::new(Code::HR0403, detail).into());
+    }
+    allowed(&body.names, &names, peer.map(|Extension(Peer(peer))| peer))?;
+    let certificate = sign(signer, &body, now)?;
+    let wish = Box::new(Wish::Spend { accessor });
+    web.handle.ask(|reply| Input::Access { wish, reply }).await??;
+    let changed = Changed { before: format!("token {accessor}"), after: format!("node {} has a certificate", body.node) };
+    Ok((Extension(changed), Json(Joined { certificate, ca: signer.ca.clone() })))
+}
+
+/// A certificate with another host's name would let its holder answer in its place.
+fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(), Problem> {
+    let own = peer.map(|peer| peer.to_string());
+    let may = |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));
+    let Some(foreign) = asked.iter().find(may) else {
+        if asked.is_empty() {
+            return Err(Problem::new(Code::HR0400, "a node's certificate says where it is reached, and no address was given"));
+        }
+        return Ok(());
+    };
+    let shown: String = foreign.chars().take(80).collect();
+    let problem = Problem::new(Code::HR0403, format!("this token does not let {shown:?} stand in a certificate"));
+    Err(problem.hint("a token lets the address in that is called from; others: rmctl acl join-token create --at NAME"))
+}
+
+fn sign(signer: &Signer, body: &Join, now: UnixMillis) -> Result<String, Problem> {
+    let wanted = Wanted { role: Role::Node(body.node.clone()), names: &body.names, now, lifetime: LIFETIME };
+    signer.authority.sign(&body.request, &wanted).map_err(|error| Problem::new(Code::HR0400, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_gets_a_certificate_with_the_name_of_another_host() {
+        let peer: Option<IpAddr> = Some([10, 0, 0, 7].into());
+        let words = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<String>>();
+        allowed(&words(&["10.0.0.7"]), &[], peer).expect("where it calls from");
+        allowed(&words(&["10.0.0.8"]), &[], peer).expect_err("somebody else's");
+        allowed(&words(&["rm.example"]), &[], peer).expect_err("a name that nobody allowed");
+        allowed(&words(&["w1.example"]), &words(&["w1.example"]), peer).expect("named in the token");
+        allowed(&words(&["10.0.0.7"]), &words(&["w1.example"]), peer).expect_err("the token says which");
+        assert_eq!(allowed(&[], &[], peer).expect_err("nowhere").code, Code::HR0400);
+    }
+}

@@ -1,0 +1,89 @@
+//! How nodes are called: with the manager's certificate where it has one, and with the one it has now.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use headroom_identity::tls::Expect;
+use headroom_transport::{Keys, trusting_nobody};
+
+use super::callers::Scheme;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(3);
+/// How long a node may say nothing.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often somebody who says nothing on purpose is felt for.
+const FEEL: Duration = Duration::from_secs(30);
+
+/// Two kinds of callers.
+#[derive(Debug)]
+pub(crate) struct ToNodes {
+    keys: Option<Arc<Keys>>,
+    now: Mutex<Pair>,
+}
+
+#[derive(Clone, Debug)]
+struct Pair {
+    /// Of which certificate.
+    generation: u64,
+    usual: reqwest::Client,
+    patient: reqwest::Client,
+}
+
+impl ToNodes {
+    /// With this certificate, if there is one.
+    pub(crate) fn new(keys: Option<Arc<Keys>>) -> anyhow::Result<Self> {
+        let generation = keys.as_ref().map_or(0, |keys| keys.identity().1);
+        let now = Mutex::new(make(keys.as_deref(), generation)?);
+        Ok(ToNodes { keys, now })
+    }
+
+    /// For calls that are answered soon.
+    pub(crate) fn usual(&self) -> reqwest::Client {
+        self.pair().usual
+    }
+
+    /// For logs that are followed: silence is no fault.
+    pub(crate) fn patient(&self) -> reqwest::Client {
+        self.pair().patient
+    }
+
+    /// Whether anything is encrypted here.
+    pub(crate) fn encrypts(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// How this daemon is called.
+    pub(crate) fn scheme(&self) -> Scheme {
+        Scheme(if self.encrypts() { "https" } else { "http" })
+    }
+
+    /// Who vouches for everybody.
+    pub(crate) fn ca(&self) -> Option<String> {
+        self.keys.as_ref().map(|keys| keys.identity().0.ca.clone())
+    }
+
+    fn pair(&self) -> Pair {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.keys.as_ref().map_or(0, |keys| keys.identity().1);
+        if now.generation != generation {
+            match make(self.keys.as_deref(), generation) {
+                Ok(pair) => *now = pair,
+                Err(error) => tracing::warn!(%error, "nodes are called with the certificate of before, going on"),
+            }
+        }
+        now.clone()
+    }
+}
+
+fn make(keys: Option<&Keys>, generation: u64) -> anyhow::Result<Pair> {
+    let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
+        let nobody = trusting_nobody()?;
+        let tls = match keys {
+            Some(keys) => keys.client(Expect::Node)?,
+            None => nobody,
+        };
+        Ok(reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).tls_backend_preconfigured(tls))
+    };
+    Ok(Pair { generation, usual: builder()?.read_timeout(SILENCE).build()?, patient: builder()?.tcp_keepalive(FEEL).build()? })
+}
