@@ -84,7 +84,7 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
 /// Crates that may hold unsafe code.
 const UNSAFE: [&str; 2] = ["headroom-node-exec", "headroom-container-shim"];
 
-const TOP_LEVEL: [&str; 15] = [
+const TOP_LEVEL: [&str; 16] = [
     ".ci",
     ".clippy.toml",
     ".config",
@@ -95,6 +95,7 @@ const TOP_LEVEL: [&str; 15] = [
     "Cargo.toml",
     "LICENSE",
     "README.md",
+    "SECURITY.md",
     "client",
     "config",
     "docs",

@@ -42,6 +42,8 @@ pub(crate) mod file {
     pub(crate) const TASKS: &str = "tasks";
     /// What its program proves with whose it is, in [`TASKS`]; it reads it once and removes it.
     pub(crate) const TOKEN: &str = ".token";
+    /// Who vouches for the resource manager, in [`TASKS`].
+    pub(crate) const CA: &str = ".ca.pem";
     /// Standard output.
     pub(crate) const STDOUT: &str = "stdout";
     /// Standard error.

@@ -54,6 +54,11 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     let work = files(site, order, &dir)?;
     site.localizer.bring(id, &order.launch.fetch, &work, &identity)?;
     crash::at("files-fetched");
+    if let Some(keys) = &site.keys {
+        // The node's own files are for the agent alone.
+        fs::write(dir.join(file::TASKS).join(file::CA), &keys.identity().0.ca)
+            .context("cannot write who vouches for the cluster")?;
+    }
     if let Some(token) = &order.token {
         let path = dir.join(file::TASKS).join(file::TOKEN);
         isolation::give_secret(&identity, &path, &token.0).context("cannot write the file of its token")?;
@@ -297,8 +302,8 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
     own("HEADROOM_CONTAINER", id.to_string().into());
     own("HEADROOM_NODE", site.node.to_string().into());
     own("HEADROOM_RM", site.rm.clone().into());
-    if let Some(ca) = &site.ca {
-        own("HEADROOM_CA_FILE", ca.into());
+    if site.keys.is_some() {
+        own("HEADROOM_CA_FILE", dir.join(file::TASKS).join(file::CA).into());
     }
     if order.token.is_some() {
         own("HEADROOM_TOKEN_FILE", dir.join(file::TASKS).join(file::TOKEN).into());

@@ -1,10 +1,11 @@
 //! What every job of the agent needs to know about where it is.
 
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use headroom_config::{Isolation, Logs};
 use headroom_node_cgroup::Enforcer;
+use headroom_transport::Keys;
 use headroom_types::{EnforcerKind, NodeId};
 
 use crate::disk::Layout;
@@ -24,8 +25,8 @@ pub(crate) struct Site {
     pub(crate) bin_dir: PathBuf,
     /// The resource manager's address, for the containers.
     pub(crate) rm: String,
-    /// Who vouches for the resource manager, where that is asked.
-    pub(crate) ca: Option<PathBuf>,
+    /// What this node shows and who vouches for everybody, where that is asked.
+    pub(crate) keys: Option<Arc<Keys>>,
     /// Where masters listen so that other hosts reach them, and by which name; on loopback when it is nothing.
     pub(crate) for_masters: Option<(String, String)>,
     /// What programs may do.

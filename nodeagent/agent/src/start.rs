@@ -168,9 +168,10 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let listener = TcpListener::bind(options.listen)
         .await
         .with_context(|| format!("cannot listen on {}; choose another --listen", options.listen))?;
-    let (door, url) = door(&options, &node, listener).context("its own address")?;
+    let keys = certificate(&options, &node)?;
+    let (door, url) = door(&options, keys.clone(), listener).context("its own address")?;
     let offers = offers(&options)?;
-    let (site, notes) = enforce(&options, &node, bin_dir, layout.clone(), &offers, &lock).await?;
+    let (site, notes) = enforce(&options, &node, (bin_dir, keys), layout.clone(), &offers, &lock).await?;
     let (blocking, place) = (Arc::clone(&site), place(&options, &layout));
     let look = move || {
         crash::at("adoption");
@@ -226,8 +227,8 @@ fn client(options: &Options) -> anyhow::Result<Client> {
 }
 
 /// Where callers come in, and where others reach it.
-fn door(options: &Options, node: &NodeId, listener: TcpListener) -> anyhow::Result<(Door, String)> {
-    let (keys, url) = (certificate(options, node)?, reached_at(options, listener.local_addr()?));
+fn door(options: &Options, keys: Option<Arc<Keys>>, listener: TcpListener) -> anyhow::Result<(Door, String)> {
+    let url = reached_at(options, listener.local_addr()?);
     Ok((Door::new(listener, keys)?, url))
 }
 
@@ -370,7 +371,7 @@ fn offers(options: &Options) -> anyhow::Result<Resource> {
 async fn enforce(
     options: &Options,
     node: &NodeId,
-    bin_dir: PathBuf,
+    (bin_dir, keys): (PathBuf, Option<Arc<Keys>>),
     layout: Layout,
     offers: &Resource,
     lock: &File,
@@ -381,7 +382,7 @@ async fn enforce(
         name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
     };
     let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
-    let (ca, for_masters) = (options.tls.as_ref().map(|dir| dir.join("ca.pem")), options.for_masters());
+    let for_masters = options.for_masters();
     let (isolation, logs, rights) = (options.isolation.clone(), options.logs, Rights::own());
     let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("the lock")?));
     let job = move || -> anyhow::Result<(Arc<Site>, Vec<String>)> {
@@ -394,7 +395,7 @@ async fn enforce(
             enforcer: found.enforcer,
             bin_dir,
             rm,
-            ca,
+            keys,
             for_masters,
             isolation,
             logs: logs.into(),
