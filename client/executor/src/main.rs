@@ -33,9 +33,6 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    if let Err(error) = headroom_transport::own::hide() {
-        tracing::warn!(%error, "processes of the same user can read what this one knows, going on");
-    }
     let environment = match Environment::read(std::env::vars_os()) {
         Ok(environment) => environment,
         Err(problems) => {
