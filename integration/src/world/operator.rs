@@ -39,6 +39,8 @@ pub(super) struct Operator {
     open: BTreeMap<u64, (Order, Must)>,
     /// Since when it has been answered that something is said of a node. Nothing is known of one of which something was taken back.
     said: BTreeMap<(NodeId, Word), UnixMillis>,
+    /// Nodes that were to be labelled: a manager that died before it answered may have written it down.
+    labelled: BTreeSet<NodeId>,
     taken_back: BTreeSet<NodeId>,
 }
 
@@ -49,7 +51,7 @@ impl Operator {
     }
     /// A label may have been on a node at some time.
     pub(super) fn may_have_labelled(&self, node: &NodeId) -> bool {
-        self.said.contains_key(&(node.clone(), Word::Label)) || self.open.values().any(|(order, _)| is_label(order))
+        self.labelled.contains(node) || self.open.values().any(|(order, _)| is_label(order))
     }
 }
 
@@ -133,6 +135,9 @@ impl World {
 
     fn tag_of(&mut self, node: NodeId, said: Word) -> Option<Call> {
         let (ssd, etl): (Name, Name) = (word("ssd"), word("etl"));
+        if said == Word::Label {
+            self.operator.labelled.insert(node.clone());
+        }
         let mut change = TagChange::default();
         match said {
             Word::Cordon => change.cordon = Some(Cordon::On("a simulation".into())),
