@@ -10,7 +10,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use base64::Engine as _;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::clock;
 
@@ -53,6 +55,8 @@ pub struct Browser {
     pub complaints: Vec<String>,
     /// What came over the wire for the page. Bytes.
     pub received: u64,
+    /// Every `Set-Cookie` that it was sent, in order.
+    pub cookies: Vec<String>,
     dir: tempfile::TempDir,
 }
 
@@ -66,6 +70,18 @@ pub fn program() -> Option<PathBuf> {
 impl Browser {
     /// Starts it with an empty page.
     pub fn start() -> Result<Self> {
+        Browser::start_with(&[])
+    }
+
+    /// As [`Browser::start`]; this certificate is believed besides those of the world's authorities, and no other. In PEM.
+    pub fn trusting(certificate: &str) -> Result<Self> {
+        let der = headroom_identity::certificates(certificate)?.into_iter().next().context("a certificate")?;
+        let (_, read) = x509_parser::parse_x509_certificate(&der)?;
+        let key = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(read.public_key().raw));
+        Browser::start_with(&[&format!("--ignore-certificate-errors-spki-list={key}")])
+    }
+
+    fn start_with(more: &[&str]) -> Result<Self> {
         let program = program().context("no chromium: `apt-get install -y chromium`")?;
         let dir = tempfile::Builder::new().prefix("headroom-browser-").tempdir()?;
         let log = File::create(dir.path().join("log"))?;
@@ -82,6 +98,7 @@ impl Browser {
                 "--mute-audio",
             ])
             .args(["--disable-component-update", "--disable-extensions", "--no-proxy-server", "--force-color-profile=srgb"])
+            .args(more)
             .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
             .env("HOME", dir.path())
             .stdin(Stdio::piped())
@@ -103,7 +120,8 @@ impl Browser {
                 message.clear();
             }
         });
-        let mut browser = Browser { child, to, from, calls: 0, session: None, complaints: Vec::new(), received: 0, dir };
+        let (complaints, cookies) = (Vec::new(), Vec::new());
+        let mut browser = Browser { child, to, from, calls: 0, session: None, complaints, received: 0, cookies, dir };
         browser.attach().with_context(|| format!("its log: {}", browser.log()))?;
         Ok(browser)
     }
@@ -156,6 +174,11 @@ impl Browser {
             Some(_) | None => None,
         };
         self.complaints.extend(text);
+        if told["method"] == "Network.responseReceivedExtraInfo" {
+            let headers = params["headers"].as_object().into_iter().flatten();
+            let set = headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+            self.cookies.extend(set.filter_map(|(_, value)| Some(value.as_str()?.to_owned())));
+        }
         if told["method"] == "Network.dataReceived" {
             // Of a stream that goes on only the second is known.
             let wire = params["encodedDataLength"].as_u64().filter(|n| *n > 0);
@@ -215,28 +238,9 @@ impl Browser {
         let clip = json!({"x": 0, "y": 0, "width": width, "height": height.min(f64::from(most)), "scale": 1});
         let shot = self.call("Page.captureScreenshot", json!({"format": "png", "clip": clip, "captureBeyondViewport": true}))?;
         let data = shot["data"].as_str().context("a picture")?;
-        fs::write(file, decoded(data).context("base64")?).with_context(|| file.display().to_string())
+        fs::write(file, base64::engine::general_purpose::STANDARD.decode(data).context("base64")?)
+            .with_context(|| file.display().to_string())
     }
-}
-
-/// Base64 with padding.
-fn decoded(text: &str) -> Option<Vec<u8>> {
-    let digit = |c: u8| match c {
-        b'A'..=b'Z' => Some(c - b'A'),
-        b'a'..=b'z' => Some(c - b'a' + 26),
-        b'0'..=b'9' => Some(c - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
-        let bits = four.iter().try_fold(0_u32, |bits, c| Some(bits << 6 | u32::from(digit(*c)?)))?;
-        let bits = bits << (6 * (4 - four.len()));
-        let bytes = bits.to_be_bytes();
-        out.extend(bytes.get(1..four.len())?);
-    }
-    Some(out)
 }
 
 impl Drop for Browser {
@@ -253,18 +257,5 @@ impl Drop for Browser {
         // It did not end by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pictures_are_read_from_their_letters() {
-        for (text, bytes) in [("", &b""[..]), ("TQ==", b"M"), ("TWE=", b"Ma"), ("TWFu", b"Man"), ("+/8A", &[0xfb, 0xff, 0])] {
-            assert_eq!(decoded(text).as_deref(), Some(bytes), "{text}");
-        }
-        assert_eq!(decoded("a b="), None);
     }
 }

@@ -13,6 +13,7 @@ use fakes::unmanaged as submit;
 use headroom_client::{AuditWanted, Client, ClientError};
 use headroom_config::Anonymous;
 use headroom_resourcemanager::{Options, Running, start};
+use headroom_wire::v1::acl::NewToken;
 use headroom_wire::v1::error::Code;
 
 /// An account of every Debian host, without rights of its own.
@@ -139,4 +140,68 @@ async fn a_socket_can_be_called_as_a_port_can() {
     let gone = Client::new("unix:/nowhere/rm.sock").expect("address").apps().await.expect_err("nobody there");
     assert!(gone.unreachable() && gone.to_string().contains("unix:/nowhere/rm.sock /v1/apps"), "{gone}");
     assert!(Client::new("unix:relative").is_err());
+}
+
+/// The stream tells a reader what the calls would tell it, and says of the rest that it is not for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stream_tells_nobody_more_than_the_calls_do() {
+    let world = guarded(Anonymous::Read).await;
+    let refused = world.port.submit(&submit("sort")).await.expect_err("only looks");
+    assert_eq!(code(&refused), Some(Code::HR0403));
+    let url = format!("{}/v1/stream?topics=audit,jobs", world.port.base());
+    let mut answer = reqwest::get(url).await.expect("answers");
+    assert_eq!(answer.status(), 200);
+    let mut told = String::new();
+    while !told.contains("\"snapshot\"") {
+        told += std::str::from_utf8(&answer.chunk().await.expect("reads").expect("goes on")).expect("text");
+    }
+    let lines: Vec<serde_json::Value> = told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let audit: Vec<_> = lines.iter().filter(|told| told["topic"] == "audit").collect();
+    assert_eq!(audit.len(), 1, "{told}");
+    assert_eq!(audit[0]["kind"], "refused");
+    let detail = audit[0]["detail"].as_str().expect("a sentence");
+    assert!(detail.contains("anonymous may not do this: it needs the right operator:read"), "{detail}");
+    assert!(lines.iter().any(|told| told["topic"] == "jobs" && told["kind"] == "snapshot"), "{told}");
+    assert!(!told.contains("HR0403"), "a line of the record is told: {told}");
+}
+
+/// A browser sends its cookie until it has another one: one that does not hold keeps nobody from the page or from signing in, and
+/// opens nothing else. A token in a header is another matter: whoever sends it can leave it away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
+    let world = guarded(Anonymous::All).await;
+    let (base, stale) = (world.port.base().to_owned(), format!("hru_{}_{}", "0".repeat(16), "0".repeat(64)));
+    let client = reqwest::Client::new();
+    let cookie = format!("headroom_session={stale}");
+    let with_cookie =
+        async |path: &str| client.get(format!("{base}{path}")).header("cookie", &cookie).send().await.expect("answers");
+    assert_eq!(with_cookie("/ui/").await.status(), 200);
+    assert_eq!(with_cookie("/ui/app.js").await.status(), 200);
+    for path in ["/v1/nodes", "/v1/acl/self", "/v1/stream?topics=nodes", "/metrics"] {
+        assert_eq!(with_cookie(path).await.status(), 401, "{path}");
+    }
+    let bearer = client.get(format!("{base}/ui/")).bearer_auth(&stale).send().await.expect("answers");
+    assert_eq!(bearer.status(), 401);
+    let sign = |token: &str| {
+        let call = client.post(format!("{base}/v1/session")).header("cookie", &cookie).header("content-type", "application/json");
+        call.body(format!("{token:?}")).send()
+    };
+    assert_eq!(sign(&stale).await.expect("answers").status(), 401);
+    let wanted =
+        NewToken { user: Some("ann".into()), rights: vec!["cluster:read".into()], lifetime_s: None, about: String::new() };
+    let minted = world.by_socket.mint(&wanted).await.expect("an administrator");
+    let signed = sign(&minted.token.0).await.expect("answers");
+    let set = signed.headers()["set-cookie"].to_str().expect("text").to_owned();
+    assert_eq!(
+        (signed.status().as_u16(), set),
+        (204, format!("headroom_session={}; Path=/; HttpOnly; SameSite=Strict", minted.token.0))
+    );
+    let left = client.delete(format!("{base}/v1/session")).header("cookie", &cookie).send().await.expect("answers");
+    let set = left.headers()["set-cookie"].to_str().expect("text");
+    assert_eq!((left.status().as_u16(), set), (204, "headroom_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"));
+    // Over plain HTTP the cookie is not Secure: it would not be kept.
+    let lines = world.by_socket.audit(&AuditWanted::default(), 0).await.expect("an administrator");
+    let after: Vec<&str> =
+        lines.iter().filter(|line| line.object == "session").filter_map(|line| line.after.as_deref()).collect();
+    assert!(after.iter().any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")), "{after:?}");
 }

@@ -179,18 +179,28 @@ pub(crate) async fn session(
     Body(Secret(token)): Body<Secret>,
 ) -> Result<Response, Failure> {
     let token = token.trim();
-    web.shared.access.borrow().bearer(token, web.clock.unix_now())?;
+    let principal = web.shared.access.borrow().bearer(token, web.clock.unix_now())?;
+    let Principal::User { .. } = &principal else {
+        let problem = Problem::new(Code::HR0401, "this token is an application's, and the page is for people");
+        return Err(problem.hint("rmctl acl token create --right cluster:read,job:read makes one").into());
+    };
+    let after = format!("{} signed in", principal.who().unwrap_or_default());
+    let changed = Extension(Changed { before: String::new(), after });
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, token))], changed).into_response())
+}
+
+/// The cookie that holds this token; an empty one takes it away. No script reads it and no other page has it sent.
+fn cookie(web: &Web, token: &str) -> String {
     let secure = if web.nodes.encrypts() { "; Secure" } else { "" };
-    let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}", callers::COOKIE);
-    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+    let end = if token.is_empty() { "; Max-Age=0" } else { "" };
+    format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{end}", callers::COOKIE)
 }
 
 /// The page forgets its token.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
     responses((status = 204, description = "The cookie is gone."), Bad, TooMany))]
-pub(crate) async fn leave(Params(Nothing {}): Params<Nothing>) -> Response {
-    let cookie = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", callers::COOKIE);
-    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
+pub(crate) async fn leave(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Response {
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, ""))]).into_response()
 }
 
 fn said(web: &Web, subject: &str) -> String {

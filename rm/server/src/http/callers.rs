@@ -36,12 +36,15 @@ pub(crate) struct Scheme(pub(crate) &'static str);
 pub(crate) async fn identify(State(known): State<Known>, mut request: Request, next: Next) -> Response {
     let access = known.access.borrow().clone();
     let visitor = request.extensions_mut().remove::<Visitor>();
+    let path = request.uri().path();
     let principal = match shown(request.headers()) {
         None => visitor.map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
-        Some(Ok(token)) => match access.bearer(token, known.clock.unix_now()) {
+        Some(Ok(shown)) => match access.bearer(shown.token(), known.clock.unix_now()) {
             Ok(principal) => principal,
             // A host that joins is nobody yet; whether its token holds is found where it joins.
-            Err(_) if request.uri().path() == "/v1/join" => Principal::Anonymous,
+            Err(_) if path == "/v1/join" => Principal::Anonymous,
+            // A browser sends its cookie until it gets another one, and it gets that here.
+            Err(_) if matches!(shown, Shown::Cookie(_)) && signs_in(path) => Principal::Anonymous,
             Err(problem) => reject(&mut request, problem),
         },
         Some(Err(detail)) => reject(&mut request, Problem::new(Code::HR0401, detail)),
@@ -64,16 +67,38 @@ fn of(access: &Access, visitor: Visitor) -> Principal {
     Principal::User { name, token: None, rights }
 }
 
+/// A token, and where it was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown<'a> {
+    /// By a program, which can leave it away.
+    Header(&'a str),
+    /// By a browser, which cannot.
+    Cookie(&'a str),
+}
+
+impl<'a> Shown<'a> {
+    pub(crate) fn token(self) -> &'a str {
+        match self {
+            Shown::Header(token) | Shown::Cookie(token) => token,
+        }
+    }
+}
+
+/// Where a browser comes by that has to sign in: the files of the page, and its session.
+fn signs_in(path: &str) -> bool {
+    matches!(path, "/" | "/ui" | "/v1/session") || path.starts_with("/ui/")
+}
+
 /// The token that a request shows, if it shows one.
-pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<&str, &'static str>> {
+pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<Shown<'_>, &'static str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
         let token = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        return Some(token.ok_or("Authorization is written: Bearer TOKEN"));
+        return Some(token.map(Shown::Header).ok_or("Authorization is written: Bearer TOKEN"));
     }
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Ok(token))
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Ok(Shown::Cookie(token)))
 }
 
 #[cfg(test)]
@@ -87,11 +112,11 @@ mod tests {
     #[test]
     fn a_token_comes_in_a_header_or_in_the_pages_cookie() {
         assert_eq!(shown(&headers(&[])), None);
-        assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok("hru_1_2")));
+        assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok(Shown::Header("hru_1_2"))));
         assert!(shown(&headers(&[(header::AUTHORIZATION, "Basic cm9vdDo=")])).is_some_and(|shown| shown.is_err()));
         let cookie = headers(&[(header::COOKIE, "theme=dark; headroom_session=hru_3_4")]);
-        assert_eq!(shown(&cookie), Some(Ok("hru_3_4")));
+        assert_eq!(shown(&cookie), Some(Ok(Shown::Cookie("hru_3_4"))));
         let both = headers(&[(header::COOKIE, "headroom_session=a"), (header::AUTHORIZATION, "Bearer b")]);
-        assert_eq!(shown(&both), Some(Ok("b")), "the header goes before");
+        assert_eq!(shown(&both), Some(Ok(Shown::Header("b"))), "the header goes before");
     }
 }

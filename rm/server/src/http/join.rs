@@ -68,7 +68,7 @@ pub(crate) async fn join(
         return Err(Problem::new(Code::HR0409, "this manager cannot sign certificates, so nobody can join by a token").into());
     };
     let nobody = || Problem::new(Code::HR0401, "a host joins with a token; rmctl acl join-token create makes one");
-    let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?;
+    let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?.token();
     let now = web.clock.unix_now();
     let (accessor, node, names) = web.shared.access.borrow().joins(token, now)?;
     if let Some(other) = node.filter(|node| *node != body.node) {

@@ -7,11 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
+use headroom_identity::Principal;
 use headroom_types::AppId;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
@@ -90,6 +92,8 @@ struct Follower {
     piece: Piece,
     topics: Vec<Followed>,
     reading: Option<Reading>,
+    /// Topics that the reader may not see; told once.
+    refused: Vec<Told>,
 }
 
 /// Follows topics: all parts of each at first, then those that change. One line of JSON each, or server-sent events.
@@ -105,12 +109,13 @@ struct Follower {
 ))]
 pub(crate) async fn stream(
     State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
     Params(wanted): Params<Wanted>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let format = Format::wanted(&headers);
     let seat = limits::place(&web.streams)?;
-    let follower = Follower::new(web, wanted, format, last_seen(&headers))?;
+    let follower = Follower::new(web, &principal, wanted, (format, last_seen(&headers)))?;
     let (out, chunks) = mpsc::channel(AHEAD);
     // Ends with its reader, and when the resource manager does.
     tokio::spawn(async move {
@@ -121,16 +126,20 @@ pub(crate) async fn stream(
 }
 
 impl Follower {
-    fn new(web: Web, wanted: Wanted, format: Format, seen: Option<u64>) -> Result<Self, Problem> {
+    fn new(web: Web, who: &Principal, wanted: Wanted, (format, seen): (Format, Option<u64>)) -> Result<Self, Problem> {
         let bad = |detail: String| Problem::new(Code::HR0400, format!("the parameters: {detail}"));
         let names: Vec<&str> = wanted.topics.split(',').map(str::trim).collect();
         if names.len() > TOPICS {
             return Err(bad(format!("{} topics are more than the {TOPICS} of one stream", names.len())));
         }
         let find = wanted.find.map(|f| f.trim().to_lowercase()).filter(|f| !f.is_empty());
-        let (mut topics, mut reading, now) = (Vec::new(), None, Instant::now());
+        let (mut topics, mut refused, mut reading, now) = (Vec::new(), Vec::new(), None, Instant::now());
         for name in names {
             let topic: Topic = name.parse().map_err(bad)?;
+            if let Err(why) = who.may(&topic.need(), |_| None) {
+                refused.push(Told::Refused { topic: name.to_owned(), detail: why.to_string() });
+                continue;
+            }
             if topic == Topic::Events {
                 let log = eventlog::Filter { app: wanted.app.clone(), level: wanted.level, ..eventlog::Filter::default() };
                 reading = Some(Reading::new(Filter { log, find: find.clone() }, seen.or(wanted.cursor)));
@@ -140,7 +149,7 @@ impl Follower {
             topics.push(Followed { topic, name, shown: None, missing: false, stale: true, due: now, over: None });
         }
         let piece = Piece { from: wanted.from, sort: wanted.sort, find };
-        Ok(Follower { web, format, piece, topics, reading })
+        Ok(Follower { web, format, piece, topics, reading, refused })
     }
 
     /// Looks, tells, and waits until something has changed; for as long as there is a reader.
@@ -187,7 +196,8 @@ impl Follower {
 
     /// All that is to be told now.
     async fn look(&mut self) -> Vec<u8> {
-        let mut told = self.reading.as_mut().map(|r| r.look(&self.web.shared.events)).unwrap_or_default();
+        let mut told = std::mem::take(&mut self.refused);
+        told.extend(self.reading.as_mut().map(|r| r.look(&self.web.shared.events)).unwrap_or_default());
         let now = Instant::now();
         for followed in self.topics.iter_mut().filter(|t| t.stale && t.due <= now) {
             followed.stale = false;

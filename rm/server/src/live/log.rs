@@ -119,7 +119,9 @@ mod tests {
     fn words(told: &[Told]) -> Vec<String> {
         let row = |t: &Told| match t {
             Told::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
-            Told::Resync { .. } | Told::Snapshot { .. } | Told::Patch { .. } | Told::Missing { .. } => t.word().to_owned(),
+            Told::Resync { .. } | Told::Snapshot { .. } | Told::Patch { .. } | Told::Missing { .. } | Told::Refused { .. } => {
+                t.word().to_owned()
+            }
         };
         told.iter().map(row).collect()
     }

@@ -17,6 +17,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_identity::{Need, Right};
 use headroom_types::{AppId, ContainerId, NodeId, TaskId};
 use headroom_wire::v1::events::Event;
 use serde::Serialize;
@@ -94,6 +95,23 @@ impl FromStr for Topic {
 }
 
 impl Topic {
+    /// What following it needs: the same as asking for it.
+    pub(crate) fn need(&self) -> Need {
+        match self {
+            Topic::Overview
+            | Topic::Nodes
+            | Topic::Node(_)
+            | Topic::Queues
+            | Topic::Events
+            | Topic::Families
+            | Topic::Profiles => Need::Right(Right::ClusterRead),
+            Topic::Jobs => Need::Right(Right::JobRead),
+            Topic::Job(app) | Topic::Task(app, _) => Need::See(app.clone()),
+            Topic::Container(id) => Need::See(id.app.clone()),
+            Topic::Audit => Need::Right(Right::OperatorRead),
+        }
+    }
+
     /// At most so often it is looked at again.
     pub(crate) fn every(&self) -> Duration {
         match self {
@@ -134,6 +152,13 @@ pub(crate) enum Told {
         /// What is not there.
         detail: String,
     },
+    /// The reader may not see this. Nothing more is told of it.
+    Refused {
+        /// Which topic.
+        topic: String,
+        /// Who may not, and what it needs.
+        detail: String,
+    },
     /// Events, oldest first.
     Events {
         /// `events`.
@@ -163,6 +188,7 @@ impl Told {
             Told::Snapshot { .. } => "snapshot",
             Told::Patch { .. } => "patch",
             Told::Missing { .. } => "missing",
+            Told::Refused { .. } => "refused",
             Told::Events { .. } => "events",
             Told::Resync { .. } => "resync",
         }

@@ -5,8 +5,8 @@ import 'uplot/dist/uPlot.min.css';
 import { render } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { html } from 'htm/preact';
-import { follow, line, locked, lostAt, now, report } from './stream.js';
-import { SignIn } from './signin.js';
+import { barred, follow, line, locked, lostAt, now, report } from './stream.js';
+import { SignIn, Who } from './signin.js';
 import './history.js';
 import { route, to } from './route.js';
 import { GoTo, Help, help } from './keys.js';
@@ -35,8 +35,13 @@ const HOME = /** @type {Record<string, string>} */ ({ node: 'nodes', queue: 'que
 
 /** Whether what is shown is so. */
 function Line() {
-  const words = line.value === 'live' ? 'live' : line.value === 'waiting' ? 'connecting' : `lost ${span(now.value - lostAt.value)} ago, trying again`;
+  const words = line.value === 'live' ? 'live' : line.value === 'waiting' ? 'connecting' : line.value === 'locked' ? 'not signed in' : `lost ${span(now.value - lostAt.value)} ago, trying again`;
   return html`<span class=${`line ${line.value}`} role="status" data-line=${line.value}><i aria-hidden="true">${line.value === 'lost' ? '✗' : '●'}</i> ${words}</span>`;
+}
+
+/** What whoever looks may not see, and what that needs. @param {{ why: string }} p */
+function Barred({ why }) {
+  return html`<section class="card nowhere" data-barred=""><h2>This is not for you</h2><p role="alert">✗ ${why}</p><p><a href="#/overview">to the overview</a></p></section>`;
 }
 
 function App() {
@@ -50,13 +55,14 @@ function App() {
     document.title = `${id || TABS.find(([name]) => name === page)?.[1] || page} · Headroom`;
   }, [page, id]);
   const here = HOME[page] ?? page;
-  const body = html`<main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}>${locked.value ? html`<${SignIn} />` : html`<${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} />`}</main>`;
+  const why = topics.map((topic) => barred(topic).value).find(Boolean);
+  const body = html`<main id="main" tabindex="-1" class=${line.value === 'lost' ? 'stale' : ''} data-page=${page}>${locked.value ? html`<${SignIn} />` : why ? html`<${Barred} why=${why} />` : html`<${piece.Page} key=${`${page}/${id}`} id=${id} query=${query} />`}</main>`;
   if (report)
     return html`<header class="top"><a class="brand" href=${to('job', report.job)}>Headroom</a><span class="hint">report of ${report.job}, made ${new Date(report.made).toISOString().replace('T', ' ').slice(0, 19)} UTC</span></header>${body}`;
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.querySelector('main')?.focus(); }}>to the content</a>
     <header class="top"><a class="brand" href="#/overview"><img src="icon.svg" alt="" width="22" height="22" />Headroom</a>
       <nav aria-label="pages">${TABS.map(([name, word]) => html`<a href=${`#/${name}`} aria-current=${here === name ? 'page' : undefined}>${word}</a>`)}</nav>
-      <${GoTo} /><${Line} /><button type="button" class="key" aria-label="keys" onClick=${() => (help.value = true)}>?</button></header>
+      <${GoTo} /><${Line} /><${Who} /><button type="button" class="key" aria-label="keys" onClick=${() => (help.value = true)}>?</button></header>
     ${body}
     <${Help} />`;
 }

@@ -4,10 +4,12 @@ import { signal, batch } from '@preact/signals';
 
 /** @typedef {Record<string, any>} Board */
 
-/** `live`, `waiting` for the first word, or `lost`. */
+/** `live`, `waiting` for the first word, `lost`, or `locked`. */
 export const line = signal('waiting');
 /** Nobody is told anything here who does not say who they are. */
 export const locked = signal(false);
+/** Why the line was refused, while it is. */
+export const refusal = signal('');
 /** When the line was lost, or 0. */
 export const lostAt = signal(0);
 /** Ticks once a second, for what counts up by itself. */
@@ -28,6 +30,8 @@ const KEPT = 1000;
 const boards = new Map();
 /** @type {Map<string, import('@preact/signals').Signal<string>>} */
 const lacking = new Map();
+/** @type {Map<string, import('@preact/signals').Signal<string>>} */
+const refused = new Map();
 
 /** @param {string} topic @returns {import('@preact/signals').Signal<Board | null>} what is known of a topic */
 export function board(topic) {
@@ -39,6 +43,13 @@ export function board(topic) {
 export function missing(topic) {
   let found = lacking.get(topic);
   if (!found) lacking.set(topic, (found = signal('')));
+  return found;
+}
+
+/** @param {string} topic @returns {import('@preact/signals').Signal<string>} why whoever looks may not see it; empty when they may */
+export function barred(topic) {
+  let found = refused.get(topic);
+  if (!found) refused.set(topic, (found = signal('')));
   return found;
 }
 
@@ -78,6 +89,8 @@ function take(kind, told) {
     } else if (kind === 'missing') {
       board(told.topic).value = null;
       missing(told.topic).value = told.detail;
+    } else if (kind === 'refused') {
+      barred(told.topic).value = told.detail;
     } else if (kind === 'events') {
       events.value = (told.first ? told.rows : [...events.value, ...told.rows]).slice(-KEPT);
       eventsKnown.value = true;
@@ -86,6 +99,7 @@ function take(kind, told) {
 }
 
 function lost() {
+  if (locked.value) return;
   if (line.value !== 'lost') lostAt.value = Date.now();
   line.value = 'lost';
 }
@@ -95,7 +109,7 @@ function open() {
   source?.close();
   const opened = new EventSource(address);
   source = opened;
-  for (const kind of ['snapshot', 'patch', 'missing', 'events', 'resync'])
+  for (const kind of ['snapshot', 'patch', 'missing', 'refused', 'events', 'resync'])
     opened.addEventListener(kind, (event) => take(kind, JSON.parse(/** @type {MessageEvent} */ (event).data)));
   opened.onerror = () => {
     lost();
@@ -104,8 +118,16 @@ function open() {
     retry = Math.min(retry + 1, 5);
     timer = setTimeout(open, 500 * 2 ** retry);
     // A source does not say why it was turned away.
-    fetch('/v1/status', { headers: { accept: 'application/json' } }).then(
-      (answer) => (locked.value = answer.status === 401 || answer.status === 403),
+    fetch('../v1/status', { headers: { accept: 'application/json' } }).then(
+      async (answer) => {
+        if (answer.status !== 401 && answer.status !== 403) return;
+        const { detail } = await answer.json().catch(() => ({}));
+        batch(() => {
+          refusal.value = detail ?? 'this is not for whoever is asking';
+          line.value = 'locked';
+          locked.value = true;
+        });
+      },
       () => {},
     );
   };
@@ -134,6 +156,7 @@ export function follow(topics, more = {}) {
   address = next;
   for (const topic of [...boards.keys()]) if (!topics.includes(topic)) boards.delete(topic);
   for (const topic of [...lacking.keys()]) if (!topics.includes(topic)) lacking.delete(topic);
+  for (const topic of [...refused.keys()]) if (!topics.includes(topic)) refused.delete(topic);
   events.value = [];
   eventsKnown.value = false;
   open();
