@@ -46,6 +46,8 @@ pub struct ResourceManagerConfig {
     pub limits: Limits,
     /// What it tells of itself.
     pub telemetry: Telemetry,
+    /// Where masters send the traces of their jobs: the address of a collector for OTLP over HTTP, without `/v1/traces`.
+    pub traces: Option<String>,
     /// How much of the event log is kept on the disk.
     pub events: Kept,
     /// How much is kept of who changed what.
@@ -152,6 +154,7 @@ impl Default for ResourceManagerConfig {
             scheduling: Scheduling::default(),
             limits: Limits::default(),
             telemetry: Telemetry::default(),
+            traces: None,
             events: Kept::default(),
             audit: Kept::default(),
             history: HistoryBounds::default(),

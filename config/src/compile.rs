@@ -31,6 +31,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     let state = hint("what must survive is kept there", "write an absolute path in quotes");
     let store = hint("what must survive is kept in that database", "write \"sled\" or \"redb\"");
     let log = hint("less is said, or more", "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"");
+    let traces = hint("masters send traces of their jobs there", "write traces = \"http://127.0.0.1:4318\", or leave it out");
     let silence = hint("silence is measured against it", "write a time with its unit, such as \"10s\"");
     let config = ResourceManagerConfig {
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
@@ -48,6 +49,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         scheduling: scheduling(r, &mut root),
         limits: limits(r, &mut root),
         telemetry: telemetry::telemetry(r, &mut root),
+        traces: root.read(r, "traces", traces, collector).map(toml::Spanned::into_inner),
         events: telemetry::kept(r, &mut root, "events"),
         audit: telemetry::kept(r, &mut root, "audit"),
         history: telemetry::history(r, &mut root),
@@ -205,6 +207,15 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
         Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT, https://HOST:PORT or unix:/PATH")),
+    }
+}
+
+/// Where a collector is; it may be below a path of its host.
+fn collector(value: &DeValue<'_>) -> Result<String, String> {
+    let url = raw::text(value)?.trim_end_matches('/').to_owned();
+    match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
+        Some(rest) if !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#', '@']) => Ok(url),
+        Some(_) | None => Err(format!("{url:?} is not of the form http://HOST:PORT or https://HOST:PORT")),
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Cluster {
     people: People,
     /// Certificates and tokens, where callers are asked who they are.
     papers: Option<Papers>,
+    /// The resource manager's configuration, where there is one.
+    manager: Option<PathBuf>,
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
@@ -101,7 +103,15 @@ impl Cluster {
     /// A resource manager and nodes `node-1`, `node-2` … of these shapes, all ready.
     pub fn start(shapes: &[NodeShape]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
-        Cluster::start_in(dir, shapes, People::Own)
+        Cluster::start_in(dir, shapes, (People::Own, None))
+    }
+
+    /// As [`Cluster::start`], with a resource manager of this configuration.
+    pub fn start_managed(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
+        let file = dir.path().join("resourcemanager.toml");
+        fs::write(&file, configuration)?;
+        Cluster::start_in(dir, shapes, (People::Own, Some(file)))
     }
 
     /// As [`Cluster::start`], with node agents of this configuration. Other users can reach the programs and the directory of the cluster.
@@ -114,7 +124,7 @@ impl Cluster {
         for name in ["nodeagent", "container-shim", "appmaster", "executor"] {
             fs::copy(programs::path(name)?, own.join(name)).with_context(|| format!("copying {name}"))?;
         }
-        Cluster::start_in(dir, shapes, People::Configured { file, programs: own })
+        Cluster::start_in(dir, shapes, (People::Configured { file, programs: own }, None))
     }
 
     /// As [`Cluster::start`], with daemons that other hosts could reach: everything is encrypted, everybody says who they are.
@@ -125,7 +135,8 @@ impl Cluster {
         let url = format!("https://127.0.0.1:{port}");
         let nodes = named(shapes);
         let (people, daemons, client) = (People::Own, BTreeMap::new(), Client::new("http://127.0.0.1:1")?);
-        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: Some(papers.clone()) };
+        let manager = Some(papers.config());
+        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: Some(papers.clone()), manager };
         cluster.start_resource_manager()?;
         until("the first token", SOON, || Ok(papers.bootstrap(&url).ok()))?;
         cluster.client = papers.client(&url)?;
@@ -137,12 +148,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], people: People) -> Result<Self> {
+    fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], (people, manager): (People, Option<PathBuf>)) -> Result<Self> {
         let port = free_port()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
         let nodes = named(shapes);
-        let mut cluster = Cluster { dir, port, nodes, daemons: BTreeMap::new(), people, runtime, client, papers: None };
+        let daemons = BTreeMap::new();
+        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: None, manager };
         cluster.start_resource_manager()?;
         for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
             cluster.start_node(&name)?;
@@ -180,12 +192,12 @@ impl Cluster {
 
     /// Starts (or starts again) the resource manager.
     pub fn start_resource_manager(&mut self) -> Result<()> {
-        let Some(config) = self.papers.as_ref().map(|papers| papers.config().display().to_string()) else {
-            let listen = format!("127.0.0.1:{}", self.port);
-            return self.spawn("resourcemanager", "resourcemanager", &["--listen", &listen]);
-        };
-        let listen = format!("0.0.0.0:{}", self.port);
-        self.spawn("resourcemanager", "resourcemanager", &["--config", &config, "--listen", &listen])
+        let at = if self.papers.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+        let listen = format!("{at}:{}", self.port);
+        let config = self.manager.as_ref().map(|file| file.display().to_string());
+        let mut flags = vec!["--listen", &listen];
+        flags.extend(config.iter().flat_map(|file| ["--config", file.as_str()]));
+        self.spawn("resourcemanager", "resourcemanager", &flags)
     }
 
     /// Starts (or starts again) a node agent.

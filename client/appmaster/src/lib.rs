@@ -21,5 +21,6 @@ mod runtime;
 mod shell;
 pub mod spec;
 pub mod taskset;
+pub mod traces;
 
 pub use core::{Core, Setup};

@@ -26,6 +26,8 @@ use crate::record::{self, Begin, Record};
 use crate::rm_link::RmLink;
 use crate::shell::Shell;
 use crate::spec::Greeting;
+use crate::traces::Traces;
+use crate::traces::spans::Ids;
 use outputs::Claim;
 
 /// How long a resource manager that does not answer is waited for at the start.
@@ -205,7 +207,9 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
     let attempt = AttemptId { app: app.clone(), attempt: options.attempt };
-    let mut shell = Shell::new(core, journal, link, greeting, attempt);
+    let mut traces = Traces::new(Ids::new(&app.to_string(), &begin.token), attempt.to_string());
+    traces.remember(&records);
+    let mut shell = Shell::new(core, journal, link, (greeting, attempt), traces);
     if records.is_empty() && !is_refused {
         shell.write_first(&[Record::Begin(begin)]).await?;
     }

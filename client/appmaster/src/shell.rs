@@ -22,6 +22,7 @@ use crate::record::Record;
 use crate::rm_link::{RmEvent, RmLink};
 use crate::run::{RunError, Wish};
 use crate::spec::Greeting;
+use crate::traces::Traces;
 use commits::Commits;
 use dialog::Dialog;
 
@@ -49,6 +50,7 @@ pub(crate) struct Shell {
     /// Inputs that are being measured. At most one for each stage.
     measuring: JoinSet<Event>,
     outcome: Option<Outcome>,
+    traces: Traces,
 }
 
 /// What the loop has heard.
@@ -65,7 +67,13 @@ enum Heard {
 }
 
 impl Shell {
-    pub(crate) fn new(core: Core, journal: Journal, link: RmLink, greeting: Greeting, attempt: AttemptId) -> Self {
+    pub(crate) fn new(
+        core: Core,
+        journal: Journal,
+        link: RmLink,
+        (greeting, attempt): (Greeting, AttemptId),
+        traces: Traces,
+    ) -> Self {
         let outcome = core.outcome().cloned();
         let dialog = Dialog::new(link, greeting, attempt);
         Shell {
@@ -78,6 +86,7 @@ impl Shell {
             effects: Vec::new(),
             measuring: JoinSet::new(),
             outcome,
+            traces,
         }
     }
 
@@ -204,7 +213,9 @@ impl Shell {
                 }
             }
             if !records.is_empty() {
+                let ended = self.traces.look(&records);
                 self.commit(records).await?;
+                self.traces.tell(&self.core, &ended, self.now().unix);
             }
             for effect in rest {
                 match effect {
@@ -263,6 +274,7 @@ impl Shell {
         tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
         let now = self.now();
         self.core.tell_finished(now, &outcome);
+        self.traces.tell_end(&self.core, &outcome, now.unix);
         self.outcome = Some(outcome);
         self.dialog.hurry();
     }
@@ -279,6 +291,7 @@ impl Shell {
         if timeout(FAREWELL, all).await.is_err() {
             tracing::debug!("some executors did not take the last message");
         }
+        self.traces.finish().await;
     }
 }
 

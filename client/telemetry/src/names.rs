@@ -105,6 +105,7 @@ metrics! {
     AM_EXHAUSTED Counter "headroom_am_escalations_exhausted_total" ["job", "profile"] "Tasks that were given up for memory, with no larger size left."
     AM_RECOVERED Counter "headroom_am_recovered_tasks_total" ["job", "profile"] "Tasks that ended well after an attempt that was killed for memory."
     AM_GROWN Counter "headroom_am_grown_attempts_total" ["job", "profile"] "Times that a running attempt was given more memory where it ran."
+    AM_SPANS_DROPPED Counter "headroom_am_spans_dropped_total" ["job"] "Spans of traces that their collector did not take; not those at the end of a job."
     AM_WASTED Counter "headroom_am_wasted_memory_byte_seconds_total" ["job", "profile"] "Memory × time of attempts that did not end well."
     AM_OVERALLOCATED Counter "headroom_am_overallocated_memory_byte_seconds_total" ["job", "profile"] "Memory × time that attempts which ended well had and never used: size less peak."
     AM_PEAK_RATIO Histogram "headroom_am_attempt_peak_ratio" ["profile"] "Largest use of memory of attempts that ended well, as a part of their size."

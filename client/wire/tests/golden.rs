@@ -263,9 +263,10 @@ fn master_messages() {
     let kinds = vec![families::Kind { name: "map".into(), tasks: vec![need] }];
     let name = "count".parse().expect("a name");
     let known = Some(Box::new(families::Family { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
+    let traces = Some("http://127.0.0.1:4318".to_owned());
     golden(
         "registered",
-        &am::Registered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known },
+        &am::Registered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known, traces },
     );
     golden(
         "master_sync",

@@ -34,6 +34,7 @@ pub(super) const KEYS: &[Key<Config>] = &[
         Some(quoted(c.log.as_str()))
     })
     .live(),
+    key("traces", Kind::Url, Any("\"http://10.0.0.1:4318\""), "\"4318\"", |c| c.traces.as_ref().map(quoted)),
     key("suspect", Kind::Time, Any("\"1s\""), "\"0s\"", |c| Some(time(c.suspect))).live(),
     key("unreachable", Kind::Time, Any("\"5s\""), "\"5\"", |c| Some(time(c.unreachable))).live(),
     key("lost", Kind::Time, Any("\"1m\""), "30", |c| Some(time(c.lost))).live(),

@@ -73,6 +73,7 @@ impl Jobs {
             return (events, false);
         }
         let rows = apps.entry(app.clone()).or_default();
+        tallies.spans(app, rows.totals.spans_dropped, totals.spans_dropped);
         rows.totals = totals;
         let before = if full { std::mem::take(&mut rows.tasks) } else { BTreeMap::new() };
         for row in tasks {

@@ -76,6 +76,8 @@ pub struct Options {
     pub limits: Limits,
     /// What it tells of itself.
     pub telemetry: Telemetry,
+    /// Where masters send the traces of their jobs.
+    pub traces: Option<String>,
     /// How much of the event log is kept on the disk.
     pub events: Kept,
     /// How much is kept of who changed what.
@@ -141,7 +143,7 @@ impl Options {
             master_silence,
             ..
         } = config;
-        let ResourceManagerConfig { scheduling, limits, telemetry, events, audit, history, .. } = config;
+        let ResourceManagerConfig { scheduling, limits, telemetry, traces, events, audit, history, .. } = config;
         Options {
             listen,
             socket,
@@ -159,6 +161,7 @@ impl Options {
             scheduling,
             limits,
             telemetry,
+            traces,
             events,
             audit,
             history,
@@ -186,6 +189,7 @@ impl Options {
             scheduling: self.scheduling,
             limits: self.limits,
             telemetry: self.telemetry,
+            traces: self.traces.clone(),
             events: self.events,
             audit: self.audit,
             history: self.history,

@@ -79,7 +79,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
     let once = Once::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
-    let logs = options.state.join(LOGS);
+    let (logs, closing) = (options.state.join(LOGS), CancellationToken::new());
     let shared = Shared {
         published: Arc::new(Published::new(view::empty(epoch))),
         events: Arc::new(EventLog::open(epoch, &logs, options.events)),
@@ -91,7 +91,6 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     };
     let (lines, inbox) = inbox::lines();
     let handle = Handle::new(lines, shared.published.clone(), clock);
-    let closing = CancellationToken::new();
     let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("a client for calls to nodes")?);
     let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
@@ -106,6 +105,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         nodes: nodes_called,
         asks: options.anonymous != Anonymous::All,
         authority,
+        traces: options.traces.as_deref().map(Arc::from),
         closing: closing.clone(),
         streams: Arc::new(Semaphore::new(usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS))),
         changes: Arc::default(),

@@ -31,6 +31,8 @@ pub(crate) struct Tallies {
     /// By application (empty: of all) and profile.
     of: BTreeMap<(String, String), Tally>,
     peaks: BTreeMap<String, Histogram>,
+    /// Spans that were dropped, by application (empty: of all).
+    spans: BTreeMap<String, u64>,
     /// What was wasted lately, by the minute of its end. Byte-milliseconds.
     lately: BTreeMap<u64, u128>,
 }
@@ -53,7 +55,8 @@ impl Tallies {
     /// Nothing yet; what ended before `since` belongs to an earlier life.
     pub(crate) fn new(since: UnixMillis, fine: Cardinality) -> Self {
         let (profiles, own, others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Tallies { since, fine, profiles, own, others, of: BTreeMap::new(), peaks: BTreeMap::new(), lately: BTreeMap::new() }
+        let (of, peaks, spans, lately) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Tallies { since, fine, profiles, own, others, of, peaks, spans, lately }
     }
 
     /// A row took the place of another one.
@@ -101,12 +104,22 @@ impl Tallies {
         self.of.entry((job, profile)).or_default().exhausted += 1;
     }
 
+    /// A master counts the spans of its trace that were dropped, each run anew.
+    pub(crate) fn spans(&mut self, app: &AppId, before: u64, now: u64) {
+        let more = now.checked_sub(before).unwrap_or(now);
+        if more > 0 {
+            let job = self.job(app);
+            *self.spans.entry(job).or_default() += more;
+        }
+    }
+
     /// An application is over: series of it alone end.
     pub(crate) fn forget(&mut self, app: &AppId) {
         self.others.remove(app);
         if self.own.remove(app) {
             let app = app.to_string();
             self.of.retain(|(job, _), _| *job != app);
+            self.spans.remove(&app);
         }
     }
 
@@ -148,6 +161,9 @@ impl Tallies {
             page.count(&AM_GROWN, &labels, tally.grown);
             page.number(&AM_WASTED, &labels, byte_seconds(tally.wasted));
             page.number(&AM_OVERALLOCATED, &labels, byte_seconds(tally.over));
+        }
+        for (job, spans) in &self.spans {
+            page.count(&AM_SPANS_DROPPED, &[job], *spans);
         }
         for (profile, peaks) in &self.peaks {
             page.spread(&AM_PEAK_RATIO, &[profile], &peaks.spread());

@@ -147,7 +147,8 @@ impl Shell {
         match self.dialog.stage {
             Stage::Registering => self.dialog.register(),
             Stage::Known(epoch) => {
-                let patch = self.core.take_patch();
+                let mut patch = self.core.take_patch();
+                patch.totals.spans_dropped = self.traces.dropped();
                 let last = self.outcome.is_some() && !self.core.has_news();
                 if last { self.say_end(patch) } else { self.say_sync(epoch, patch) }
             }
@@ -235,8 +236,9 @@ impl Shell {
     }
 
     fn on_registered(&mut self, registered: Registered) {
-        let Registered { epoch, largest, containers, cursor, known } = registered;
+        let Registered { epoch, largest, containers, cursor, known, traces } = registered;
         tracing::info!(%epoch, %largest, containers = containers.len(), "registered with the resource manager");
+        self.traces.told(traces.as_deref());
         let d = &mut self.dialog;
         d.answered();
         (d.stage, d.ever_known) = (Stage::Known(epoch), true);

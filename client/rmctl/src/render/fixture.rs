@@ -37,6 +37,7 @@ pub(crate) fn app() -> AppView {
         transient: 1,
         escalated: 1,
         grown: 0,
+        spans_dropped: 0,
         rerun_byte_ms: u128::from(gib(34).get()) * 60_000,
         allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
         inputs: Vec::new(),

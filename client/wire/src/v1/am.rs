@@ -72,6 +72,10 @@ pub struct Registered {
     /// What earlier jobs of its user and name have needed; `None` when there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Box<super::families::Family>>,
+    /// Where traces of jobs are sent in this cluster, by OTLP over HTTP; the address goes before `/v1/traces`. `None` where nobody
+    /// collects them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traces: Option<String>,
 }
 
 /// A container that was granted.

@@ -121,6 +121,9 @@ pub struct JobTotals {
     /// Times that a running attempt was given more, instead of being killed.
     #[serde(default)]
     pub grown: u32,
+    /// Spans of its trace that its collector did not take, in this run of the master.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spans_dropped: u64,
     /// Memory × time of attempts that had to be run again. Byte-milliseconds.
     pub rerun_byte_ms: u128,
     /// Memory × time of all attempts. Byte-milliseconds.
@@ -131,6 +134,11 @@ pub struct JobTotals {
     /// What learned sizes would have come to; only where the job asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowTotals>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it so
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// What learned first sizes would have come to, over the first attempts that tell.

@@ -35,7 +35,8 @@ pub(crate) async fn register(
     let containers = containers.into_iter().map(outgoing::granted).collect();
     let user = apps::without_job(&web, &app).await?.user;
     let known = web.shared.families.get(&user, app.name()).map(|family| Box::new(Arc::unwrap_or_clone(family)));
-    Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor, known }))
+    let traces = web.traces.as_deref().map(str::to_owned);
+    Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor, known, traces }))
 }
 
 /// A master's heartbeat: asks, releases and acknowledgement in one.

@@ -92,6 +92,8 @@ pub(crate) struct Web {
     pub(crate) asks: bool,
     /// Signs for hosts that join.
     pub(crate) authority: Option<Arc<Signer>>,
+    /// Where masters send the traces of their jobs.
+    pub(crate) traces: Option<Arc<str>>,
     pub(crate) closing: CancellationToken,
     /// Places for event streams and waiting queries.
     pub(crate) streams: Arc<Semaphore>,

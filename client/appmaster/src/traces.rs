@@ -1,0 +1,302 @@
+//! Traces of the job for a collector that speaks OTLP, where one is named: by the master's environment, or by the resource manager.
+//!
+//! Owned by the shell. Spans are made when something has ended and is written down, and wait in a bounded queue for a task that sends
+//! them. *Architecture Invariant*: the job never waits for a collector. What finds no place, or cannot be sent, is dropped and counted.
+
+pub mod spans;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use headroom_identity::tls::Expect;
+use headroom_transport::{KeyFiles, trusting_nobody};
+use headroom_types::UnixMillis;
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::core::Core;
+use crate::event::{Ending, Outcome};
+use crate::record::Record;
+use crate::taskset::TaskKey;
+use spans::{Ids, Whole};
+
+/// Spans that may wait.
+const QUEUE: usize = 8192;
+/// Spans that are sent together.
+const BATCH: usize = 512;
+/// Spans wait so long for others to go with them.
+const TOGETHER: Duration = Duration::from_secs(1);
+/// One batch may take so long, all tries together.
+const SENDING: Duration = Duration::from_secs(10);
+/// Tries after the first one, for collectors that say they are busy.
+const RETRIES: usize = 3;
+/// At the end of the job, all that waits may take so long.
+const LAST: Duration = Duration::from_secs(2);
+/// Where a collector takes in spans.
+const PATH: &str = "/v1/traces";
+/// The variables that name a collector to every program, the closer one first.
+const NAMED: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+/// Who vouches for it.
+const VOUCHES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+
+/// What the loop tells of its job.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    ids: Ids,
+    service: String,
+    began: Option<UnixMillis>,
+    sender: Option<Sender>,
+    /// Somebody was named before and cannot be used, or nobody is wanted: it is not looked at again.
+    settled: bool,
+}
+
+/// The end of the queue that spans are put in.
+#[derive(Debug)]
+struct Sender {
+    queue: mpsc::Sender<SpanData>,
+    counts: Arc<Counts>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    made: AtomicU64,
+    sent: AtomicU64,
+    dropped: AtomicU64,
+    /// The last batch was not taken.
+    failing: AtomicBool,
+}
+
+/// What has ended by some records.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    attempts: Vec<(TaskKey, u32)>,
+    /// Tasks that may have ended with them.
+    tasks: BTreeSet<TaskKey>,
+}
+
+impl Traces {
+    /// Nothing is sent before somebody is named.
+    pub(crate) fn new(ids: Ids, attempt: String) -> Self {
+        Traces { ids, service: attempt, began: None, sender: None, settled: false }
+    }
+
+    /// What earlier runs have written down.
+    pub(crate) fn remember(&mut self, records: &[Record]) {
+        for record in records {
+            if let Record::JobStarted { at } = record {
+                self.began.get_or_insert(*at);
+            }
+        }
+    }
+
+    /// The resource manager has said where spans go in this cluster; the master's own environment goes before it.
+    pub(crate) fn told(&mut self, cluster: Option<&str>) {
+        if self.settled || said("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            return;
+        }
+        self.settled = true;
+        let own = NAMED.iter().find_map(|name| said(name));
+        let Some(named) = own.as_deref().or(cluster) else { return };
+        match exporter(named, own.is_none(), &self.service) {
+            Ok(exporter) => {
+                tracing::info!(collector = named, trace = %self.ids.trace(), "traces of this job are sent");
+                self.sender = Some(Sender::start(exporter, named.to_owned()));
+            }
+            Err(why) => tracing::warn!(collector = named, why, "traces cannot be sent, going on without"),
+        }
+    }
+
+    /// Spans that found no place or were not taken.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.sender.as_ref().map_or(0, |sender| sender.counts.dropped.load(Ordering::Relaxed))
+    }
+
+    /// What ends by these records. Looked at before they are written, told after.
+    pub(crate) fn look(&mut self, records: &[Record]) -> Ended {
+        self.remember(records);
+        let mut ended = Ended::default();
+        if self.sender.is_none() {
+            return ended;
+        }
+        for record in records {
+            match record {
+                Record::Ended { task, row, .. } => {
+                    ended.attempts.push((*task, row.attempt.attempt));
+                    ended.tasks.insert(*task);
+                }
+                Record::GivenUp { task, .. } => drop(ended.tasks.insert(*task)),
+                Record::Begin(_)
+                | Record::JobStarted { .. }
+                | Record::Gained { .. }
+                | Record::Gone { .. }
+                | Record::Placed { .. }
+                | Record::Committing { .. }
+                | Record::Grown { .. }
+                | Record::Moved { .. }
+                | Record::Known { .. }
+                | Record::Inputs { .. }
+                | Record::Cancelled { .. }
+                | Record::Scaled { .. }
+                | Record::Over { .. } => {}
+            }
+        }
+        ended
+    }
+
+    /// It is written down: spans of it may leave.
+    pub(crate) fn tell(&self, core: &Core, ended: &Ended, now: UnixMillis) {
+        let Some(sender) = &self.sender else { return };
+        for (key, number) in &ended.attempts {
+            let Some(task) = core.tasks().get(*key) else { continue };
+            let Some(at) = task.attempts.iter().position(|row| row.attempt.attempt == *number) else { continue };
+            let before = at.checked_sub(1).and_then(|before| task.attempts.get(before));
+            let row = task.attempts.get(at);
+            row.into_iter().for_each(|row| sender.put(self.ids.attempt(row, before, now)));
+        }
+        for key in &ended.tasks {
+            let task = core.tasks().get(*key).filter(|task| task.is_final());
+            task.and_then(|task| self.ids.task(&task.row(), now)).into_iter().for_each(|span| sender.put(span));
+        }
+    }
+
+    /// The job has ended. What runs still will not be heard of again.
+    pub(crate) fn tell_end(&self, core: &Core, outcome: &Outcome, now: UnixMillis) {
+        let Some(sender) = &self.sender else { return };
+        for (_, task) in core.tasks().iter().filter(|(_, task)| !task.is_final()) {
+            if let Some(open) = task.open_attempt() {
+                let before = task.attempts.len().checked_sub(2).and_then(|before| task.attempts.get(before));
+                sender.put(self.ids.attempt(open, before, now));
+            }
+            self.ids.task(&task.row(), now).into_iter().for_each(|span| sender.put(span));
+        }
+        let (job, totals) = (core.job(), core.totals());
+        let succeeded = outcome.ending == Ending::Succeeded;
+        sender.put(self.ids.job(&Whole {
+            name: job.name.as_str(),
+            mode: job.mode.as_str(),
+            tasks: totals.tasks,
+            memory_kills: totals.memory_kills,
+            began: self.began.unwrap_or(now),
+            ended: now,
+            failure: (!succeeded).then_some(outcome.diagnostics.as_str()),
+        }));
+    }
+
+    /// Sends what waits, for as long as that may take.
+    pub(crate) async fn finish(&mut self) {
+        let Some(Sender { queue, counts, mut task }) = self.sender.take() else { return };
+        drop(queue);
+        if timeout_at(Instant::now() + LAST, &mut task).await.is_err() {
+            task.abort();
+        }
+        let (made, sent) = (counts.made.load(Ordering::Relaxed), counts.sent.load(Ordering::Relaxed));
+        if sent < made {
+            tracing::warn!(made, sent, "the trace of this job is not whole");
+        } else {
+            tracing::info!(spans = sent, "the trace of this job is sent");
+        }
+    }
+}
+
+impl Sender {
+    fn start(exporter: SpanExporter, collector: String) -> Self {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let counts = Arc::new(Counts::default());
+        let task = tokio::spawn(send(exporter, collector, waiting, counts.clone()));
+        Sender { queue, counts, task }
+    }
+
+    fn put(&self, span: SpanData) {
+        self.counts.made.fetch_add(1, Ordering::Relaxed);
+        if self.queue.try_send(span).is_err() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sends batches until nobody puts spans in any more and none waits.
+async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Receiver<SpanData>, counts: Arc<Counts>) {
+    let mut batch = Vec::new();
+    while gather(&mut waiting, &mut batch).await {
+        let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        let taken = match tokio::time::timeout(SENDING, exporter.export(std::mem::take(&mut batch))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", SENDING.as_secs())),
+        };
+        let failed = counts.failing.load(Ordering::Relaxed);
+        match taken {
+            Ok(()) => {
+                counts.sent.fetch_add(spans, Ordering::Relaxed);
+                counts.failing.store(false, Ordering::Relaxed);
+                if failed {
+                    tracing::info!(collector, "traces are sent again");
+                }
+            }
+            Err(why) => {
+                counts.dropped.fetch_add(spans, Ordering::Relaxed);
+                // Once, not for every batch: the job goes on, and there is nothing that it could do about it.
+                if !failed {
+                    tracing::warn!(collector, why, spans, "traces could not be sent and are dropped, going on");
+                }
+                counts.failing.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Waits for a span, and a moment for others. False when there will be none.
+async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -> bool {
+    let Some(span) = waiting.recv().await else { return false };
+    batch.push(span);
+    let until = Instant::now() + TOGETHER;
+    while batch.len() < BATCH {
+        match timeout_at(until, waiting.recv()).await {
+            Ok(Some(span)) => batch.push(span),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    true
+}
+
+/// Speaks to a collector. One that the environment names is left to the library, which reads more of the environment.
+fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporter, String> {
+    let tls = if named.starts_with("https://") {
+        let ca = VOUCHES.iter().find_map(|name| said(name)).map(PathBuf::from);
+        KeyFiles { ca, own: None }.client(Expect::Daemon).map_err(|error| error.to_string())?
+    } else {
+        trusting_nobody().map_err(|error| error.to_string())?
+    };
+    let client = reqwest::Client::builder().connect_timeout(SENDING / 2).timeout(SENDING).no_proxy();
+    let client = client.tls_backend_preconfigured(tls).build().map_err(|error| error.to_string())?;
+    let policy = RetryPolicy::recommended().with_max_retries(RETRIES).with_initial_delay(Duration::from_millis(500));
+    let policy = policy.with_max_delay(Duration::from_secs(2));
+    let builder = SpanExporter::builder().with_http().with_http_client(client).with_protocol(Protocol::HttpBinary);
+    let builder = builder.with_timeout(SENDING).with_retry_policy(policy);
+    let builder = if of_cluster { builder.with_endpoint(format!("{}{PATH}", named.trim_end_matches('/'))) } else { builder };
+    let mut exporter = builder.build().map_err(|error| error.to_string())?;
+    exporter.set_resource(&resource(instance));
+    Ok(exporter)
+}
+
+/// Who sends: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say otherwise.
+fn resource(instance: &str) -> Resource {
+    let own =
+        [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("service.instance.id", instance.to_owned())];
+    let name = said("OTEL_SERVICE_NAME").unwrap_or_else(|| "headroom".to_owned());
+    Resource::builder().with_attributes(own).with_service_name(name).build()
+}
+
+/// A variable that is set to something.
+fn said(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
