@@ -257,6 +257,7 @@ async fn register(State(cluster): State<Cluster>, Json(body): Json<RegisterMaste
             containers: i.live.values().map(|(g, _)| g.clone()).collect(),
             cursor: 0,
             known: None,
+            traces: None,
         }
     });
     Json(registered).into_response()
