@@ -196,7 +196,7 @@ impl Task {
         self.avoid = match elsewhere {
             Elsewhere::No => Avoid::default(),
             Elsewhere::Executor => Avoid { container: Some(container.clone()), node: None },
-            Elsewhere::Node => Avoid { container: None, node: Some(node.clone()) },
+            Elsewhere::Node => Avoid { container: Some(container.clone()), node: Some(node.clone()) },
         };
     }
 }

@@ -270,6 +270,20 @@ fn a_lost_executor_costs_only_what_ran_in_it() {
 }
 
 #[test]
+fn what_was_lost_with_its_node_runs_there_again_when_the_other_one_is_busy() {
+    let long = FIGURE.replace("0-19", "0-7");
+    let fault = Fault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost };
+    let world = Scenario::of(&long).nodes(&[300, 300]).usual(Habit::native(50, 600_000)).fault(fault).run();
+    let again: Vec<_> = world.rows.values().filter(|row| row.attempts.len() == 2).collect();
+    assert_eq!((again.len(), world.core.totals().done), (4, 8));
+    for row in again {
+        let [first, second] = &row.attempts[..] else { panic!("two attempts") };
+        let waited = second.started.since(first.ended.expect("ended"));
+        assert!(waited.as_secs() < 10, "{} waited {waited:?} for the other node, with room on its own", row.task);
+    }
+}
+
+#[test]
 fn an_executor_that_dies_for_one_task_costs_the_others_nothing() {
     let shared = FIGURE.replace("command", "enforce = \"executor\"\ncommand");
     let world =

@@ -99,17 +99,20 @@ impl Core {
     }
 
     /// The room on a node that holds its input, else that with most free slots, among those that are not reserved for another task and not to be avoided. A task that
-    /// failed by itself waits for another executor as long as there is one.
+    /// failed by itself waits for another executor as long as there is one. One that was lost with its executor waits for nobody: where no
+    /// other room is free, an executor that came to that node later will do.
     fn best_room<'r>(&self, key: TaskKey, rooms: &'r [Room]) -> Option<&'r Room> {
         let task = self.tasks.get(key)?;
         let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
-        let fits = rooms.iter().filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key));
-        let allowed = fits.filter(|r| !elsewhere || !self.is_avoided(key, &r.container));
+        let fits = || rooms.iter().filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key));
         let local = |r: &&Room| {
             let node = self.fleet.executors.get(&r.container).map(|e| &e.node);
             node.is_some_and(|node| self.locality(key, node) == Some(Locality::Local))
         };
-        allowed.max_by_key(|r| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone())))
+        let worth = |r: &&Room| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone()));
+        let later = |r: &&Room| task.avoid.node.is_some() && task.avoid.container.as_ref() != Some(&r.container);
+        let other = fits().filter(|r| !self.is_avoided(key, &r.container)).max_by_key(worth);
+        other.or_else(|| fits().filter(|r| !elsewhere || later(r)).max_by_key(worth))
     }
 
     /// No executor has enough free slots: one is kept from taking other work until it has. The patience of an escalated task

@@ -332,11 +332,13 @@ fn tries(case: &Case<'_>) -> u32 {
 fn transient(case: &Case<'_>) -> Next {
     let losses = case.spent.transient + 1;
     if losses > case.retry.transient {
-        let message = format!(
-            "{} was lost {losses} times through no fault of its own, last: {}; see the nodes it ran on, or raise retry.transient",
-            case.task,
-            case.reason.sentence()
-        );
+        let next = if case.reason == ExitReason::LaunchFailed {
+            format!("rmctl diagnose JOB/{} says at which step; is the directory of the job file on every node?", case.task)
+        } else {
+            "see the nodes it ran on, or raise retry.transient".to_owned()
+        };
+        let (task, last) = (case.task, case.reason.sentence());
+        let message = format!("{task} was lost {losses} times through no fault of its own, last: {last}; {next}");
         return Next::GiveUp { cause: Cause::Transient, message };
     }
     let why = format!("not its fault ({}): same size, another node preferred", case.reason);
