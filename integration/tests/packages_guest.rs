@@ -11,7 +11,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use integration::cluster::{Ran, SOON, ran, until};
 use integration::guest::{Guest, in_guest, rerun};
-use integration::{programs, test_name};
+use integration::{packed, test_name};
 
 /// Where the packages are shown in the guest.
 const PACKAGES: &str = "/opt/packages";
@@ -20,33 +20,6 @@ const UNITS: [&str; 4] =
     ["headroom-resourcemanager.socket", "headroom-resourcemanager", "headroom-containers", "headroom-nodeagent"];
 /// Somebody with an account, and no more rights than anybody.
 const PERSON: &str = "ada";
-
-/// Makes the packages of the programs that the tests start, and those of the daemons as a release that comes later too.
-fn packages(dir: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = programs::dir().expect("programs").parent().expect("the target directory");
-    let mut pack = Command::new(root.join("integration/packages"));
-    pack.args(["--profile", "dev", "--no-build", "--quick", "--to"]).arg(dir.join("now")).env("CARGO_TARGET_DIR", built);
-    let told = ran(pack).expect("packs");
-    assert_eq!(told.code, 0, "integration/packages: {}{}", told.stdout, told.stderr);
-    fs::create_dir(dir.join("later")).expect("a directory");
-    let daemons = |e: &fs::DirEntry| !e.file_name().to_string_lossy().starts_with("headroom-client");
-    for deb in fs::read_dir(dir.join("now")).expect("packages").flatten().filter(daemons) {
-        later(&deb.path(), &dir.join("later"));
-    }
-}
-
-/// The same package as version 9.9.9-1.
-fn later(deb: &Path, to: &Path) {
-    let inside = tempfile::tempdir().expect("a directory");
-    let name = deb.file_name().expect("a name").to_string_lossy().replace("0.1.0", "9.9.9");
-    let script = "dpkg-deb -R \"$1\" \"$2/in\" && sed -i 's/^Version: .*/Version: 9.9.9-1/' \"$2/in/DEBIAN/control\" && \
-                  dpkg-deb --root-owner-group -Znone --build \"$2/in\" \"$3\" >/dev/null";
-    let mut command = Command::new("sh");
-    command.args(["-ec", script, "sh"]).args([deb, inside.path(), &to.join(name)]);
-    let told = ran(command).expect("runs");
-    assert_eq!(told.code, 0, "{}: {}", deb.display(), told.stderr);
-}
 
 fn guest(packages: &Path) -> Guest {
     let guest = Guest::new().memory(Bytes::from_gib(2)).timeout(Duration::from_secs(280));
@@ -201,6 +174,6 @@ fn a_life_of_the_packages_in_a_guest() {
         return rerun(name, Guest::new(), a_life_of_the_packages);
     }
     let dir = tempfile::tempdir().expect("a directory");
-    packages(dir.path());
+    packed::packages(dir.path()).expect("packs");
     rerun(name, guest(dir.path()), a_life_of_the_packages);
 }

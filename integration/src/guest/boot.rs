@@ -30,6 +30,7 @@ pub(super) struct Machine {
     pub(super) memory: Bytes,
     pub(super) timeout: Duration,
     pub(super) quiet: bool,
+    pub(super) processor: usize,
     pub(super) init: PathBuf,
 }
 
@@ -136,6 +137,11 @@ impl Booted {
         self.kernel.end();
     }
 
+    /// Where the guest and whoever owns it leave files for each other.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub(super) fn console(&self) -> String {
         last_lines(&fs::read_to_string(self.dir.path().join(job::CONSOLE)).unwrap_or_default(), 30)
     }
@@ -175,7 +181,7 @@ impl Drop for KernelProcess {
 
 fn spawn(machine: &Machine, task: &job::Job, dir: &Path) -> Result<Child> {
     let console = File::create(dir.join(job::CONSOLE))?;
-    let cpu = std::process::id() as usize % std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu = machine.processor % std::thread::available_parallelism().map_or(1, usize::from);
     // One processor: a guest is two to three times as fast when the scheduler does not move it about. The parent-death signal
     // is set by setpriv because setting it here would need unsafe code between fork and exec.
     let mut command = Command::new("taskset");
@@ -209,6 +215,8 @@ fn kernel_arguments(machine: &Machine, task: &job::Job, dir: &Path) -> Vec<Strin
     arguments.push(format!("mem={}M", machine.memory.whole_mib()));
     arguments.push(format!("init={}", machine.init.display()));
     arguments.extend(task.disk.iter().map(|image| format!("ubd0={}", image.display())));
+    let interface = |place: &job::Place| format!("eth0=daemon,{},unix,{}", place.hardware(), place.switch.display());
+    arguments.extend(task.place.iter().map(interface));
     arguments.push(format!("uml_dir={}", dir.join("uml").display()));
     arguments.push(format!("{}={}", job::DIR_VARIABLE, dir.display()));
     arguments

@@ -25,6 +25,10 @@ pub const DIR_VARIABLE: &str = "HEADROOM_GUEST_JOB";
 pub const IN_GUEST: &str = "HEADROOM_IN_GUEST";
 /// Where the guest's own disk is, when it has one.
 pub const DISK: &str = "/run/disk";
+/// Where errands are laid in the job directory; see `station.rs`.
+pub const ERRANDS: &str = "errands";
+/// First argument of `guest-init` as the program of a guest that runs errands.
+pub const ERRANDS_ARGUMENT: &str = "--errands";
 /// The device of that disk in the guest.
 pub const DISK_DEVICE: &str = "/dev/ubda";
 /// Directories that a fresh tmpfs replaces in the guest; what lies below them on the host is hidden unless kept.
@@ -41,11 +45,35 @@ pub struct Job {
     pub cwd: PathBuf,
     /// Host directories below a hidden one that are shown again, read-only.
     pub keep: Vec<PathBuf>,
-    /// Image of a disk with ext4 on it, a file on the host.
+    /// Image of a disk with ext4 on it, a file on the host. Under systemd what is written anywhere is written there, and the next
+    /// guest on the same disk finds it.
     #[serde(default)]
     pub disk: Option<PathBuf>,
+    /// Where it is on a network of guests.
+    #[serde(default)]
+    pub place: Option<Place>,
     /// What is process 1 once the mounts are made.
     pub init: Init,
+}
+
+/// A place on a network of guests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Where the switch listens.
+    pub switch: PathBuf,
+    /// The last part of its address, and of that of its interface.
+    pub number: u8,
+}
+
+impl Place {
+    /// Its address.
+    pub fn address(&self) -> String {
+        format!("10.77.0.{}", self.number)
+    }
+    /// Address of its interface.
+    pub fn hardware(&self) -> String {
+        format!("02:00:00:00:00:{:02x}", self.number)
+    }
 }
 
 /// What is process 1 of the guest.

@@ -6,8 +6,10 @@
 
 mod boot;
 pub mod job;
+mod network;
 mod power;
 mod rerun;
+mod station;
 mod xstate;
 
 use std::collections::BTreeMap;
@@ -20,8 +22,10 @@ use headroom_types::Bytes;
 
 use crate::programs;
 
+pub use network::Network;
 pub use power::{Disk, Powered};
 pub use rerun::{in_guest, rerun};
+pub use station::{Errand, Station};
 
 /// A guest that has not been started.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub struct Guest {
     timeout: Duration,
     /// Whether what its program writes is kept for the outcome alone.
     quiet: bool,
+    /// The processor it is pinned to, counted on beyond those there are.
+    processor: usize,
     job: job::Job,
 }
 
@@ -59,6 +65,7 @@ impl Guest {
             memory: Bytes::from_mib(512),
             timeout: Duration::from_secs(150),
             quiet: false,
+            processor: usize::try_from(std::process::id()).unwrap_or(0),
             job: job::Job { env, cwd, ..job::Job::default() },
         }
     }
@@ -74,6 +81,20 @@ impl Guest {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// The processor of the host it is pinned to, counted on beyond those there are; drawn from the process id when not said.
+    #[must_use]
+    pub fn processor(mut self, processor: usize) -> Self {
+        self.processor = processor;
+        self
+    }
+
+    /// A network interface, `eth0`.
+    #[must_use]
+    pub fn place(mut self, place: job::Place) -> Self {
+        self.job.place = Some(place);
         self
     }
 
@@ -129,7 +150,7 @@ impl Guest {
         self
     }
 
-    /// A disk of its own, mounted at [`job::DISK`].
+    /// A disk of its own, mounted at [`job::DISK`]; under systemd it holds the copy-on-write root.
     #[must_use]
     pub fn disk(mut self, disk: &Disk) -> Self {
         self.job.disk = Some(disk.image().to_owned());
@@ -160,6 +181,7 @@ impl Guest {
         for dir in [program.parent(), init.parent(), sources, Some(cwd.as_path())].into_iter().flatten() {
             self = self.keep(dir);
         }
-        Ok((boot::Machine { memory: self.memory, timeout: self.timeout, quiet: self.quiet, init }, self.job))
+        let Guest { memory, timeout, quiet, processor, job } = self;
+        Ok((boot::Machine { memory, timeout, quiet, processor, init }, job))
     }
 }

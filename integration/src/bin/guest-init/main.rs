@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod errands;
 mod mounts;
 mod systemd;
 
@@ -26,6 +27,9 @@ fn main() -> Result<()> {
         leave_result(run(&read_job()?)?)?;
         return off();
     }
+    if arguments.get(1).map(String::as_str) == Some(job::ERRANDS_ARGUMENT) {
+        return errands::run();
+    }
     ensure!(std::process::id() == 1, "guest-init is process 1 of a test guest and does nothing elsewhere");
     let dir = std::env::var(job::DIR_VARIABLE).context("no job directory on the kernel's command line")?;
     if let Err(error) = serve(Path::new(&dir)) {
@@ -42,6 +46,9 @@ fn serve(dir: &Path) -> Result<()> {
         mounts::disk()?;
     }
     mounts::loopback_up()?;
+    if let Some(place) = &task.place {
+        mounts::network_up(place)?;
+    }
     match &task.init {
         Init::Plain => leave_result(run(&task)?),
         Init::Systemd { files, windows } => systemd::become_systemd(dir, &task, files, windows),

@@ -44,10 +44,21 @@ pub(crate) fn fresh(kind: &str, at: &str) -> Result<()> {
     mount(Some("none"), at, Some(kind), MsFlags::empty(), None::<&str>).with_context(|| format!("mounting {kind} at {at}"))
 }
 
-/// The guest's only network. busybox does it because the call is an ioctl, and this crate has no unsafe code.
+/// What every guest has of a network.
 pub(crate) fn loopback_up() -> Result<()> {
-    let status = Command::new("/bin/busybox").args(["ip", "link", "set", "lo", "up"]).status();
+    ip(&["link", "set", "lo", "up"])
+}
+
+/// The interface on the network that guests share.
+pub(crate) fn network_up(place: &job::Place) -> Result<()> {
+    ip(&["addr", "add", &format!("{}/24", place.address()), "dev", "eth0"])?;
+    ip(&["link", "set", "eth0", "up"])
+}
+
+/// busybox does it because the calls are ioctls, and this crate has no unsafe code.
+fn ip(words: &[&str]) -> Result<()> {
+    let status = Command::new("/bin/busybox").arg("ip").args(words).status();
     let status = status.context("/bin/busybox: `apt-get install -y busybox-static`")?;
-    ensure!(status.success(), "busybox could not bring up the loopback interface");
+    ensure!(status.success(), "busybox ip {}: {status}", words.join(" "));
     Ok(())
 }

@@ -65,7 +65,8 @@ const MASKED_TOO: [&str; 4] =
     ["systemd-udevd.service", "systemd-udev-trigger.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket"];
 
 /// The unit that runs this program again with [`UNIT_ARGUMENT`], and the target that wants it.
-const TARGET: &str = "[Unit]\nWants=guest-job.service basic.target dbus.socket\nAfter=basic.target\nAllowIsolate=yes\n";
+/// A host that keeps what is installed on it also starts what was enabled.
+const TARGET: &str = "[Unit]\nWants=guest-job.service basic.target dbus.socket ENABLED\nAfter=basic.target\nAllowIsolate=yes\n";
 const SERVICE: &str = "[Unit]\nAfter=basic.target dbus.socket\n[Service]\nType=exec\nExecStart=INIT --unit\n";
 
 /// Makes the root and becomes systemd; returns only when that fails.
@@ -77,11 +78,14 @@ pub(crate) fn become_systemd(
 ) -> Result<()> {
     load_overlay()?;
     mounts::fresh("tmpfs", "/mnt")?;
-    for part in ["upper", "work", "root"] {
-        fs::create_dir(Path::new("/mnt").join(part))?;
+    fs::create_dir(NEW_ROOT)?;
+    let written = Path::new(if task.disk.is_some() { job::DISK } else { "/mnt" });
+    let first = !written.join("upper").exists();
+    for part in ["upper", "work"] {
+        fs::create_dir_all(written.join(part))?;
     }
-    let options = "lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work";
-    mount(Some("none"), NEW_ROOT, Some("overlay"), MsFlags::empty(), Some(options)).context("the copy-on-write root")?;
+    let options = format!("lowerdir=/,upperdir={0}/upper,workdir={0}/work", written.display());
+    mount(Some("none"), NEW_ROOT, Some("overlay"), MsFlags::empty(), Some(options.as_str())).context("the copy-on-write root")?;
     for at in job::HIDDEN {
         mounts::fresh("tmpfs", &format!("{NEW_ROOT}{at}"))?;
     }
@@ -89,7 +93,10 @@ pub(crate) fn become_systemd(
     for (at, host) in task.keep.iter().map(|kept| (kept, kept)).chain(windows) {
         mounts::window(host, &in_root(at)?, MsFlags::MS_RDONLY)?;
     }
-    lay(files)?;
+    // A system that was on this disk before comes up as it was left.
+    if first {
+        lay(files, if task.disk.is_some() { "multi-user.target" } else { "" })?;
+    }
     chdir(NEW_ROOT)?;
     mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).context("taking the new root")?;
     chroot(".")?;
@@ -113,7 +120,7 @@ fn in_root(path: &Path) -> Result<PathBuf> {
 }
 
 /// Empties the host's own configuration of systemd, masks, and writes the files of the job.
-fn lay(files: &BTreeMap<PathBuf, String>) -> Result<()> {
+fn lay(files: &BTreeMap<PathBuf, String>, enabled: &str) -> Result<()> {
     let etc = Path::new(NEW_ROOT).join("etc");
     let units = etc.join("systemd/system");
     let generators = etc.join("systemd/system-generators");
@@ -136,7 +143,7 @@ fn lay(files: &BTreeMap<PathBuf, String>) -> Result<()> {
     }
     fs::write(&id, "0123456789abcdef0123456789abcdef\n")?;
     let init = std::env::current_exe()?;
-    fs::write(units.join("guest-job.target"), TARGET)?;
+    fs::write(units.join("guest-job.target"), TARGET.replace("ENABLED", enabled))?;
     fs::write(units.join("guest-job.service"), SERVICE.replace("INIT", init.to_str().context("UTF-8")?))?;
     for (path, text) in files {
         let path = in_root(path)?;

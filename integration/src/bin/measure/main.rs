@@ -25,6 +25,7 @@ mod sim;
 mod store;
 mod submissions;
 mod tasks;
+mod upgrades;
 mod verdicts;
 
 use std::process::ExitCode;
@@ -49,7 +50,7 @@ struct Cli {
     /// rm-http, rm-restart, page: how many nodes are played
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
-    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; ask-to-running, launch, agent-cost: how many containers; cli-start: how many calls
+    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; upgrades: how often a daemon is restarted, killed or upgraded; ask-to-running, launch, agent-cost: how many containers; cli-start: how many calls
     /// verdicts: how often each case is played, rare ones less often; diagnosis: how often each program runs; growth: how many tasks
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
@@ -94,6 +95,8 @@ enum Measurement {
     Adopt,
     /// Kills of the application master while tasks escalate
     MasterRestart,
+    /// Restarts, kills and upgrades of installed daemons under load, on three guests with systemd
+    Upgrades,
     /// Every way to die of memory, on the real node stack, and whether the verdict is right
     Verdicts,
     /// Programs that run out of one kind of memory each, and whether the diagnosis names it
@@ -148,6 +151,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Adopt if cli.verdicts.guest => adopt::in_a_guest(cli.rounds.unwrap_or(30), cli.seed)?,
         Measurement::Adopt => figures(&adopt::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
         Measurement::MasterRestart => figures(&master_restart::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
+        Measurement::Upgrades => figures(&upgrades::measure(cli.rounds.unwrap_or(50))?)?,
         Measurement::Verdicts => return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format),
         Measurement::Diagnosis => figures(&diagnosed()?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,

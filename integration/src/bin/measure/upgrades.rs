@@ -1,0 +1,32 @@
+//! Restarts, kills and upgrades of installed daemons under load: three kernels with systemd, and the packages.
+//!
+//! The rounds are in `integration::fleet::rounds`; a test runs a few of the same.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use integration::fleet::rounds::{self, Tally};
+use integration::fleet::{Fleet, Voice};
+
+use crate::progress;
+
+/// How often it is told how far it is. Rounds.
+const TELL: u32 = 5;
+/// For booting and installing, and for a round.
+const SETUP: Duration = Duration::from_secs(300);
+const ROUND: Duration = Duration::from_secs(60);
+
+/// Installs a fleet and runs the rounds.
+pub(crate) fn measure(rounds: u32) -> Result<Tally> {
+    progress::tell(&format!("upgrades: {rounds} rounds on three hosts"));
+    let mut fleet = Fleet::boot(Voice::Silent, SETUP + ROUND * rounds)?;
+    fleet.set_up()?;
+    progress::tell("the hosts are installed");
+    rounds::run(&fleet, rounds, &mut |tally| {
+        if tally.rounds % TELL == 0 {
+            let Tally { rounds, restarts, kills, upgrades, lost, twice, verdicts_lost, .. } = tally;
+            let done = format!("{restarts} restarts, {kills} kills, {upgrades} upgrades");
+            progress::tell(&format!("{rounds} rounds: {done}, {lost} lost, {twice} twice, {verdicts_lost} verdicts lost"));
+        }
+    })
+}

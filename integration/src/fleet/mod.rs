@@ -1,0 +1,184 @@
+//! A cluster of three hosts, each a kernel of its own with systemd, on a network of their own: installed from packages and set up as
+//! the guides tell an operator to.
+//!
+//! The script runs on this machine and types at the hosts as somebody with three terminals does. Owned by one test or measurement;
+//! the hosts end with it.
+
+mod book;
+pub mod rounds;
+mod setup;
+pub mod work;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_types::Bytes;
+
+use crate::clock;
+use crate::cluster::Ran;
+use crate::guest::{Disk, Guest, Network, Station};
+use crate::packed;
+
+pub use book::{Book, Voice};
+
+/// The manager's host.
+pub const MANAGER: usize = 0;
+/// The hosts that work.
+pub const WORKERS: [usize; 2] = [1, 2];
+/// Their names.
+pub const NAMES: [&str; 3] = ["rm", "worker-1", "worker-2"];
+/// Somebody with an account on every host, and no more rights than anybody.
+pub const PERSON: &str = "ada";
+/// Where the packages are shown on each host.
+pub const PACKAGES: &str = "/opt/packages";
+/// Longest that one command may take.
+pub const COMMAND: Duration = Duration::from_secs(120);
+
+/// Time between two looks at something.
+const LOOK: Duration = Duration::from_millis(300);
+/// Memory of a host.
+const MEMORY: Bytes = Bytes::from_mib(1536);
+/// Its disk. MiB.
+const DISK: u32 = 3072;
+
+/// Three hosts.
+#[derive(Debug)]
+pub struct Fleet {
+    /// What was done.
+    pub book: Book,
+    stations: Vec<Station>,
+    disks: Vec<Disk>,
+    network: Network,
+    packages: tempfile::TempDir,
+}
+
+impl Fleet {
+    /// Three hosts that are up, with the packages of this build at hand and nothing installed.
+    pub fn boot(voice: Voice, longest: Duration) -> Result<Self> {
+        let mut book = Book::new(voice);
+        let packages = tempfile::tempdir()?;
+        book.step("packages are made", |_| packed::packages(packages.path()))?;
+        let network = Network::new()?;
+        let mut fleet = Fleet { book, stations: Vec::new(), disks: Vec::new(), network, packages };
+        for number in 0..NAMES.len() {
+            let disk = Disk::new(DISK)?;
+            let guest = fleet.guest(number, &disk, longest)?;
+            fleet.stations.push(Station::start(guest)?);
+            fleet.disks.push(disk);
+        }
+        fleet.step("three kernels, systemd in each", |fleet| {
+            (0..NAMES.len()).try_for_each(|host| fleet.on(host, "uname -nr; systemctl --version | head -n 1").map(drop))
+        })?;
+        Ok(fleet)
+    }
+
+    fn guest(&self, number: usize, disk: &Disk, longest: Duration) -> Result<Guest> {
+        let hosts: Vec<(u8, &str)> = (1..).zip(NAMES).collect();
+        let known: String = hosts.iter().map(|(n, name)| format!("10.77.0.{n} {name}.example {name}\n")).collect();
+        let files = BTreeMap::from([
+            ("/etc/hostname".into(), format!("{}\n", NAMES[number])),
+            ("/etc/hosts".into(), format!("127.0.0.1 localhost\n{known}")),
+        ]);
+        let windows = BTreeMap::from([(PACKAGES.into(), self.packages.path().to_owned())]);
+        let guest = Guest::new().memory(MEMORY).timeout(longest).processor(number).disk(disk);
+        Ok(guest.place(self.network.place(hosts[number].0)).directory(Path::new("/")).systemd(files, windows))
+    }
+
+    /// Does a step and writes down how long it took.
+    pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut Fleet) -> Result<T>) -> Result<T> {
+        let mut book = std::mem::replace(&mut self.book, Book::new(Voice::Silent));
+        let voice = book.voice();
+        let result = book.step(what, |_| {
+            self.book = Book::new(voice);
+            done(self).with_context(|| what.to_owned())
+        });
+        self.book = book;
+        result
+    }
+
+    /// A host.
+    pub fn host(&self, host: usize) -> &Station {
+        &self.stations[host]
+    }
+
+    /// A command of root's, however it ends. Not shown.
+    pub fn tried(&self, host: usize, command: &str) -> Result<Ran> {
+        self.host(host).run(command, COMMAND).with_context(|| format!("{}# {command}", NAMES[host]))
+    }
+
+    /// A command of root's that has to end well. What it printed.
+    pub fn on(&self, host: usize, command: &str) -> Result<String> {
+        let ran = self.tried(host, command)?;
+        self.book.command(NAMES[host], '#', command, &format!("{}{}", ran.stdout, ran.stderr));
+        well(NAMES[host], command, ran)
+    }
+
+    /// As [`Fleet::on`], on several hosts at once.
+    pub fn on_all(&self, hosts: &[usize], command: &str) -> Result<()> {
+        let errands: Vec<_> = hosts.iter().map(|&host| self.host(host).send(command)).collect::<Result<_>>()?;
+        for (&host, errand) in hosts.iter().zip(&errands) {
+            let ran = self.host(host).wait(errand, COMMAND).with_context(|| format!("{}# {command}", NAMES[host]))?;
+            self.book.command(NAMES[host], '#', command, &format!("{}{}", ran.stdout, ran.stderr));
+            well(NAMES[host], command, ran)?;
+        }
+        Ok(())
+    }
+
+    /// A command of the person's, however it ends. Not shown.
+    pub fn person_tried(&self, host: usize, command: &str) -> Result<Ran> {
+        self.tried(host, &as_person(command))
+    }
+
+    /// A command of the person's that has to end well. What it printed.
+    pub fn person(&self, host: usize, command: &str) -> Result<String> {
+        let ran = self.person_tried(host, command)?;
+        self.book.command(&format!("{PERSON}@{}", NAMES[host]), '$', command, &format!("{}{}", ran.stdout, ran.stderr));
+        well(NAMES[host], command, ran)
+    }
+
+    /// Looks again and again until `see` sees something.
+    pub fn until<T>(&self, what: &str, within: Duration, mut see: impl FnMut(&Fleet) -> Result<Option<T>>) -> Result<T> {
+        let deadline = std::time::Instant::now() + within;
+        loop {
+            if let Some(seen) = see(self)? {
+                return Ok(seen);
+            }
+            if std::time::Instant::now() > deadline {
+                bail!("waited {} s in vain for {what}", within.as_secs());
+            }
+            clock::pause(LOOK);
+        }
+    }
+
+    /// Waits until the manager says of all workers that they are ready.
+    pub fn until_ready(&self) -> Result<()> {
+        self.until("both workers to be ready", COMMAND, |fleet| {
+            let ran = fleet.tried(MANAGER, "rmctl node list -o jsonl")?;
+            Ok((ran.stdout.matches("\"state\":\"ready\"").count() == WORKERS.len()).then_some(()))
+        })
+        .with_context(|| self.witness())
+    }
+
+    /// What the daemons of all hosts last said, for whoever reads a failure.
+    pub fn witness(&self) -> String {
+        let journal = "journalctl --no-pager -o short-monotonic -n 40 -u 'headroom-*'";
+        let told = |host: usize| match self.tried(host, journal) {
+            Ok(ran) => format!("--- {}\n{}", NAMES[host], ran.stdout),
+            Err(error) => format!("--- {}: {error:#}\n{}\n", NAMES[host], self.host(host).console()),
+        };
+        (0..NAMES.len()).map(told).collect()
+    }
+}
+
+/// For `sh`, as somebody with an account would type it.
+fn as_person(command: &str) -> String {
+    let quoted = command.replace('\'', r"'\''");
+    format!("cd /srv/{PERSON} && HOME=/srv/{PERSON} exec runuser -u {PERSON} -- sh -c '{quoted}'")
+}
+
+fn well(host: &str, command: &str, ran: Ran) -> Result<String> {
+    ensure!(ran.code == 0, "{host}: `{command}` ended with {}: {}{}", ran.code, ran.stdout, ran.stderr);
+    Ok(ran.stdout)
+}

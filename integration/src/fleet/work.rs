@@ -1,0 +1,180 @@
+//! What runs on a fleet while it is disturbed: tasks that stay until they are let go, and jobs with tasks that are killed for memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::{COMMAND, Fleet, NAMES, PERSON, WORKERS};
+
+/// Where the person sits.
+pub const DESK: usize = WORKERS[0];
+
+/// A process of a container: nothing else ever has all three.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    host: usize,
+    /// Its cgroup, without what all have in common.
+    pub container: String,
+    pid: u32,
+    /// Ticks from the start of its kernel.
+    start: u64,
+}
+
+/// Why attempts failed, by attempt, as the cluster tells it.
+pub type Verdicts = BTreeMap<String, String>;
+
+/// Lists `CGROUP PID START` of all processes in containers, in one program for all of them. The pauses of the waiting tasks come and go.
+const PROCESSES: &str = "cd /sys/fs/cgroup/headroom.slice/headroom-containers.service/containers 2>/dev/null || exit 0
+find . -name cgroup.procs -exec grep -H . {} + | awk -F: '{
+    file = \"/proc/\" $2 \"/stat\"
+    if ((getline line < file) > 0 && line !~ /[(]sleep[)]/) { n = split(line, a, \") \"); split(a[n], f, \" \"); print $1, $2, f[20] }
+    close(file) }'";
+
+/// Tasks that wait for a file.
+const STAYING: &str = "cat > stay.toml <<'END'
+version = 1
+name = \"stay\"
+[profiles.exec]
+memory = \"MEMORYMiB\"
+cpus = 0.5
+[executors.main]
+profile = \"exec\"
+count = 2
+slots = 2
+reserve = \"96MiB\"
+[[stage]]
+name = \"wait\"
+count = 4
+command = [\"sh\", \"-c\", \"echo start $HEADROOM_TASK >> /srv/ada/$HEADROOM_APP; while [ ! -e /srv/ada/gate ]; do sleep 1; done; echo end $HEADROOM_TASK >> /srv/ada/$HEADROOM_APP\"]
+END
+rmctl submit stay.toml -o name";
+
+/// Two tasks, one of which does not fit into its share of 40 MiB. What a task has done is a line.
+const EATING: &str = "cat > eat.toml <<'END'
+version = 1
+name = \"eat\"
+[profiles.exec]
+memory = \"176MiB\"
+cpus = 0.5
+[executors.main]
+profile = \"exec\"
+slots = 2
+reserve = \"96MiB\"
+[[stage]]
+name = \"eat\"
+count = 2
+command = [\"sh\", \"-c\", \"if [ {index} = 1 ]; then head -c 60m /dev/zero | tail > /dev/null; fi; sleep 2; echo $HEADROOM_APP/{index} >> /srv/ada/effects\"]
+END
+rmctl submit eat.toml -o name";
+
+impl Fleet {
+    /// Starts four tasks on two executors that have so many MiB each, and waits until all run. The job's id.
+    pub fn stay(&self, mib: u32) -> Result<String> {
+        let app = self.person(DESK, &STAYING.replace("MEMORY", &mib.to_string()))?.trim().to_owned();
+        self.until("four tasks to run", COMMAND, |fleet| {
+            let job = fleet.job(&app)?;
+            let ended = ["failed", "finished", "killed"].iter().any(|state| job["state"] == *state);
+            ensure!(!ended, "{app} is over: {}", job["diagnostics"]);
+            Ok((job["job"]["totals"]["running"] == 4).then_some(()))
+        })
+        .with_context(|| self.witness())?;
+        Ok(app)
+    }
+
+    /// Lets the tasks go that stay.
+    pub fn let_go(&self) -> Result<()> {
+        WORKERS.into_iter().try_for_each(|host| self.person(host, "touch gate").map(drop))
+    }
+
+    /// Submits a job one task of which is killed for memory. Its id.
+    pub fn eat(&self) -> Result<String> {
+        let ran = self.person_tried(DESK, EATING)?;
+        ensure!(ran.code == 0, "a submission ended with {}: {}{}", ran.code, ran.stdout, ran.stderr);
+        Ok(ran.stdout.trim().to_owned())
+    }
+
+    /// What the cluster tells of a job.
+    pub fn job(&self, app: &str) -> Result<Value> {
+        let ran = self.person_tried(DESK, &format!("rmctl ps {app} -o json"))?;
+        ensure!(ran.code == 0, "rmctl ps {app} ended with {}: {}", ran.code, ran.stderr);
+        serde_json::from_str(&ran.stdout).context("what rmctl ps told")
+    }
+
+    /// How many of a job's tasks run.
+    pub fn running(&self, app: &str) -> Result<u64> {
+        Ok(self.job(app)?["job"]["totals"]["running"].as_u64().unwrap_or(0))
+    }
+
+    /// Waits until a job is over; it has to be finished. What the cluster tells of it.
+    pub fn finished(&self, app: &str) -> Result<Value> {
+        let ran = self.person_tried(DESK, &format!("rmctl wait {app} --timeout 90s"))?;
+        let job = self.job(app)?;
+        ensure!(ran.code == 0 && job["state"] == "finished", "{app}: {} {}\n{}", ran.stdout, ran.stderr, self.witness());
+        Ok(job)
+    }
+
+    /// All processes in containers of a job, or of all.
+    pub fn processes(&self, app: Option<&str>) -> Result<BTreeSet<Process>> {
+        let mut all = BTreeSet::new();
+        for host in WORKERS {
+            let listed = self.tried(host, PROCESSES)?.stdout;
+            let process = |line: &str| {
+                let mut words = line.split_whitespace();
+                let container = words.next()?.trim_start_matches("./").trim_end_matches("/cgroup.procs").to_owned();
+                Some(Process { host, container, pid: words.next()?.parse().ok()?, start: words.next()?.parse().ok()? })
+            };
+            let wanted = |one: &Process| app.is_none_or(|app| one.container.starts_with(&format!("{app}.")));
+            all.extend(listed.lines().filter_map(process).filter(wanted));
+        }
+        Ok(all)
+    }
+
+    /// How often each line was written to a file of the person's, on both workers together.
+    pub fn lines(&self, file: &str) -> Result<BTreeMap<String, u64>> {
+        let mut counts = BTreeMap::new();
+        for host in WORKERS {
+            let text = self.person_tried(host, &format!("cat {file} 2>/dev/null; true"))?.stdout;
+            text.lines().for_each(|line| *counts.entry(line.to_owned()).or_default() += 1);
+        }
+        Ok(counts)
+    }
+
+    /// `container` of whom, and where.
+    pub fn where_is(&self, processes: &BTreeSet<Process>) -> BTreeSet<(&'static str, String)> {
+        let top = |one: &Process| one.container.split('/').next().unwrap_or_default().to_owned();
+        processes.iter().map(|one| (NAMES[one.host], top(one))).collect()
+    }
+
+    /// Where the person's things are.
+    pub fn home() -> String {
+        format!("/srv/{PERSON}")
+    }
+}
+
+/// The failed attempts of a job and why.
+pub fn verdicts(job: &Value) -> Verdicts {
+    let tasks = job["job"]["tasks"].as_array().into_iter().flatten();
+    let attempts = tasks.flat_map(|task| task["attempts"].as_array().into_iter().flatten());
+    let failed = attempts.filter(|one| !one["reason"].is_null() && one["reason"]["code"] != 0);
+    failed
+        .map(|one| (one["attempt"].as_str().unwrap_or_default().to_owned(), format!("{} {}", one["reason"], one["dimension"])))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_failed_have_verdicts_and_others_none() {
+        let job = serde_json::json!({"job": {"tasks": [{"attempts": [
+            {"attempt": "eat/1@1", "reason": {"kind": "memory_oom"}, "dimension": "memory"},
+            {"attempt": "eat/1@2", "reason": {"kind": "exit", "code": 0}, "dimension": null},
+            {"attempt": "eat/1@3", "reason": null, "dimension": null},
+            {"attempt": "eat/1@4", "reason": {"kind": "exit", "code": 7}, "dimension": null},
+        ]}]}});
+        let found: Vec<String> = verdicts(&job).into_keys().collect();
+        assert_eq!(found, ["eat/1@1", "eat/1@4"]);
+    }
+}

@@ -1,0 +1,116 @@
+//! A guest that stays up and runs errands: shell scripts, one after the other or side by side.
+//!
+//! The scripts are files in the job directory, and so is what comes back (`guest-init`, `errands.rs`). Who owns it decides when the
+//! power goes.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::boot::{Booted, Glance, Watched, init_binary};
+use super::{Guest, job};
+use crate::cluster::Ran;
+
+/// A guest that is up.
+pub struct Station {
+    guest: Guest,
+    booted: RefCell<Booted>,
+    next: Cell<u32>,
+}
+
+/// A script that was sent.
+#[derive(Debug)]
+pub struct Errand {
+    at: PathBuf,
+}
+
+impl Errand {
+    /// How it ended, when it has.
+    pub fn ended(&self) -> Result<Option<Ran>> {
+        let Ok(code) = fs::read_to_string(self.at.with_extension("rc")) else { return Ok(None) };
+        let text = |kind| fs::read(self.at.with_extension(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let code = code.trim().parse().with_context(|| format!("an errand's result is {code:?}"))?;
+        Ok(Some(Ran { code, stdout: text("out")?, stderr: text("err")? }))
+    }
+}
+
+impl std::fmt::Debug for Station {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Station").field("errands", &self.next.get()).finish_non_exhaustive()
+    }
+}
+
+impl Station {
+    /// Starts a guest. It need not be up when this returns; errands wait.
+    pub fn start(guest: Guest) -> Result<Self> {
+        let booted = Station::boot(guest.clone())?;
+        Ok(Station { guest, booted: RefCell::new(booted), next: Cell::new(0) })
+    }
+
+    fn boot(guest: Guest) -> Result<Booted> {
+        let init = init_binary()?;
+        let (machine, task) = guest.prepared(&[init.as_os_str(), job::ERRANDS_ARGUMENT.as_ref()])?;
+        let booted = Booted::start(&machine, &task)?;
+        fs::create_dir(booted.dir().join(job::ERRANDS))?;
+        Ok(booted)
+    }
+
+    /// Sends a script for `sh`.
+    pub fn send(&self, script: &str) -> Result<Errand> {
+        let at = self.booted.borrow().dir().join(job::ERRANDS).join(self.next.get().to_string());
+        self.next.set(self.next.get() + 1);
+        let unfinished = at.with_extension("new");
+        fs::write(&unfinished, script)?;
+        fs::rename(&unfinished, &at)?;
+        Ok(Errand { at })
+    }
+
+    /// Waits for the end of an errand.
+    pub fn wait(&self, errand: &Errand, within: Duration) -> Result<Ran> {
+        let mut ran = None;
+        let watched = self.booted.borrow_mut().watch(Instant::now() + within, |_| {
+            ran = errand.ended()?;
+            Ok(if ran.is_some() { Glance::Enough } else { Glance::GoOn })
+        })?;
+        match (watched, ran) {
+            (_, Some(ran)) => Ok(ran),
+            (Watched::Ended, None) => bail!("the guest is off; its console:\n{}", self.booted.borrow().console()),
+            (Watched::Late | Watched::Enough, None) => bail!("not done within {} s", within.as_secs()),
+        }
+    }
+
+    /// Runs a script to its end.
+    pub fn run(&self, script: &str, within: Duration) -> Result<Ran> {
+        self.wait(&self.send(script)?, within)
+    }
+
+    /// Waits until the guest has switched itself off.
+    pub fn until_off(&self, within: Duration) -> Result<()> {
+        let mut booted = self.booted.borrow_mut();
+        match booted.watch(Instant::now() + within, |_| Ok(Glance::GoOn))? {
+            Watched::Ended => Ok(()),
+            Watched::Late | Watched::Enough => bail!("not off within {} s; its console:\n{}", within.as_secs(), booted.console()),
+        }
+    }
+
+    /// Cuts the power.
+    pub fn cut(&self) {
+        self.booted.borrow_mut().kill();
+    }
+
+    /// Boots it again, on the disk it has. Errands of before have no result any more.
+    pub fn start_again(&self) -> Result<()> {
+        self.cut();
+        *self.booted.borrow_mut() = Station::boot(self.guest.clone())?;
+        self.next.set(0);
+        Ok(())
+    }
+
+    /// The end of what its kernel wrote.
+    pub fn console(&self) -> String {
+        self.booted.borrow().console()
+    }
+}
