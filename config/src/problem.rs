@@ -5,6 +5,11 @@
 use std::fmt;
 use std::ops::Range;
 
+/// Most mistakes that are told of one file; of more, only the number.
+pub const MOST: usize = 100;
+/// Longest line that is shown with a mistake in it. Bytes.
+pub const LONGEST_LINE: usize = 400;
+
 /// A mistake in a configuration or job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -24,7 +29,7 @@ pub struct Problem {
     pub why: String,
     /// What to write instead.
     pub fix: String,
-    /// The line itself.
+    /// The line itself, unless it is longer than people read.
     pub source: Option<String>,
 }
 
@@ -90,12 +95,14 @@ pub struct Report<'a> {
     file: &'a str,
     text: &'a str,
     found: Vec<(usize, Problem)>,
+    /// Mistakes beyond the bound.
+    more: usize,
 }
 
 impl<'a> Report<'a> {
     /// An empty report on `text`, which came from `file`.
     pub fn new(file: &'a str, text: &'a str) -> Self {
-        Report { file, text, found: Vec::new() }
+        Report { file, text, found: Vec::new(), more: 0 }
     }
 
     /// Notes a mistake at `span` of the text.
@@ -107,13 +114,17 @@ impl<'a> Report<'a> {
         why: impl Into<String>,
         fix: impl Into<String>,
     ) {
+        if self.found.len() >= MOST {
+            self.more += 1;
+            return;
+        }
         let place = Place::of(self.text, span.clone());
         let problem = Problem {
             line: Some(place.line),
             column: Some(place.column),
             width: place.width,
             key: key.to_owned(),
-            source: Some(place.source),
+            source: place.source,
             ..Problem::of_file(self.file, what, why, fix)
         };
         self.found.push((span.start, problem));
@@ -121,7 +132,7 @@ impl<'a> Report<'a> {
 
     /// How many mistakes were noted so far.
     pub fn len(&self) -> usize {
-        self.found.len()
+        self.found.len() + self.more
     }
 
     /// True when nothing is wrong so far.
@@ -145,7 +156,12 @@ impl<'a> Report<'a> {
                     );
                 }
                 self.found.sort_by_key(|(at, _)| *at);
-                Err(self.found.into_iter().map(|(_, p)| p).collect())
+                let mut problems: Vec<Problem> = self.found.into_iter().map(|(_, p)| p).collect();
+                if self.more > 0 {
+                    let what = format!("{} more mistakes", self.more);
+                    problems.push(Problem::of_file(self.file, what, "so many are not told one by one", "correct these first"));
+                }
+                Err(problems)
             }
         }
     }
@@ -155,7 +171,7 @@ struct Place {
     line: usize,
     column: usize,
     width: usize,
-    source: String,
+    source: Option<String>,
 }
 
 impl Place {
@@ -169,7 +185,7 @@ impl Place {
             line: text.get(..line_start).unwrap_or_default().matches('\n').count() + 1,
             column: text.get(line_start..start).unwrap_or_default().chars().count() + 1,
             width: text.get(start..end).unwrap_or_default().chars().count().max(1),
-            source: text.get(line_start..line_end).unwrap_or_default().trim_end().replace('\t', " "),
+            source: text.get(line_start..line_end).filter(|l| l.len() <= LONGEST_LINE).map(|l| l.trim_end().replace('\t', " ")),
         }
     }
 }
@@ -194,6 +210,21 @@ mod tests {
         assert_eq!((problems[0].line, problems[0].column, problems[0].width), (Some(2), Some(6), 5));
         assert!(shown.contains("f.toml:2:6  (bé)"), "{shown}");
         assert!(shown.contains("2 | bé = \"x y\" # c\n  |      ^^^^^\n"), "{shown}");
+    }
+
+    /// One line of many mistakes: neither the line nor each of them is told as often as there are mistakes.
+    #[test]
+    fn what_is_told_of_a_file_is_bounded() {
+        let text = "a=1,".repeat(20_000);
+        let mut report = Report::new("f.toml", &text);
+        for at in 0..20_000 {
+            report.add(at * 4..at * 4 + 1, "a", "wrong", "", "");
+        }
+        assert_eq!(report.len(), 20_000);
+        let problems = report.finish(Some(())).expect_err("mistakes");
+        assert_eq!((problems.len(), problems[0].source.as_deref()), (MOST + 1, None));
+        assert_eq!(problems[MOST].what, "19900 more mistakes");
+        assert!(render(&problems).len() < 20_000);
     }
 
     #[test]

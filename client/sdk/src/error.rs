@@ -104,7 +104,7 @@ impl ClientError {
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        cause.to_string()
+        of_time(cause.to_string())
     }
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
@@ -116,9 +116,24 @@ impl ClientError {
     }
 }
 
+/// Certificates go by the wall clock, and that of this host may be the one that is wrong.
+fn of_time(cause: String) -> String {
+    let words = ["certificate not valid yet", "certificate expired"];
+    if words.iter().any(|w| cause.contains(w)) {
+        return format!("{cause}; if the certificate is a good one, the clock of this host is wrong");
+    }
+    cause
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_of_another_time_makes_somebody_look_at_the_clock() {
+        assert!(of_time("invalid peer certificate: certificate not valid yet: verification time 1".into()).contains("clock"));
+        assert_eq!(of_time("connection refused".into()), "connection refused");
+    }
 
     #[test]
     fn every_code_has_its_standing_and_no_answer_is_silence() {

@@ -4,7 +4,10 @@
 pub fn nearest<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let plain = |t: &str| t.to_ascii_lowercase().replace(['-', ' '], "_");
     let most = (written.len() / 3).clamp(1, 3);
-    let scored = candidates.iter().map(|c| (distance(&plain(written), &plain(c)), *c));
+    let written = plain(written);
+    // Words of very different lengths are far apart: nothing is counted for a text that only looks like a word.
+    let near = candidates.iter().filter(|c| c.len().abs_diff(written.len()) <= 4 * most);
+    let scored = near.map(|c| (distance(&written, &plain(c)), *c));
     scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
 }
 

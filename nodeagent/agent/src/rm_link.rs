@@ -292,9 +292,10 @@ impl Link {
     /// Says so once, and tells how long to wait.
     fn failed(&mut self, what: &str, error: &ClientError) -> Duration {
         if self.well {
-            warn!(what, %error, rm = self.client.base(), "the resource manager does not answer; containers run on, trying again");
+            let cause = error.root_cause();
+            warn!(what, %error, cause, rm = self.client.base(), "the resource manager does not answer; containers run on, trying again");
         } else {
-            debug!(what, %error, "still no answer");
+            debug!(what, %error, cause = error.root_cause(), "still no answer");
         }
         self.well = false;
         self.backoff.wait()

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::disk::{self, Layout};
-use crate::http::door::{Door, Guest};
+use crate::http::door::Door;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
 use crate::rm_link::Link;
@@ -229,7 +229,7 @@ fn client(options: &Options) -> anyhow::Result<Client> {
 /// Where callers come in, and where others reach it.
 fn door(options: &Options, keys: Option<Arc<Keys>>, listener: TcpListener) -> anyhow::Result<(Door, String)> {
     let url = reached_at(options, listener.local_addr()?);
-    Ok((Door::new(listener, keys)?, url))
+    Ok((Door::new(listener, keys), url))
 }
 
 /// The agent's certificate, which must be this node's. Beyond loopback nobody may listen without one.
@@ -305,11 +305,10 @@ async fn serve(
     end: CancellationToken,
     (lock, site): (File, Arc<Site>),
 ) {
-    let server = axum::serve(door, router.into_make_service_with_connect_info::<Guest>());
     tokio::select! {
         () = agent.run(queue) => {}
         () = end.cancelled() => {}
-        result = server => if let Err(error) = result { warn!(%error, "the HTTP interface ended") },
+        () = door.serve(router) => warn!("the HTTP interface ended"),
     }
     site.launcher.close();
     drop(lock);

@@ -15,6 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 
+use crate::parse;
+
 /// Largest file that is read; HotSpot's default is 32 KiB. Bytes.
 const MAX_SIZE: u64 = 256 << 10;
 /// Most directories of other users that are looked at.
@@ -116,25 +118,17 @@ impl Process {
         let starttime = starttime(pid).map_err(denied)?;
         let status = small_text(Path::new(&format!("/proc/{pid}/status"))).map_err(denied)?;
         let odd = || denied(io::Error::other("its status file has no Uid line"));
-        let uid = field(&status, "Uid:").and_then(|mut f| f.nth(1).and_then(|n| n.parse().ok())).ok_or_else(odd)?;
-        let inner_pid = field(&status, "NSpid:").and_then(|f| f.last().and_then(|n| n.parse().ok())).unwrap_or(pid);
+        let uid = parse::status(&status, "Uid:").and_then(|mut f| f.nth(1).and_then(|n| n.parse().ok())).ok_or_else(odd)?;
+        let inner_pid = parse::status(&status, "NSpid:").and_then(|f| f.last().and_then(|n| n.parse().ok())).unwrap_or(pid);
         let started_ms = started_ms(starttime).map_err(denied)?;
         Ok(Process { pid, inner_pid, uid, starttime, started_ms })
     }
 }
 
-/// The words after `key` in a status file.
-fn field<'a>(status: &'a str, key: &str) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
-    status.lines().find_map(|line| line.strip_prefix(key)).map(str::split_whitespace)
-}
-
 /// When a process was started, in clock ticks after boot: field 22 of its stat file.
 fn starttime(pid: i32) -> io::Result<u64> {
     let stat = small_text(Path::new(&format!("/proc/{pid}/stat")))?;
-    // The name in parentheses may hold anything, also parentheses and spaces.
-    let after_name = stat.rfind(')').and_then(|at| stat.get(at + 1..));
-    let field = after_name.and_then(|rest| rest.split_whitespace().nth(19));
-    field.and_then(|f| f.parse().ok()).ok_or_else(|| io::Error::other("its stat file has no start time"))
+    parse::starttime(&stat).ok_or_else(|| io::Error::other("its stat file has no start time"))
 }
 
 /// The same moment in milliseconds since 1970.
@@ -176,22 +170,23 @@ fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
         Err(_) => return Err(refused("it cannot be opened")),
     };
     let meta = file.metadata().map_err(|_| refused("it has no metadata"))?;
-    let changed_ms =
-        u64::try_from(meta.mtime()).unwrap_or(0).saturating_mul(1000) + u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000;
+    // The program may give its file any time, also one at the end of all numbers.
+    let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
+    let changed_ms = seconds.saturating_mul(1000).saturating_add(u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000);
     match () {
         () if !meta.is_file() => Err(refused("it is not a regular file")),
         () if meta.uid() != process.uid => Err(refused("it belongs to another user than the process")),
         () if meta.size() == 0 || meta.size() > MAX_SIZE => Err(refused("its size is not that of JVM counters")),
-        () if changed_ms + CLOCK_SLACK_MS < process.started_ms => Err(refused("it is older than the process")),
+        () if changed_ms.saturating_add(CLOCK_SLACK_MS) < process.started_ms => Err(refused("it is older than the process")),
         () => Ok(Some(file)),
     }
 }
 
-/// A file of procfs, at most 16 KiB of it.
+/// A file of procfs, at most 16 KiB of it. The name of a process stands in some, and need not be text.
 fn small_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(16 << 10).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    File::open(path)?.take(16 << 10).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

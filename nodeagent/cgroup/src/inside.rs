@@ -26,8 +26,10 @@ pub struct Inside {
 
 /// Looks into process `pid`. An error when it is gone or not ours to look at.
 pub fn look(pid: i32) -> io::Result<Inside> {
-    let mut smaps = String::new();
-    File::open(format!("/proc/{pid}/smaps"))?.take(MOST_TEXT).read_to_string(&mut smaps)?;
+    let mut smaps = Vec::new();
+    File::open(format!("/proc/{pid}/smaps"))?.take(MOST_TEXT).read_to_end(&mut smaps)?;
+    // Names of mapped files are the program's to choose, and need not be text.
+    let smaps = String::from_utf8(smaps).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
     let mut inside = Inside { pid, smaps, ..Inside::default() };
     // Descriptors may be closed to us where mappings are not; a process that ends between the two has none.
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(MOST_OPEN) {

@@ -124,6 +124,17 @@ pub fn read_chars(text: &str) -> Option<Bytes> {
     line.trim().parse().ok().map(Bytes::new)
 }
 
+/// When a process was started, in clock ticks after boot: field 22 of its `stat`. The name in parentheses may hold anything.
+pub fn starttime(stat: &str) -> Option<u64> {
+    let after_name = stat.get(stat.rfind(')')? + 1..)?;
+    after_name.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The words after `key`, such as `Uid:`, in a process's `status`.
+pub fn status<'a>(text: &'a str, key: &str) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
+    text.lines().find_map(|line| line.strip_prefix(key)).map(str::split_whitespace)
+}
+
 /// `populated` of v2 `cgroup.events`.
 pub fn populated(text: &str) -> Option<bool> {
     keyed(text, "populated").map(|n| n != 0)

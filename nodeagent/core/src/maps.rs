@@ -93,7 +93,8 @@ fn add(facts: &mut ProcessFacts, m: &Mapping, below: Option<&Mapping>, above: Op
         Kind::Anonymous if m.closed => {}
         Kind::Anonymous if m.may_run => into(&mut facts.code, anon),
         Kind::Anonymous if arenas.may_be(m) && is_arena(m, above) => {
-            facts.arena_count += u32::try_from((m.end - m.start).div_ceil(ARENA)).unwrap_or(u32::MAX);
+            let arenas = u32::try_from((m.end - m.start).div_ceil(ARENA)).unwrap_or(u32::MAX);
+            facts.arena_count = facts.arena_count.saturating_add(arenas);
             into(&mut facts.arenas, anon);
         }
         Kind::Anonymous if is_stack(m, below) => {

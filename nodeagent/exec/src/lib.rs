@@ -14,7 +14,7 @@ pub mod offers;
 pub mod passing;
 pub mod pidfd;
 mod prepare;
-mod procstat;
+pub mod procstat;
 pub mod spawn;
 pub mod user;
 

@@ -2,16 +2,18 @@
 
 /// State and birth of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProcStat {
+pub struct ProcStat {
     /// `R`, `S`, … `Z` for one that waits to be reaped.
-    pub(crate) state: char,
+    pub state: char,
     /// Kernel ticks after boot.
-    pub(crate) starttime: u64,
+    pub starttime: u64,
 }
 
-/// From the text of `/proc/PID/stat`. The name in parentheses may hold blanks and parentheses itself.
-pub(crate) fn parse(text: &str) -> Option<ProcStat> {
-    let (_, after_name) = text.rsplit_once(") ")?;
+/// From what `/proc/PID/stat` holds. The name in parentheses is the program's to choose: it may hold blanks, parentheses and line ends,
+/// and need not be text.
+pub fn parse(bytes: &[u8]) -> Option<ProcStat> {
+    let name_ends = bytes.windows(2).rposition(|two| two == b") ")?;
+    let after_name = std::str::from_utf8(bytes.get(name_ends + 2..)?).ok()?;
     let mut fields = after_name.split(' ');
     let state = fields.next()?.chars().next()?;
     // The state is field 3, the start time field 22.
@@ -21,8 +23,8 @@ pub(crate) fn parse(text: &str) -> Option<ProcStat> {
 
 /// Reads it; `None` when there is no such process.
 pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcStat>> {
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(text) => Ok(parse(&text)),
+    match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(bytes) => Ok(parse(&bytes)),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
         Err(e) => Err(e),
     }
@@ -35,8 +37,14 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {
         let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
-        assert_eq!(parse(text), Some(ProcStat { state: 'S', starttime: 98765 }));
-        assert_eq!(parse("nonsense"), None);
+        assert_eq!(parse(text.as_bytes()), Some(ProcStat { state: 'S', starttime: 98765 }));
+        assert_eq!(parse(b"nonsense"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        let bytes = b"7 (\xff\n) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
+        assert_eq!(parse(bytes), Some(ProcStat { state: 'S', starttime: 98765 }));
     }
 
     #[test]

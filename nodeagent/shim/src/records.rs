@@ -33,10 +33,11 @@ fn create(dir: &Path, name: &str) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(name))
 }
 
-/// Field 22 of `/proc/PID/stat`; the name before it may hold anything.
+/// Field 22 of `/proc/PID/stat`; the name before it may hold anything, and need not be text.
 fn starttime(pid: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+    let bytes = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = bytes.windows(2).rposition(|two| two == b") ")? + 2;
+    std::str::from_utf8(bytes.get(after_name..)?).ok()?.split(' ').nth(19)?.parse().ok()
 }
 
 /// Unix milliseconds.

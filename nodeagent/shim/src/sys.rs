@@ -289,7 +289,8 @@ pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<
 
 /// Lists of processes show this one as `container-shim DIR` from now on, as far as there is room in what it was started with.
 pub(crate) fn rename_process(dir: &Path) {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
+    let Ok(stat) = std::fs::read("/proc/self/stat") else { return };
+    let stat = String::from_utf8_lossy(&stat);
     // Fields 48 and 49: where the arguments begin and end.
     let mut fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').skip(45)).into_iter().flatten();
     let mut address = || fields.next().and_then(|field| field.trim().parse::<usize>().ok());

@@ -1,36 +1,48 @@
-//! Where callers come in: plain on loopback, with certificates where other hosts reach it.
+//! Where callers come in: plain on loopback, with certificates where other hosts reach it. Each has its time and its room.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
+use axum::Router;
 use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use axum::serve::{IncomingStream, Listener};
 use headroom_identity::Role;
-use headroom_transport::{Caller, Keys, Stream, greet};
+use headroom_transport::{Caller, Keys, greet};
 use headroom_wire::v1::error::Code;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
-use tokio_util::task::AbortOnDropHandle;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
 use super::refuse;
 
-/// Callers that may be asked who they are at once.
-const ASKED: usize = 256;
+/// Connections at once.
+const CONNECTIONS: usize = 1024;
+/// Of these, from one address that is not this host's.
+const OF_ONE: u32 = 256;
+/// Of these, from callers that show no certificate where one is wanted: they may ask whether the node lives.
+const STRANGERS: usize = 64;
+/// A request's headers have to be there by then; also the longest a connection may idle between two. Longer than the manager keeps
+/// its own, so that it is the first to close.
+const HEADERS: Duration = Duration::from_secs(100);
+/// The same for callers that show no certificate.
+const STRANGERS_HEADERS: Duration = Duration::from_secs(5);
 /// Out of file descriptors: until something was given back.
 const RECOVER: Duration = Duration::from_millis(200);
 
-/// A listener that hands out connections of which it is known who is there.
+/// A listener that finds out who is there.
 #[derive(Debug)]
 pub(crate) struct Door {
-    address: SocketAddr,
-    greeted: mpsc::Receiver<(Stream, Guest)>,
-    _task: AbortOnDropHandle<()>,
+    listener: TcpListener,
+    keys: Option<Arc<Keys>>,
+    /// The time for headers.
+    headers: Duration,
 }
 
 /// Who has come in, and from where.
@@ -40,59 +52,107 @@ pub(crate) struct Guest {
     peer: SocketAddr,
 }
 
+/// Who is inside, by address.
+#[derive(Debug)]
+struct Rooms {
+    strangers: Arc<Semaphore>,
+    open: Mutex<BTreeMap<IpAddr, u32>>,
+}
+
+/// One connection that was let in; what it takes is given back with it.
+struct Inside {
+    rooms: Arc<Rooms>,
+    peer: IpAddr,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Rooms {
+    /// `None` when that address has as many connections as one may have.
+    fn enter(rooms: &Arc<Rooms>, peer: IpAddr, place: OwnedSemaphorePermit) -> Option<Inside> {
+        let mut open = rooms.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_peer = open.entry(peer).or_default();
+        if *of_peer >= OF_ONE && !peer.to_canonical().is_loopback() {
+            return None;
+        }
+        *of_peer += 1;
+        Some(Inside { rooms: Arc::clone(rooms), peer, _place: place })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut open = self.rooms.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_peer) = open.get_mut(&self.peer) {
+            *of_peer = of_peer.saturating_sub(1);
+            if *of_peer == 0 {
+                open.remove(&self.peer);
+            }
+        }
+    }
+}
+
 impl Door {
-    /// Takes callers in, each of whom is asked in its own time.
-    pub(crate) fn new(listener: TcpListener, keys: Option<Arc<Keys>>) -> io::Result<Self> {
-        let (tell, greeted) = mpsc::channel(ASKED);
-        let address = listener.local_addr()?;
-        let task = AbortOnDropHandle::new(tokio::spawn(take(listener, keys, tell)));
-        Ok(Door { address, greeted, _task: task })
+    pub(crate) fn new(listener: TcpListener, keys: Option<Arc<Keys>>) -> Self {
+        Door { listener, keys, headers: HEADERS }
     }
-}
 
-async fn take(listener: TcpListener, keys: Option<Arc<Keys>>, tell: mpsc::Sender<(Stream, Guest)>) {
-    let room = Arc::new(Semaphore::new(ASKED));
-    while let Ok(place) = room.clone().acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let (tell, server) = (tell.clone(), keys.as_ref().map(|keys| keys.server()));
-                tokio::spawn(async move {
-                    match greet(stream, server).await {
-                        // Nobody takes it when the agent ends.
-                        Ok((stream, caller)) => drop(tell.send((stream, Guest { caller, peer })).await),
-                        Err(error) => debug!(%peer, %error, "nobody came in"),
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                warn!(%error, "a connection could not be taken in, going on");
-                tokio::time::sleep(RECOVER).await;
+    /// Takes callers in, each of whom is asked in its own time, until it is dropped.
+    pub(crate) async fn serve(self, router: Router) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let rooms = Arc::new(Rooms { strangers: Arc::new(Semaphore::new(STRANGERS)), open: Mutex::default() });
+        while let Ok(place) = places.clone().acquire_owned().await {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => {
+                    let Some(inside) = Rooms::enter(&rooms, peer.ip(), place) else {
+                        debug!(%peer, "a connection beyond those its address may have was closed");
+                        continue;
+                    };
+                    let visit = Visit { inside, peer, keys: self.keys.clone(), headers: self.headers };
+                    let router = router.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = visit.go(stream, router).await {
+                            debug!(%peer, %error, "a connection ended");
+                        }
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "a connection could not be taken in, going on");
+                    tokio::time::sleep(RECOVER).await;
+                }
             }
         }
     }
 }
 
-impl Listener for Door {
-    type Io = Stream;
-    type Addr = Guest;
-
-    async fn accept(&mut self) -> (Stream, Guest) {
-        match self.greeted.recv().await {
-            Some(greeted) => greeted,
-            // The task that takes them in ends with this listener and not before.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Guest> {
-        Ok(Guest { caller: Caller::Unasked, peer: self.address })
-    }
+/// One connection from its first byte to its last.
+struct Visit {
+    inside: Inside,
+    peer: SocketAddr,
+    keys: Option<Arc<Keys>>,
+    headers: Duration,
 }
 
-impl Connected<IncomingStream<'_, Door>> for Guest {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
-        stream.remote_addr().clone()
+impl Visit {
+    async fn go(self, stream: TcpStream, router: Router) -> io::Result<()> {
+        let _ = stream.set_nodelay(true); // only costs speed
+        let (stream, caller) = greet(stream, self.keys.as_ref().map(|keys| keys.server())).await?;
+        let stranger = match caller {
+            Caller::Nobody => {
+                let strangers = self.inside.rooms.strangers.clone().try_acquire_owned();
+                Some(strangers.map_err(|_| io::Error::other("as many strangers as there may be are here"))?)
+            }
+            Caller::Unasked | Caller::Known(_) => None,
+        };
+        let headers = if stranger.is_some() { self.headers.min(STRANGERS_HEADERS) } else { self.headers };
+        let guest = ConnectInfo(Guest { caller, peer: self.peer });
+        let routes = TowerToHyperService::new(router);
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(guest.clone());
+            routes.call(request)
+        });
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(headers);
+        http.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
     }
 }
 
@@ -109,4 +169,149 @@ pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<Guest>, request: Reque
     };
     warn!(peer = %guest.peer, path, why, "a call was refused");
     refuse(code, why).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use headroom_identity::authority::{self, Authority, Wanted};
+    use headroom_identity::files::{self, Over, Readers};
+    use headroom_identity::tls::Expect;
+    use headroom_transport::KeyFiles;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::{Instant, timeout};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// A door that loses patience soon; what it is reached at.
+    async fn door(headers: Duration) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("an address");
+        let door = Door { headers, ..Door::new(listener, None) };
+        let router = Router::new().route("/", get(|| async { "well" }));
+        (address, tokio::spawn(door.serve(router)))
+    }
+
+    async fn asked(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.expect("writes");
+        let mut text = String::new();
+        timeout(SOON, stream.read_to_string(&mut text)).await.expect("an answer").expect("reads");
+        text
+    }
+
+    /// Bytes of a header come one by one, and never end.
+    #[tokio::test]
+    async fn whoever_drips_is_cut_off_and_nobody_waits_for_it() {
+        let (address, serving) = door(Duration::from_millis(500)).await;
+        let mut dripping = Vec::new();
+        for _ in 0..50 {
+            let mut stream = TcpStream::connect(address).await.expect("connects");
+            dripping.push(tokio::spawn(async move {
+                let from = Instant::now();
+                for byte in b"GET / HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'a')) {
+                    if stream.write_all(&[*byte]).await.is_err() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                from.elapsed()
+            }));
+        }
+        assert!(asked(address).await.ends_with("well"));
+        for drip in dripping {
+            timeout(SOON, drip).await.expect("it is cut off").expect("ends");
+        }
+        assert!(asked(address).await.ends_with("well"));
+        serving.abort();
+    }
+
+    /// Connections that say nothing take places, and give them back.
+    #[tokio::test]
+    async fn silent_connections_are_closed_in_time() {
+        let (address, serving) = door(Duration::from_millis(500)).await;
+        let mut silent = TcpStream::connect(address).await.expect("connects");
+        let mut text = Vec::new();
+        timeout(SOON, silent.read_to_end(&mut text)).await.expect("it is closed").expect("reads");
+        assert!(asked(address).await.ends_with("well"));
+        serving.abort();
+    }
+
+    /// Certificates of one authority for a manager and a node, each in a directory of its own.
+    fn papers(dir: &std::path::Path) {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
+        let now = headroom_types::UnixMillis(u64::try_from(since.as_millis()).expect("a time"));
+        let lifetime = Duration::from_secs(86_400);
+        let made = authority::create("test", now, lifetime).expect("an authority");
+        let ca = Authority::open(&made.certificate, &made.key).expect("opens");
+        for role in ["manager", "node/n1"] {
+            let names = ["127.0.0.1".to_owned()];
+            let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now, lifetime };
+            let issued = ca.issue(&wanted).expect("issued");
+            let at = dir.join(role.replace('/', "-"));
+            std::fs::create_dir_all(&at).expect("a directory");
+            let all = [("ca.pem", &made.certificate), ("cert.pem", &issued.certificate), ("key.pem", &issued.key)];
+            for (name, text) in all {
+                files::write(&at.join(name), text, Readers::Owner, Over::Keep).expect("writes");
+            }
+        }
+    }
+
+    async fn shake(address: SocketAddr, files: &KeyFiles) -> TlsStream<TcpStream> {
+        let config = Arc::new(files.client(Expect::Node).expect("the caller's files"));
+        let stream = TcpStream::connect(address).await.expect("connects");
+        let name = "127.0.0.1".try_into().expect("a name");
+        TlsConnector::from(config).connect(name, stream).await.expect("a handshake")
+    }
+
+    /// Whoever shows no certificate takes none of the places of those who do, and does not stay.
+    #[tokio::test]
+    async fn strangers_have_little_room_and_little_time() {
+        let dir = tempfile::tempdir().expect("a directory");
+        papers(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("an address");
+        let keys = Keys::open(&dir.path().join("node-n1")).expect("opens");
+        let door = Door::new(listener, Some(Arc::new(keys)));
+        let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
+        let manager = KeyFiles::of(&dir.path().join("manager"));
+        let nobody = KeyFiles { own: None, ..manager.clone() };
+        let mut silent = Vec::new();
+        for _ in 0..=STRANGERS {
+            silent.push(shake(address, &nobody).await);
+        }
+        let mut known = shake(address, &manager).await;
+        known.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.expect("writes");
+        let mut text = String::new();
+        timeout(SOON, known.read_to_string(&mut text)).await.expect("an answer").expect("reads");
+        assert!(text.ends_with("well"), "{text}");
+        for mut one in silent {
+            let mut said = Vec::new();
+            // Hung up, with or without a word: 408 is one.
+            let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("it is closed");
+            assert!(!String::from_utf8_lossy(&said).contains("well"));
+        }
+        serving.abort();
+    }
+
+    #[test]
+    fn one_address_does_not_take_every_place() {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let rooms = Arc::new(Rooms { strangers: Arc::new(Semaphore::new(STRANGERS)), open: Mutex::default() });
+        let enter = |peer: &str| {
+            let place = places.clone().try_acquire_owned().expect("a place");
+            Rooms::enter(&rooms, peer.parse().expect("an address"), place)
+        };
+        let mut inside: Vec<Inside> = (0..OF_ONE).filter_map(|_| enter("192.0.2.7")).collect();
+        assert_eq!(inside.len(), OF_ONE as usize);
+        assert!(enter("192.0.2.7").is_none() && enter("::ffff:127.0.0.1").is_some());
+        inside.extend(enter("192.0.2.8"));
+        assert_eq!(places.available_permits(), CONNECTIONS - OF_ONE as usize - 1);
+        inside.clear();
+        assert!(rooms.open.lock().expect("whole").is_empty() && enter("192.0.2.7").is_some());
+        assert_eq!(places.available_permits(), CONNECTIONS);
+    }
 }

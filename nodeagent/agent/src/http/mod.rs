@@ -24,6 +24,7 @@ use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{Health, NodeTraits, Observed, Phase, RunOrder};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tower_http::timeout::RequestBodyDeadlineLayer;
 
 use crate::disk::Layout;
 use crate::doctor::Finding;
@@ -33,6 +34,9 @@ use crate::run::Input;
 use crate::site::Site;
 
 pub(crate) use reach::key;
+
+/// A whole body has to be there by then.
+const BODY: Duration = Duration::from_secs(10);
 
 /// What a handler asks the loop.
 #[derive(Debug)]
@@ -140,6 +144,7 @@ pub(crate) fn router(site: Arc<Site>, key: &str, inputs: mpsc::Sender<Input>, ab
         .route("/v1/containers/{id}/files/content", get(reach::content))
         .route("/v1/containers/{id}/exec", post(reach::run))
         .merge(yarn::router())
+        .layer(RequestBodyDeadlineLayer::new(BODY))
         .layer(axum::middleware::from_fn(door::guard))
         .with_state(shared)
 }
