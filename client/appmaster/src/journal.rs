@@ -87,11 +87,7 @@ impl Journal {
     /// Writes a group of records and returns when they are durable.
     pub fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         let io = |doing| JournalErrorAt { path: self.path.clone(), doing };
-        let mut group = Vec::new();
-        for record in records {
-            serde_json::to_writer(&mut group, record).map_err(|e| io("written").with(e.into()))?;
-            group.push(b'\n');
-        }
+        let group = encode(records).map_err(|e| io("written").with(e.into()))?;
         self.file.write_all(&group).map_err(|e| io("written").with(e))?;
         self.file.sync_data().map_err(|e| io("made durable").with(e))
     }
@@ -107,8 +103,18 @@ impl JournalErrorAt {
     }
 }
 
-/// The records, and how many bytes of the file they are.
-fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalError> {
+/// A group of records as it lies in the file.
+pub fn encode(records: &[Record]) -> serde_json::Result<Vec<u8>> {
+    let mut group = Vec::new();
+    for record in records {
+        serde_json::to_writer(&mut group, record)?;
+        group.push(b'\n');
+    }
+    Ok(group)
+}
+
+/// The records that `bytes` hold, and how many of the bytes they are; `path` is where those were read.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalError> {
     let mut records = Vec::new();
     let mut good = 0;
     while let Some(length) = bytes.get(good..).and_then(|rest| rest.iter().position(|b| *b == b'\n')) {

@@ -5,7 +5,7 @@
 //! file of the operator's choice.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
@@ -49,11 +49,7 @@ struct Footer {
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, StoreError> {
     let path = dir.join(format!("{PREFIX}{:020}{SUFFIX}", snapshot.commit));
     let temporary = dir.join(format!("{PREFIX}new"));
-    whole(&temporary, &path, |file| {
-        let mut text = Writer::begin(BufWriter::new(file), snapshot.commit, snapshot.records.len())?;
-        snapshot.records.iter().try_for_each(|(key, value)| text.record(key, value))?;
-        text.finish()
-    })?;
+    whole(&temporary, &path, |file| compose(BufWriter::new(file), snapshot))?;
     for old in list(dir)?.into_iter().rev().skip(KEEP) {
         fs::remove_file(&old).map_err(|source| StoreError::file(&old, source))?;
     }
@@ -100,9 +96,20 @@ pub fn read(path: &Path) -> Result<Snapshot, String> {
     Ok(Snapshot { commit: header.commit, records })
 }
 
-/// Shows every record of a text. Only when this returns without an error, what was shown is what was written.
-pub fn walk(path: &Path, mut see: impl FnMut(String, Vec<u8>) -> Result<(), String>) -> Result<Header, String> {
-    let mut lines = BufReader::new(File::open(path).map_err(|e| e.to_string())?);
+/// The text of one.
+pub fn compose(out: impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    let mut text = Writer::begin(out, snapshot.commit, snapshot.records.len())?;
+    snapshot.records.iter().try_for_each(|(key, value)| text.record(key, value))?;
+    text.finish()
+}
+
+/// Shows every record of a file. Only when this returns without an error, what was shown is what was written.
+pub fn walk(path: &Path, see: impl FnMut(String, Vec<u8>) -> Result<(), String>) -> Result<Header, String> {
+    walk_text(BufReader::new(File::open(path).map_err(|e| e.to_string())?), see)
+}
+
+/// The same of a text.
+pub fn walk_text(mut lines: impl BufRead, mut see: impl FnMut(String, Vec<u8>) -> Result<(), String>) -> Result<Header, String> {
     let (mut header, mut found, mut hasher) = (None::<Header>, 0, crc32fast::Hasher::new());
     // The last line is not like the others, and which is the last is known when no other follows.
     let mut held: Option<Vec<u8>> = None;

@@ -1,0 +1,39 @@
+//! The task channel between masters and executors: lines of JSON, and the addresses that both tell each other.
+
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, Salute, ToExecutor};
+
+/// Every line is a message, one to be passed over, or refused in words that do not grow with it.
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for line in text.lines().take(64) {
+        one(line);
+    }
+}
+
+fn one(line: &str) {
+    let said = FromExecutor::read(line);
+    told(&said, line);
+    if let Ok(message) = &said {
+        let written = serde_json::to_string(message).expect("writes");
+        assert_eq!(FromExecutor::read(&written).as_ref(), Ok(message));
+        assert!(written.len() <= 4096 + 200 * line.len() && line.len() <= MAX_LINE);
+    }
+    let heard = ToExecutor::read(line);
+    told(&heard, line);
+    if let Ok(message) = &heard {
+        let written = serde_json::to_string(message).expect("writes");
+        assert_eq!(ToExecutor::read(&written).as_ref(), Ok(message));
+    }
+    if let Some(salute) = Salute::read(line) {
+        assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
+    } else {
+        assert!(!matches!(said, Ok(FromExecutor::Hello { .. })), "a hello that does not salute");
+    }
+}
+
+fn told<T>(read: &Result<T, LineError>, line: &str) {
+    if let Err(error) = read {
+        let words = error.to_string();
+        assert!(words.len() <= 4096 + 8 * line.len(), "{} bytes are answered with {}", line.len(), words.len());
+    }
+}

@@ -1,0 +1,25 @@
+//! Configuration of both daemons, and the small texts in it.
+
+use std::str::from_utf8;
+
+use headroom_config::{Problem, compile, raw, render};
+
+/// A file is taken or refused, in words that are bounded.
+pub fn check(data: &[u8]) {
+    let Ok(text) = from_utf8(data) else { return };
+    if let Err(problems) = compile::resourcemanager(text, "resourcemanager.toml") {
+        told(&problems, text);
+    }
+    if let Err(problems) = compile::nodeagent(text, "nodeagent.toml") {
+        told(&problems, text);
+    }
+    let _ = raw::parse_duration(text);
+}
+
+/// What is said of a file that is wrong is no longer than a person would read, whatever stands in the file.
+pub(crate) fn told(problems: &[Problem], text: &str) {
+    assert!(!problems.is_empty() && problems.len() <= headroom_config::problem::MOST + 1);
+    assert!(problems.iter().all(|p| p.source.as_ref().is_none_or(|s| s.len() <= headroom_config::problem::LONGEST_LINE)));
+    let words = render(problems);
+    assert!(words.len() <= (256 << 10) + 4 * text.len(), "{} bytes are answered with {}", text.len(), words.len());
+}

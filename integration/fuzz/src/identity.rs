@@ -1,0 +1,61 @@
+//! Who somebody says to be: tokens, roles, rights, certificates, and the ids that are in addresses and file names.
+
+use std::str::from_utf8;
+
+use headroom_identity::token::{AppKey, Hash};
+use headroom_identity::{Certificate, Right, Role, Token, certificates, tls};
+use headroom_types::{AppId, AttemptId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
+use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use headroom_wire::yarn::{accept, time};
+
+use super::text_again;
+
+/// Nothing that was not made with the key is taken, and what is read reads again as the same.
+pub fn check(data: &[u8]) {
+    if let Ok(certificate) = Certificate::from_der(data) {
+        assert_eq!(certificate.fingerprint, Hash::of(data));
+    }
+    let Ok(text) = from_utf8(data) else { return };
+    let _ = (certificates(text), Certificate::from_pem(text), tls::roots(text));
+    tokens(text);
+    ids(text);
+    let _ = (accept::takes_json(text.lines()), time::read(text).map(time::write));
+}
+
+fn tokens(text: &str) {
+    if let Ok(token) = text.parse::<Token>() {
+        assert!(token.reveal().eq_ignore_ascii_case(text));
+        assert!(!format!("{token:?}").contains(text.rsplit('_').next().unwrap_or_default()));
+    }
+    let key = AppKey::new(&[7; 32]);
+    // Nobody finds 32 bytes by chance: what is taken was in the seeds.
+    if let Ok((app, attempt)) = key.check(text) {
+        assert!(key.token(&attempt).eq_ignore_ascii_case(text) && attempt.app == app);
+    }
+    if let Ok(app) = key.check_reader(text) {
+        assert!(key.reader(&app).eq_ignore_ascii_case(text));
+    }
+    assert!(AppKey::new(&[8; 32]).check(text).is_err() && AppKey::new(&[8; 32]).check_reader(text).is_err());
+    if let Some(role) = text_again::<Role>(text) {
+        assert_eq!(Role::from_uri(&role.uri()), Ok(role));
+    }
+    let _ = (text_again::<Right>(text), Role::from_uri(text));
+}
+
+/// None of them leaves a directory when it is a file's name.
+fn ids(text: &str) {
+    let names = [
+        text_again::<Name>(text).map(|id| id.to_string()),
+        text_again::<NodeId>(text).map(|id| id.to_string()),
+        text_again::<RequestId>(text).map(|id| id.to_string()),
+        text_again::<AppId>(text).map(|id| id.to_string()),
+        text_again::<ContainerId>(text).map(|id| id.to_string()),
+        text_again::<QueuePath>(text).map(|id| id.to_string()),
+        text_again::<TaskAttemptId>(text).map(|id| id.file_name()),
+    ];
+    for name in names.iter().flatten() {
+        assert!(!name.contains(['/', '\0']) && !name.starts_with('.') && !name.is_empty(), "{name:?}");
+    }
+    let _ = (text_again::<AttemptId>(text), text_again::<TaskId>(text));
+    let _ = (text_again::<YarnApp>(text), text_again::<YarnAttempt>(text), text_again::<YarnContainer>(text));
+}

@@ -1,0 +1,57 @@
+//! Job files: from the text to the tasks that a master would start.
+
+use headroom_appmaster::policy::Size;
+use headroom_appmaster::spec::{self, Attempt, Parsed};
+use headroom_config::job::{MAX_TASKS, compile, never_fits};
+use headroom_config::{JobSpec, StageSpec};
+use headroom_types::{Bytes, Cpus, Resource, TaskAttemptId, TaskId};
+
+use super::config::told;
+
+/// A file is refused in bounded words, or is a plan that holds together.
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match compile(text, "job.toml") {
+        Ok(job) => {
+            assert_eq!(compile(text, "job.toml").as_ref(), Ok(&job), "the same text gives the same job");
+            plan(&job, text);
+        }
+        Err(problems) => told(&problems, text),
+    }
+}
+
+fn plan(job: &JobSpec, text: &str) {
+    assert!(job.tasks() <= MAX_TASKS && !job.stages.is_empty());
+    for offer in [Resource::new(Bytes::ZERO, Cpus::from_milli(0)), Resource::new(Bytes::from_gib(64), Cpus::from_milli(8000))] {
+        assert!(never_fits(job, &offer).len() <= job.stages.len() + job.executors.len());
+    }
+    for set in &job.executors {
+        let request = spec::set_request(set).expect("a set's name makes a request");
+        assert!(matches!(spec::purpose_of(job, &request), Some(Parsed::Set(_))));
+        assert!(!spec::set_resource(set).memory.is_zero());
+    }
+    // Every stage as a whole would be a hundred thousand tasks: the first and the last stand for them.
+    for stage in job.stages.iter().take(32) {
+        for index in stage.indexes().next().into_iter().chain(stage.indexes().last()) {
+            task(job, stage, index, text);
+        }
+    }
+}
+
+fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
+    let size: Size = spec::first_size(job, stage);
+    assert!(!size.profile.memory().is_zero() && size.slots >= 1);
+    let id = TaskId { stage: stage.name.clone(), index };
+    let request = spec::own_request(&id, 7).expect("a task's name makes a request");
+    assert_eq!(spec::purpose_of(job, &request), Some(Parsed::Own { task: id.clone(), rung: 7 }));
+    if let Some(set) = job.executors_of(stage) {
+        assert!(!spec::own_resource(set, stage, size.profile.memory()).memory.is_zero());
+    }
+    let id = TaskAttemptId { task: id, attempt: 1 };
+    assert!(!id.file_name().contains(['/', '\0']));
+    let attempt = Attempt { id: &id, size: &size, previous: "", output: None };
+    let start = spec::task_start(job, stage, attempt, Some("/base"));
+    assert!(!start.command.is_empty());
+    let line = serde_json::to_vec(&start).expect("writes");
+    assert!(line.len() <= (64 << 10) + 256 * text.len(), "a file of {} bytes makes a start of {}", text.len(), line.len());
+}

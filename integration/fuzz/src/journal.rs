@@ -1,0 +1,36 @@
+//! The master's journal: every crash leaves a beginning of it.
+
+use std::path::Path;
+
+use headroom_appmaster::journal::{belongs, encode, parse};
+use headroom_appmaster::record::Record;
+
+/// What is read is written as the same; a cut loses what was behind it and nothing else.
+pub fn check(data: &[u8]) {
+    let path = Path::new("journal");
+    let (records, good) = match parse(path, data) {
+        Ok(read) => read,
+        Err(refused) => return assert!(refused.to_string().len() <= 4096 + 8 * data.len()),
+    };
+    assert!(good <= data.len() && (good == 0 || data.get(good - 1) == Some(&b'\n')));
+    let whole = encode(&records).expect("writes");
+    assert_eq!(read(path, &whole), (records.clone(), whole.len()));
+    // Cut anywhere, by the bytes' own choice.
+    let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % (whole.len() + 1);
+    let beginning = whole.get(..at).unwrap_or_default();
+    let lines = beginning.iter().filter(|b| **b == b'\n').count();
+    let (left, kept) = read(path, beginning);
+    assert_eq!(left, records.get(..lines).unwrap_or_default());
+    // What is written behind it is read.
+    let more = [beginning.get(..kept).unwrap_or_default(), encode(&records).expect("writes").as_slice()].concat();
+    assert_eq!(read(path, &more).0.len(), lines + records.len());
+    if let Some(Record::Begin(begin)) = records.first() {
+        let known = belongs(path, &records, &begin.app, begin.job);
+        assert!(known.is_ok() || begin.version != headroom_appmaster::record::VERSION);
+        assert!(belongs(path, &records, "another.1", begin.job).is_err() || begin.app == "another.1");
+    }
+}
+
+fn read(path: &Path, bytes: &[u8]) -> (Vec<Record>, usize) {
+    parse(path, bytes).unwrap_or_else(|e| panic!("{e}"))
+}

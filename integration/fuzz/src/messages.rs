@@ -1,0 +1,136 @@
+//! The messages of the interface: bodies of calls, the node's and the master's lines, and the checks behind them.
+
+use headroom_wire::v1::{
+    acl, am, apps, audit, convert, error, events, families, job, nodes, profiles, queue_tree, queues, reach,
+};
+use headroom_wire::v1::{share, suggestions};
+use serde_json::Value;
+
+use super::again;
+
+type One = fn(&[u8]);
+
+/// Every message, by its place.
+const ALL: &[One] = &[
+    submit,
+    sync,
+    ask,
+    launch,
+    tree,
+    report,
+    plain::<am::RegisterMaster>,
+    plain::<am::Registered>,
+    plain::<am::MasterSyncReply>,
+    plain::<am::FinishApp>,
+    plain::<am::Update>,
+    plain::<nodes::RegisterNode>,
+    plain::<nodes::NodeRegistered>,
+    plain::<nodes::NodeReportReply>,
+    plain::<nodes::Desired>,
+    plain::<nodes::NodeView>,
+    plain::<nodes::TagNode>,
+    plain::<nodes::DrainNode>,
+    plain::<apps::Submitted>,
+    plain::<apps::AppView>,
+    plain::<apps::ChangeApp>,
+    plain::<apps::KillApp>,
+    plain::<apps::ScaleApp>,
+    plain::<apps::OrderTask>,
+    plain::<apps::ResizeTask>,
+    plain::<apps::WhyPending>,
+    plain::<apps::ContainerView>,
+    plain::<apps::ContainerTimeline>,
+    plain::<apps::ResizeContainer>,
+    plain::<apps::Resizing>,
+    plain::<apps::ClusterView>,
+    plain::<acl::NewToken>,
+    plain::<acl::NewJoinToken>,
+    plain::<acl::TokenView>,
+    plain::<acl::PolicySpec>,
+    plain::<acl::PolicyView>,
+    plain::<acl::WhoAmI>,
+    plain::<acl::Join>,
+    plain::<acl::Joined>,
+    plain::<acl::CaView>,
+    plain::<reach::SignalContainer>,
+    plain::<reach::FileRow>,
+    plain::<reach::ExecIn>,
+    plain::<reach::ExecLine>,
+    plain::<job::JobView>,
+    plain::<job::JobPatch>,
+    plain::<job::TaskRow>,
+    plain::<job::StageInputs>,
+    plain::<queues::QueueSpec>,
+    plain::<queues::SetGate>,
+    plain::<queues::QueuesView>,
+    plain::<queues::QueuesChecked>,
+    plain::<profiles::ProfileSpec>,
+    plain::<profiles::ClusterProfile>,
+    plain::<families::Family>,
+    plain::<suggestions::Suggestion>,
+    plain::<share::Share>,
+    plain::<error::Problem>,
+    plain::<events::Event>,
+    plain::<audit::AuditLine>,
+];
+
+/// The first byte says which message the rest is.
+pub fn check(data: &[u8]) {
+    let Some((which, body)) = data.split_first() else { return };
+
+    ALL[usize::from(*which) % ALL.len()](body);
+}
+
+fn plain<T: serde::Serialize + serde::de::DeserializeOwned>(body: &[u8]) {
+    let _ = again::<T>(body);
+}
+
+fn refused(problem: Result<(), error::Problem>, body: &[u8]) {
+    if let Err(problem) = problem {
+        assert!(problem.detail.len() <= 4096 + 8 * body.len());
+    }
+}
+
+fn submit(body: &[u8]) {
+    if let Some(app) = again::<apps::SubmitApp>(body) {
+        refused(convert::check_submit(&app), body);
+    }
+}
+
+fn sync(body: &[u8]) {
+    if let Some(sync) = again::<am::MasterSync>(body) {
+        sync.asks.iter().for_each(|ask| refused(convert::check_ask(ask), body));
+    }
+}
+
+fn ask(body: &[u8]) {
+    if let Some(ask) = again::<am::Ask>(body) {
+        refused(convert::check_ask(&ask), body);
+    }
+}
+
+fn launch(body: &[u8]) {
+    let Some(launch) = again::<am::LaunchSpec>(body) else { return };
+    let checked = convert::check_launch(&launch);
+    if checked.is_ok() {
+        let names = launch.files.keys().chain(launch.fetch.iter().map(|f| &f.name));
+        assert!(names.into_iter().all(|n| !n.contains(['/', '\0']) && n != ".." && n != "." && !n.is_empty()));
+        assert!(!launch.command.iter().any(|word| word.contains('\0')));
+    }
+    refused(checked, body);
+}
+
+fn report(body: &[u8]) {
+    let _ = again::<nodes::NodeReport>(body);
+}
+
+fn tree(body: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
+    let (spec, problems) = queue_tree::read(&value);
+    let told: usize = problems.iter().map(|p| p.queue.len() + p.key.len() + p.what.len() + p.fix.len()).sum();
+    assert!(told <= (256 << 10) + 64 * body.len(), "{} bytes are answered with {told}", body.len());
+    if problems.is_empty() {
+        let written = serde_json::to_value(&spec).expect("writes");
+        assert_eq!(queue_tree::read(&written), (spec, problems));
+    }
+}

@@ -1,0 +1,40 @@
+//! What an agent reads of its shims after either of them was killed, and what the two say to each other.
+
+use headroom_container_shim::birth::{Wish, Word};
+use headroom_container_shim::{Answer, ExitRecord, Identity, Spec};
+
+/// What decodes encodes, and decodes as the same; of a record that is cut off nothing is believed.
+pub fn check(data: &[u8]) {
+    if let Ok(spec) = Spec::decode(data) {
+        let text = spec.encode();
+        assert_eq!(Spec::decode(&text), Ok(spec));
+        torn(&text, data, |cut| Spec::decode(cut).is_err());
+    }
+    match ExitRecord::decode(data) {
+        Ok(record) => {
+            let text = record.encode();
+            assert_eq!(ExitRecord::decode(&text), Ok(record));
+            torn(&text, data, |cut| ExitRecord::decode(cut).is_err());
+        }
+        Err(bad) => assert!(bad.to_string().len() <= 4096 + 8 * data.len()),
+    }
+    if let Some(wish) = Wish::decode(data) {
+        assert!(wish == Wish::Lock || matches!(&wish, Wish::Run(dir) if dir.is_absolute()));
+    }
+    if let Some(word) = Word::decode(data) {
+        assert_eq!(Word::decode(&word.encode()), Some(word));
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Some(identity) = Identity::decode(text) {
+        assert_eq!(Identity::decode(&identity.encode()), Some(identity));
+    }
+    if let Some(answer) = Answer::decode(text) {
+        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+    }
+}
+
+/// Cut at a place that the bytes choose.
+fn torn(text: &[u8], data: &[u8], refused: impl Fn(&[u8]) -> bool) {
+    let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % text.len();
+    assert!(refused(text.get(..at).unwrap_or_default()), "cut at {at} of {} it was believed", text.len());
+}
