@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::papers::Papers;
+use crate::skew::Skew;
 use crate::{clock, programs, sweep};
 
 /// Time for anything that should happen at once, on a loaded machine.
@@ -75,6 +76,8 @@ pub struct Cluster {
     papers: Option<Papers>,
     /// The resource manager's configuration, where there is one.
     manager: Option<PathBuf>,
+    /// Daemons whose clocks are wrong.
+    skews: BTreeMap<String, Skew>,
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
@@ -135,8 +138,9 @@ impl Cluster {
         let url = format!("https://127.0.0.1:{port}");
         let nodes = named(shapes);
         let (people, daemons, client) = (People::Own, BTreeMap::new(), Client::new("http://127.0.0.1:1")?);
-        let manager = Some(papers.config());
-        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: Some(papers.clone()), manager };
+        let (manager, skews) = (Some(papers.config()), BTreeMap::new());
+        let kept = Some(papers.clone());
+        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: kept, manager, skews };
         cluster.start_resource_manager()?;
         until("the first token", SOON, || Ok(papers.bootstrap(&url).ok()))?;
         cluster.client = papers.client(&url)?;
@@ -153,8 +157,8 @@ impl Cluster {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
         let nodes = named(shapes);
-        let daemons = BTreeMap::new();
-        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: None, manager };
+        let (daemons, skews) = (BTreeMap::new(), BTreeMap::new());
+        let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: None, manager, skews };
         cluster.start_resource_manager()?;
         for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
             cluster.start_node(&name)?;
@@ -226,6 +230,11 @@ impl Cluster {
         self.spawn(name, "nodeagent", &flags)
     }
 
+    /// The wall clock of a daemon is wrong from its next start on.
+    pub fn set_clock(&mut self, daemon: &str, skew: Skew) {
+        self.skews.insert(daemon.to_owned(), skew);
+    }
+
     fn spawn(&mut self, name: &str, program: &str, flags: &[&str]) -> Result<()> {
         let state = self.state(name);
         fs::create_dir_all(&state)?;
@@ -234,7 +243,11 @@ impl Cluster {
             People::Own => programs::dir()?,
             People::Configured { programs, .. } => programs,
         };
-        let child = Command::new(programs::path(program)?)
+        let mut command = Command::new(programs::path(program)?);
+        if let Some(skew) = self.skews.get(name) {
+            skew.put(&mut command, self.dir.path())?;
+        }
+        let child = command
             .args(flags)
             .arg("--state")
             .arg(&state)

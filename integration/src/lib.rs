@@ -21,6 +21,7 @@ pub mod papers;
 pub mod programs;
 pub mod provoke;
 pub mod scenario;
+pub mod skew;
 pub mod sweep;
 pub mod typed;
 pub mod verdicts;

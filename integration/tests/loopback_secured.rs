@@ -8,7 +8,8 @@ use std::process::Command;
 use headroom_client::{Client, Other, TokenFrom, Trust};
 use headroom_identity::Certificate;
 use headroom_transport::KeyFiles;
-use headroom_types::Bytes;
+use headroom_types::{AppId, AttemptId, Bytes};
+use headroom_wire::v1::am::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
 use integration::cluster::{Cluster, NodeShape, Ran, SOON, Whose, ran, until};
 use integration::programs;
@@ -77,9 +78,10 @@ fn a_user_with_a_token_runs_a_job_and_nobody_else_s_business() {
     refused(&by(&cluster, &bob, &["node", "drain", "node-1", "-y"]), "HR0403");
     refused(&by(&cluster, &bob, &["audit", "list"]), "HR0403");
     refused(&by(&cluster, &bob, &["acl", "token", "create", "--right", "admin"]), "HR0403");
-    a_master_reaches_its_own_application_only(&cluster, &app);
+    let master = a_master_reaches_its_own_application_only(&cluster, &app);
     well(by(&cluster, &alice, &["kill", &app, "-y"]));
     assert_eq!(cluster.until_ended(&id).expect("ends").state, AppState::Killed);
+    its_token_is_good_for_nothing_afterwards(&cluster, &master, &id);
     let record = well(cluster.rmctl(&["audit", "list", "-o", "jsonl"]).expect("runs"));
     let line = record.lines().find(|line| line.contains("bob") && line.contains(&app)).expect("it is in the record");
     assert!(line.contains("403") && line.contains("HR0403"), "{line}");
@@ -87,7 +89,7 @@ fn a_user_with_a_token_runs_a_job_and_nobody_else_s_business() {
 
 /// The master has read its token and removed the file; what it had is made again by nobody. A token of another application, or one
 /// that is changed, is none.
-fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) {
+fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Client {
     let id = app.parse().expect("an id");
     let masters = cluster.live_containers(&id, Whose::Master).expect("lists");
     let order = cluster.state(masters[0].node.as_str()).join(format!("containers/{}/order.json", masters[0].id));
@@ -110,6 +112,20 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) {
     let forged = with(given.replace(app, "hello.1"));
     let forged = cluster.call(forged.app(&other)).expect_err("it is not made with the cluster's key");
     assert_eq!(forged.code().map(|code| code.to_string()), Some("HR0401".to_owned()));
+    master
+}
+
+/// It is shown again when its application has ended, and when nothing of it is kept any more.
+fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, app: &AppId) {
+    let again =
+        RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, master_url: Some("tls://192.0.2.1:1".into()) };
+    let over = cluster.call(master.register_master(app, &again)).expect_err("it has ended");
+    assert_eq!(over.code().map(|code| code.to_string()), Some("HR0409".to_owned()), "{over}");
+    well(cluster.rmctl(&["job", "purge", &app.to_string(), "-y"]).expect("runs"));
+    for refused in [cluster.call(master.app(app)).map(drop), cluster.call(master.register_master(app, &again)).map(drop)] {
+        let refused = refused.expect_err("nothing of it is kept");
+        assert_eq!(refused.code().map(|code| code.to_string()), Some("HR0404".to_owned()), "{refused}");
+    }
 }
 
 #[test]

@@ -36,8 +36,13 @@ fn ca() -> Ca {
 
 impl Ca {
     fn dir(&self, dir: &Path, role: &str) {
+        self.dir_of(dir, role, now());
+    }
+
+    /// With a certificate that was given at that moment, for a year.
+    fn dir_of(&self, dir: &Path, role: &str, given: UnixMillis) {
         let names = ["127.0.0.1".to_owned()];
-        let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now: now(), lifetime: YEAR };
+        let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now: given, lifetime: YEAR };
         let issued = self.authority.issue(&wanted).expect("issued");
         std::fs::create_dir_all(dir).expect("a directory");
         files::write(&dir.join("ca.pem"), &self.certificate, Readers::All, Over::Replace).expect("writes");
@@ -92,6 +97,29 @@ async fn both_ends_say_who_they_are() {
     meet(&node, &KeyFiles::of(&at("rm")), Expect::Manager).await.expect_err("a node where a manager should be");
     let manager = "manager".parse().expect("a role");
     assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), Expect::Node).await, Ok(Caller::Known(manager)));
+}
+
+/// The same as a clock that is wrong by so much at the other end.
+#[tokio::test]
+async fn a_certificate_whose_time_is_over_or_has_not_come_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ours, at) = (ca(), |name: &str| dir.path().join(name));
+    let millis = |time: Duration| u64::try_from(time.as_millis()).expect("small");
+    let (old, hour) = (UnixMillis(now().0 - 2 * millis(YEAR)), UnixMillis(now().0 + millis(Duration::from_secs(3600))));
+    ours.dir(&at("rm"), "manager");
+    ours.dir(&at("n1"), "node/n1");
+    ours.dir_of(&at("late"), "node/n1", old);
+    ours.dir_of(&at("early"), "node/n1", hour);
+    ours.dir_of(&at("late-rm"), "manager", old);
+    ours.dir_of(&at("early-rm"), "manager", hour);
+    let (good, node) = (Keys::open(&at("rm")).expect("opens"), KeyFiles::of(&at("n1")));
+    assert!(meet(&good, &node, Expect::Manager).await.is_ok());
+    for (name, says) in [("late", "expired"), ("early", "not valid yet")] {
+        let refused = meet(&good, &KeyFiles::of(&at(name)), Expect::Manager).await.expect_err(name);
+        assert!(refused.contains(says), "{refused}");
+        let server = Keys::open(&at(&format!("{name}-rm"))).expect("opens");
+        assert!(meet(&server, &node, Expect::Manager).await.is_err(), "{name}: the caller does not believe it either");
+    }
 }
 
 #[tokio::test]

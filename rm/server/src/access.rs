@@ -366,6 +366,39 @@ mod tests {
         assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, Code::HR0401);
     }
 
+    /// Of none of the three kinds is there a second text that is taken for it.
+    #[test]
+    fn every_changed_character_makes_a_token_none() {
+        let mut all = fresh();
+        let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
+        let user = give(&mut all, alice(), None, false).expect("there is room").reveal();
+        for token in [user, all.master_token(&attempt), all.reader_token(&attempt.app)] {
+            let good = all.bearer(&token, NOW).expect("holds");
+            for at in 0..token.len() {
+                for bit in [1, 2, 0x40] {
+                    let mut bytes = token.clone().into_bytes();
+                    bytes[at] ^= bit;
+                    let Ok(changed) = String::from_utf8(bytes) else { continue };
+                    assert_eq!(all.bearer(&changed, NOW).map_err(|p| p.code), Err(Code::HR0401), "{at} of {good:?}");
+                }
+            }
+            for longer in [format!("{token}0"), format!(" {token}"), format!("{token}\n"), token[..token.len() - 2].to_owned()] {
+                assert_eq!(all.bearer(&longer, NOW).expect_err("another text").code, Code::HR0401);
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_joins_in_time_or_not_at_all() {
+        let mut all = fresh();
+        let whose = Whose::Join { node: None, names: vec![] };
+        let token = give(&mut all, whose, Some(UnixMillis(NOW.0 + 10)), false).expect("there is room").reveal();
+        all.joins(&token, NOW).expect("in time");
+        let late = all.joins(&token, UnixMillis(NOW.0 + 10)).expect_err("too late");
+        assert!(late.code == Code::HR0401 && late.detail.contains("is over"), "{late}");
+        assert_eq!(fresh().joins(&token, NOW).expect_err("of another cluster").code, Code::HR0401);
+    }
+
     #[test]
     fn a_host_joins_once() {
         let mut all = fresh();

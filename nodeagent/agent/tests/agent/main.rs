@@ -14,6 +14,7 @@ mod alone;
 mod ends;
 mod files;
 mod health;
+mod hostile;
 mod isolation;
 mod life;
 mod logs;

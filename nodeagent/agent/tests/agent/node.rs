@@ -129,6 +129,11 @@ impl Node {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
     }
 
+    /// The agent's own pid.
+    pub(crate) fn agent(&self) -> i32 {
+        self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok()).expect("it runs")
+    }
+
     /// Its state directory.
     pub(crate) fn state(&self) -> &Path {
         self.dir.path()
