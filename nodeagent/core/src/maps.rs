@@ -231,6 +231,13 @@ mod tests {
         assert_eq!(parse(&text(&[low, rest, LIBC])).arena_count, if cfg!(target_arch = "aarch64") { 0 } else { 4 });
     }
 
+    /// As no process has them, and as a text may say.
+    #[test]
+    fn arenas_beyond_all_counts_are_as_many_as_can_be_said() {
+        let whole = ("0000000000000000-fffffffffc000000 rw-p 00000000 00:00 0 ", 4, 4);
+        assert_eq!(parse(&text(&[LIBC, whole, whole])).arena_count, u32::MAX);
+    }
+
     #[test]
     fn a_guard_belongs_to_a_stack_only_where_it_touches_it() {
         let facts = parse(&text(&[
