@@ -36,6 +36,11 @@ const FIRST: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 
 const SIGTERM: i32 = 15;
+/// As a shell tells it.
+const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
+/// A host that goes down, or a unit that is stopped, sends SIGTERM to every process of a container at once: a task that ended by it waits so
+/// long for the word that the executor was sent one too.
+const SENT_TO_ALL: Duration = Duration::from_millis(300);
 const SIGKILL: i32 = 9;
 
 /// An order to it.
@@ -208,7 +213,27 @@ impl Task {
                 }
             }
         }
+        self.doubt().await;
         self.finish().await
+    }
+
+    /// Whose SIGTERM it was that nobody here has sent: with the executor's own it is not the task's affair.
+    async fn doubt(&mut self) {
+        let by_sigterm = matches!(self.child.get_ref().peek(), Ok(Some(Ended::Signal(SIGTERM) | Ended::Code(SHELL_OF_SIGTERM))));
+        if self.life != Life::Running || !by_sigterm {
+            return;
+        }
+        let word = async {
+            while let Some(order) = self.lines.orders.recv().await {
+                if let Order::Stop { cause, .. } = order {
+                    return Some(cause);
+                }
+            }
+            None
+        };
+        if let Ok(Some(cause)) = tokio::time::timeout(SENT_TO_ALL, word).await {
+            (self.life, _) = self.life.on(Event::Stop(cause));
+        }
     }
 
     fn period(&self) -> Duration {

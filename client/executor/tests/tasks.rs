@@ -334,6 +334,34 @@ fn told_to_end_it_stops_its_tasks_first() {
 }
 
 #[test]
+fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
+    let mut world = World::new("sigterm-to-all");
+    let (mut master, _) = world.accept();
+    master.start(task("a/0@1", &["sleep", "1000"]));
+    master.start(task("b/0@1", &["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"]));
+    master.start(task("c/0@1", &["sleep", "1000"]));
+    for id in ["a/0@1", "b/0@1", "c/0@1"] {
+        master.started(id);
+    }
+    until("it catches SIGTERM by now", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
+    // One alone is a failure of that one.
+    let terminate = |id: &str| {
+        for pid in world.pids(&id.parse().expect("id")) {
+            // One that is gone needs none.
+            let _ = std::process::Command::new("kill").arg(pid.to_string()).stderr(std::process::Stdio::null()).status();
+        }
+    };
+    terminate("c/0@1");
+    assert_eq!(master.result("c/0@1").reason, ExitReason::Signal { signal: 15 });
+    terminate("a/0@1");
+    terminate("b/0@1");
+    world.signal(15);
+    assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
+    assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
+    assert_eq!(world.ended(), Ended::Code(0));
+}
+
+#[test]
 fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
     let mut world = World::new("shutdown");
     let (mut master, _) = world.accept();

@@ -50,6 +50,11 @@ impl Child {
         reap(self.as_fd(), libc::WNOHANG)
     }
 
+    /// How it ended, without reaping it; `None` while it runs.
+    pub fn peek(&self) -> io::Result<Option<Ended>> {
+        reap(self.as_fd(), libc::WNOHANG | libc::WNOWAIT)
+    }
+
     /// Sends a signal; fine if it is already gone.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         send(self.as_fd(), signal)
