@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId, StoreBackend};
+use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBackend};
 use headroom_wire::v1::queues::QueueSpec;
 
 use crate::node::{Cache, HealthChecks, Isolation, Logs};
 use crate::raw::parse_duration;
-use crate::telemetry::{HistoryBounds, Kept, LogLevel, Telemetry};
+use crate::telemetry::{HistoryBounds, Kept, Telemetry};
 
 /// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
 #[derive(Clone, Debug, PartialEq, Eq)]

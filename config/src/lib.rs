@@ -20,6 +20,7 @@ pub mod telemetry;
 
 pub use checked::{Anonymous, Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;
+pub use headroom_types::LogLevel;
 pub use job::{
     ExecutorProgram, ExecutorSpec, Flags, GcLog, GibHours, Idempotent, Input, InputHosts, InputLocality, JobSpec, Memory,
     Placeholder, RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template,
@@ -27,4 +28,4 @@ pub use job::{
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node::{Cache, CpuBound, HealthChecks, Isolation, Logs, RunAs};
 pub use problem::{Problem, render};
-pub use telemetry::{Cardinality, HistoryBounds, Kept, LogLevel, Telemetry};
+pub use telemetry::{Cardinality, HistoryBounds, Kept, Telemetry};

@@ -47,45 +47,6 @@ impl FromStr for Cardinality {
     }
 }
 
-/// How much a daemon says in its log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// What it could not do.
-    Error,
-    /// And what an operator should look at.
-    Warn,
-    /// And what changed.
-    #[default]
-    Info,
-    /// And every call.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-impl LogLevel {
-    /// The word in configuration files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogLevel::Error => "error",
-            LogLevel::Warn => "warn",
-            LogLevel::Info => "info",
-            LogLevel::Debug => "debug",
-            LogLevel::Trace => "trace",
-        }
-    }
-}
-
-impl FromStr for LogLevel {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
-        all.into_iter()
-            .find(|l| l.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is none of error, warn, info, debug and trace"))
-    }
-}
-
 /// How much of a log of the resource manager is kept on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {

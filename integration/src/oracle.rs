@@ -229,7 +229,7 @@ impl Oracle {
             }
             Record::Begin(_) | Record::JobStarted { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
             Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } | Record::Cancelled { .. } => {}
-            Record::Scaled { .. } => {}
+            Record::Scaled { .. } | Record::Ranked { .. } => {}
             Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}
         }
     }

@@ -27,6 +27,7 @@ pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
         avoid: Avoid::default(),
         attempts: Vec::new(),
         note: String::new(),
+        priority: 0,
         cancelled: None,
         wide_since: None,
         escalated: false,

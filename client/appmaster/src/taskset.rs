@@ -2,6 +2,7 @@
 //!
 //! Owned by the core. Only [`on`] changes where a task is in its life.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -140,6 +141,8 @@ pub struct Task {
     pub why: String,
     /// False while its size follows from what is learned; true once it is written down.
     pub sized: bool,
+    /// Those with a higher one are served first; 0 is the usual.
+    pub priority: i32,
     /// Why it is not to be tried again once its attempt has ended.
     pub cancelled: Option<String>,
 }
@@ -189,6 +192,7 @@ impl Task {
             note: self.note.clone(),
             attempts: self.attempts.clone(),
             ahead: Vec::new(),
+            priority: self.priority,
         }
     }
     /// Remembers where a repeated attempt should not run.
@@ -273,12 +277,20 @@ impl Stage {
     }
 }
 
-/// The order in which waiting tasks are served: escalated ones first, then by stage and index.
+/// The order in which waiting tasks are served: by priority, then escalated ones first, then by stage and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    rung: std::cmp::Reverse<u32>,
+    priority: Reverse<i32>,
+    rung: Reverse<u32>,
     /// Whose turn it is.
     pub key: TaskKey,
+}
+
+impl Turn {
+    /// Whether all that is served after this has the size of its stage, but for what has a lower priority than usual.
+    pub fn is_among_the_last(self) -> bool {
+        self.rung.0 == 1 && self.priority.0 <= 0
+    }
 }
 
 /// Tasks of one executor set that wait for slots, and those that wait for their time.
@@ -295,16 +307,17 @@ impl Queue {
     /// A task waits from now on.
     pub fn push(&mut self, key: TaskKey, task: &Task, ready: Tick) {
         debug_assert_eq!(task.size.place, Place::Shared, "a task with a container of its own does not queue");
-        let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, &task.size)) };
+        let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, task)) };
         if new {
             self.slots += u64::from(task.size.slots);
             *self.widths.entry(task.size.slots).or_default() += 1;
         }
     }
-    /// A task waits no longer. `size` is the one it was pushed with.
-    pub fn remove(&mut self, key: TaskKey, size: &Size) {
+    /// A task waits no longer. Its size and priority are those it was pushed with.
+    pub fn remove(&mut self, key: TaskKey, task: &Task) {
+        let size = &task.size;
         let waiting: Vec<(Tick, TaskKey)> = self.later.iter().filter(|(_, k)| *k == key).copied().collect();
-        let found = self.ready.remove(&turn(key, size)) || !waiting.is_empty();
+        let found = self.ready.remove(&turn(key, task)) || !waiting.is_empty();
         for entry in waiting {
             self.later.remove(&entry);
         }
@@ -319,11 +332,11 @@ impl Queue {
         }
     }
     /// The tasks whose time has come by `now` join those that are ready.
-    pub fn wake(&mut self, now: Tick, size_of: impl Fn(TaskKey) -> Option<Size>) {
+    pub fn wake<'t>(&mut self, now: Tick, task: impl Fn(TaskKey) -> Option<&'t Task>) {
         while let Some((at, key)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, key));
-            if let Some(size) = size_of(key) {
-                self.ready.insert(turn(key, &size));
+            if let Some(task) = task(key) {
+                self.ready.insert(turn(key, task));
             }
         }
     }
@@ -358,8 +371,8 @@ impl Queue {
     }
 }
 
-fn turn(key: TaskKey, size: &Size) -> Turn {
-    Turn { rung: std::cmp::Reverse(size.rung), key }
+fn turn(key: TaskKey, task: &Task) -> Turn {
+    Turn { priority: Reverse(task.priority), rung: Reverse(task.size.rung), key }
 }
 
 #[cfg(test)]

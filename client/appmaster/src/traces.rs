@@ -146,6 +146,7 @@ impl Traces {
                 | Record::Inputs { .. }
                 | Record::Cancelled { .. }
                 | Record::Scaled { .. }
+                | Record::Ranked { .. }
                 | Record::Over { .. } => {}
             }
         }

@@ -120,3 +120,19 @@ fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
         assert_eq!(marks, 1, "after {n} records: written down once");
     }
 }
+
+#[test]
+fn a_task_with_a_higher_priority_begins_first() {
+    let run = |task: &str, priority| {
+        let fault = Fault::Ordered { at_ms: 2_000, order: order(task, TaskWish::Rank { priority }) };
+        let text = JOB.replace("0-7", "0-15");
+        Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(fault).run()
+    };
+    let began = |world: &World, task: &str| world.row(task).attempts[0].started;
+    let first = run("map/15", 1);
+    assert_eq!(first.row("map/15").priority, 1);
+    assert!(began(&first, "map/15") < began(&first, "map/8"), "the last of twelve that wait, for four places at a time");
+    let last = run("map/4", -1);
+    assert!(began(&last, "map/4") > began(&last, "map/8"), "the first of twelve that wait");
+    assert_eq!((first.core.totals().done, last.core.totals().done), (16, 16));
+}

@@ -16,7 +16,7 @@ pub mod token;
 
 pub use authority::{Authority, Issued};
 pub use certificate::{Certificate, certificates};
-pub use need::{Need, Principal, Why};
-pub use right::{ParseRightError, Right, Rights};
+pub use need::{Belongs, Need, Principal, Why};
+pub use right::{Over, ParseRightError, Right, Rights};
 pub use role::{ParseRoleError, Role};
 pub use token::{Accessor, Hash, Kind, ParseTokenError, Token};

@@ -1,6 +1,8 @@
 //! Who calls, what the call needs, and whether the one may do the other.
 
-use headroom_types::{AppId, AttemptId, NodeId};
+use std::sync::Arc;
+
+use headroom_types::{AppId, AttemptId, NodeId, QueuePath};
 
 use crate::right::{Right, Rights};
 use crate::token::Accessor;
@@ -20,6 +22,8 @@ pub enum Principal {
         token: Option<Accessor>,
         /// What they may do.
         rights: Rights,
+        /// Groups of the manager's host that they are in, as far as it is known.
+        groups: Arc<[String]>,
     },
     /// A resource manager.
     Manager,
@@ -31,6 +35,19 @@ pub enum Principal {
     Executor(AppId),
 }
 
+/// Whose an application is, where it is, and whom else its owner lets come near.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Belongs {
+    /// The account it was submitted in the name of.
+    pub user: String,
+    /// Its queue.
+    pub queue: QueuePath,
+    /// Accounts, and groups written with `@`, that may look at it.
+    pub viewers: Vec<String>,
+    /// Accounts and groups that may change and end it too.
+    pub changers: Vec<String>,
+}
+
 /// What a call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -40,12 +57,18 @@ pub enum Need {
     Anybody,
     /// A right, whoever has it.
     Right(Right),
-    /// To look at this application: whoever may look at all of them, its master and its executors.
+    /// To look at some applications; which ones is looked at where they are listed.
+    Look,
+    /// To look at this application: whoever may look at all of them or at those of its queue, its owner and whom they let, its master
+    /// and its executors.
     See(AppId),
     /// To be the master of this application, or its owner with the right to change it.
     Application(AppId),
-    /// This right for an application of one's own, `operator:write` for anybody else's.
+    /// This right for an application of one's own or one that its owner lets change, `queue-admin` for those of a queue,
+    /// `operator:write` for all.
     Own(Right, AppId),
+    /// To look after this queue.
+    Queue(QueuePath),
     /// To be the agent of this node.
     Node(NodeId),
     /// To be the agent of some node; which one is in the body.
@@ -83,24 +106,24 @@ impl Principal {
         }
     }
 
-    /// Whether this may be done; `owner` says whose an application is, where somebody knows it.
+    /// Whether this may be done; `of` says whose an application is, where somebody knows it.
     ///
     /// # Errors
     /// Why it may not.
-    pub fn may(&self, need: &Need, owner: impl FnOnce(&AppId) -> Option<String>) -> Result<(), Why> {
+    pub fn may(&self, need: &Need, of: impl FnOnce(&AppId) -> Option<Belongs>) -> Result<(), Why> {
         let allowed = match (self, need) {
             (Principal::Open, _) | (_, Need::Nothing) => true,
             (Principal::Anonymous, _) => return Err(Why::Unknown),
             (Principal::User { rights, .. }, Need::Anybody) => rights.has(&Right::ClusterRead),
             (Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_), Need::Anybody) => true,
             (Principal::User { rights, .. }, Need::Right(right)) => rights.has(right),
-            (Principal::User { rights, .. }, Need::See(_)) => rights.has(&Right::JobRead),
-            (Principal::User { name, rights, .. }, Need::Own(right, app)) => {
-                rights.has(&Right::OperatorWrite) || rights.has(right) && owner(app).is_none_or(|owner| owner == *name)
+            (Principal::User { rights, .. }, Need::Look) => rights.looks(),
+            (Principal::User { rights, .. }, Need::See(app)) => {
+                rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.sees(&belongs))
             }
-            (Principal::User { name, rights, .. }, Need::Application(app)) => {
-                rights.has(&Right::OperatorWrite) || rights.has(&Right::JobKill) && owner(app).is_none_or(|owner| owner == *name)
-            }
+            (Principal::User { rights, .. }, Need::Own(right, app)) => self.changes(rights, right, of(app).as_ref()),
+            (Principal::User { rights, .. }, Need::Application(app)) => self.changes(rights, &Right::JobKill, of(app).as_ref()),
+            (Principal::User { rights, .. }, Need::Queue(queue)) => rights.administers(queue),
             (Principal::User { rights, .. }, Need::Node(_) | Need::SomeNode) => rights.has(&Right::Admin),
             (Principal::Master(attempt), Need::Application(app) | Need::Own(_, app) | Need::See(app)) => attempt.app == *app,
             // Where nodes are, and what earlier jobs of that name needed: nothing of what runs for others.
@@ -112,7 +135,8 @@ impl Principal {
             (Principal::Node(_), Need::See(_)) => true,
             (Principal::Node(_), Need::Right(right)) => *right == Right::ClusterRead,
             (Principal::Manager, Need::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
-            (Principal::Manager, Need::See(_)) => true,
+            (Principal::Manager, Need::See(_) | Need::Look) => true,
+            (_, Need::Queue(_)) | (Principal::Executor(_) | Principal::Node(_) | Principal::Master(_), Need::Look) => false,
             (Principal::Executor(_), Need::Right(_) | Need::Application(_) | Need::Own(..) | Need::Node(_) | Need::SomeNode)
             | (Principal::Node(_), Need::Application(_) | Need::Own(..))
             | (Principal::Master(_), Need::Node(_) | Need::SomeNode)
@@ -123,6 +147,52 @@ impl Principal {
     }
 }
 
+impl Principal {
+    /// Whether every application may be seen.
+    pub fn sees_all(&self) -> bool {
+        match self {
+            Principal::Open | Principal::Manager => true,
+            Principal::User { rights, .. } => rights.has(&Right::JobRead),
+            Principal::Anonymous | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => false,
+        }
+    }
+
+    /// Whether an application may be seen that belongs so.
+    pub fn sees(&self, belongs: &Belongs) -> bool {
+        self.sees_all()
+            || match self {
+                Principal::User { name, rights, .. } => {
+                    *name == belongs.user
+                        || rights.views(&belongs.queue)
+                        || self.is_among(&belongs.viewers)
+                        || self.is_among(&belongs.changers)
+                }
+                Principal::Open
+                | Principal::Manager
+                | Principal::Anonymous
+                | Principal::Node(_)
+                | Principal::Master(_)
+                | Principal::Executor(_) => false,
+            }
+    }
+
+    /// Whether a user may change an application. One that nobody knows is refused where it is looked for.
+    fn changes(&self, rights: &Rights, right: &Right, belongs: Option<&Belongs>) -> bool {
+        let Some(belongs) = belongs else { return rights.has(right) };
+        let own = self.is_among(std::slice::from_ref(&belongs.user)) || self.is_among(&belongs.changers);
+        rights.administers(&belongs.queue) || rights.has(right) && own
+    }
+
+    /// Whether an account is named in a list of accounts and groups.
+    fn is_among(&self, subjects: &[String]) -> bool {
+        let Principal::User { name, groups, .. } = self else { return false };
+        subjects.iter().any(|subject| match subject.strip_prefix('@') {
+            Some(group) => groups.iter().any(|own| own == group),
+            None => subject == name,
+        })
+    }
+}
+
 impl Need {
     /// What it is, for whoever lacks it.
     pub fn words(&self) -> String {
@@ -130,7 +200,9 @@ impl Need {
             Need::Nothing => "nothing".to_owned(),
             Need::Anybody => "some right".to_owned(),
             Need::Right(right) => format!("the right {right}"),
-            Need::See(app) => format!("the right job:read, or the token of {app}"),
+            Need::Look => "the right job:read, or queue-view for a queue".to_owned(),
+            Need::See(app) => format!("the right job:read, or the token of {app}, or its owner's leave"),
+            Need::Queue(queue) => format!("the right queue-admin:{queue}, or operator:write"),
             Need::Application(app) => format!("the token of {app}, or the right job:kill and {app} to be one's own"),
             Need::Own(right, app) => format!("the right {right} and {app} to be one's own, or the right operator:write"),
             Need::Node(node) => format!("the certificate of node {node}"),
@@ -144,15 +216,21 @@ mod tests {
     use super::*;
 
     fn user(name: &str, rights: &[Right]) -> Principal {
-        Principal::User { name: name.into(), token: None, rights: rights.iter().cloned().collect() }
+        Principal::User { name: name.into(), token: None, rights: rights.iter().cloned().collect(), groups: Arc::default() }
     }
 
     fn app(id: &str) -> AppId {
         id.parse().expect("an app")
     }
 
+    /// To alice, in root.etl; bob may look, and oncall may do more.
+    fn belongs() -> Belongs {
+        let (user, queue) = ("alice".to_owned(), "root.etl".parse().expect("a queue"));
+        Belongs { user, queue, viewers: vec!["bob".into()], changers: vec!["@oncall".into()] }
+    }
+
     fn may(who: &Principal, need: &Need) -> bool {
-        who.may(need, |_| Some("alice".into())).is_ok()
+        who.may(need, |_| Some(belongs())).is_ok()
     }
 
     #[test]
@@ -163,6 +241,26 @@ mod tests {
         assert!(!may(&user("bob", &[Right::JobKill]), &kill));
         assert!(may(&user("bob", &[Right::OperatorWrite]), &kill));
         assert!(may(&user("bob", &[Right::Admin]), &kill));
+    }
+
+    #[test]
+    fn a_queue_is_looked_after_and_an_owner_lets_others_come_near() {
+        let (see, kill) = (Need::See(app("sort.1")), Need::Own(Right::JobKill, app("sort.1")));
+        let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
+        let keeper = user("carol", &[Right::QueueAdmin(queue("root.etl"))]);
+        assert!(may(&keeper, &see) && may(&keeper, &kill) && may(&keeper, &Need::Queue(queue("root.etl.daily"))));
+        assert!(!may(&keeper, &Need::Queue(queue("root"))) && !may(&keeper, &Need::Right(Right::OperatorWrite)));
+        let other = user("carol", &[Right::QueueAdmin(queue("root.web")), Right::JobKill]);
+        assert!(!may(&other, &see) && !may(&other, &kill), "another queue");
+        assert!(may(&user("carol", &[Right::QueueView(queue("root"))]), &see));
+        assert!(may(&user("alice", &[Right::JobSubmit]), &see), "her own");
+        let bob = user("bob", &[Right::JobSubmit, Right::JobKill]);
+        assert!(may(&bob, &see) && !may(&bob, &kill), "may look only");
+        let Principal::User { rights, .. } = &bob else { panic!("a user") };
+        let oncall =
+            Principal::User { name: "dan".into(), token: None, rights: rights.clone(), groups: ["oncall".to_owned()].into() };
+        assert!(may(&oncall, &see) && may(&oncall, &kill));
+        assert!(!may(&user("oncall", &[Right::JobKill]), &kill), "a group is no account");
     }
 
     #[test]

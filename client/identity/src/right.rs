@@ -27,6 +27,10 @@ pub enum Right {
     OperatorWrite,
     /// Submit to this queue and those below it, and to no other.
     Queue(QueuePath),
+    /// See the applications in this queue and those below it.
+    QueueView(QueuePath),
+    /// See, change and end the applications in this queue and those below it, whoever they belong to; open and close it.
+    QueueAdmin(QueuePath),
 }
 
 /// Why a text is no right.
@@ -51,7 +55,37 @@ const PLAIN: [Right; 8] = [
 /// Every word that is a right.
 pub fn words() -> Vec<String> {
     let plain = PLAIN.iter().map(Right::to_string);
-    plain.chain(["queue:NAME".to_owned()]).collect()
+    plain.chain(["queue", "queue-view", "queue-admin"].map(|word| format!("{word}:NAME"))).collect()
+}
+
+/// What a right about a queue lets do there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Submit to it.
+    Submit,
+    /// See what is in it.
+    View,
+    /// Change and end what is in it, and open and close it.
+    Administer,
+}
+
+impl Right {
+    /// What it lets do in which queue and those below; nothing for rights that are about no queue.
+    pub fn over(&self) -> Option<(Over, &QueuePath)> {
+        match self {
+            Right::Queue(queue) => Some((Over::Submit, queue)),
+            Right::QueueView(queue) => Some((Over::View, queue)),
+            Right::QueueAdmin(queue) => Some((Over::Administer, queue)),
+            Right::Admin
+            | Right::ClusterRead
+            | Right::JobRead
+            | Right::JobSubmit
+            | Right::JobKill
+            | Right::NodeWrite
+            | Right::OperatorRead
+            | Right::OperatorWrite => None,
+        }
+    }
 }
 
 impl fmt::Display for Right {
@@ -66,6 +100,8 @@ impl fmt::Display for Right {
             Right::OperatorRead => f.write_str("operator:read"),
             Right::OperatorWrite => f.write_str("operator:write"),
             Right::Queue(queue) => write!(f, "queue:{queue}"),
+            Right::QueueView(queue) => write!(f, "queue-view:{queue}"),
+            Right::QueueAdmin(queue) => write!(f, "queue-admin:{queue}"),
         }
     }
 }
@@ -75,9 +111,12 @@ impl FromStr for Right {
 
     fn from_str(text: &str) -> Result<Self, ParseRightError> {
         let wrong = || ParseRightError { text: text.chars().take(80).collect() };
-        match text.strip_prefix("queue:") {
-            Some(queue) => queue.parse().map(Right::Queue).map_err(|_| wrong()),
-            None => PLAIN.iter().find(|right| right.to_string() == text).cloned().ok_or_else(wrong),
+        let about = |make: fn(QueuePath) -> Right, queue: &str| queue.parse().map(make).map_err(|_| wrong());
+        match text.split_once(':') {
+            Some(("queue", queue)) => about(Right::Queue, queue),
+            Some(("queue-view", queue)) => about(Right::QueueView, queue),
+            Some(("queue-admin", queue)) => about(Right::QueueAdmin, queue),
+            Some(_) | None => PLAIN.iter().find(|right| right.to_string() == text).cloned().ok_or_else(wrong),
         }
     }
 }
@@ -108,34 +147,42 @@ impl Rights {
     /// Whether this may be done. Whoever may do more may do less: an administrator everything, an operator all that reads.
     pub fn has(&self, right: &Right) -> bool {
         let reads = matches!(right, Right::ClusterRead | Right::JobRead);
-        let works = self.0.iter().any(|r| !matches!(r, Right::Queue(_)));
+        let works = self.0.iter().any(|r| r.over().is_none_or(|(over, _)| over != Over::Submit));
         self.0.contains(&Right::Admin)
             || self.0.contains(right)
             || reads && (self.0.contains(&Right::OperatorRead) || self.0.contains(&Right::OperatorWrite))
             || *right == Right::ClusterRead && works
     }
 
-    /// Whether some queues are named: then no others may be used.
+    /// Whether some queues are named: then nothing may be submitted to others.
     pub fn names_queues(&self) -> bool {
-        !self.0.contains(&Right::Admin) && self.0.iter().any(|right| matches!(right, Right::Queue(_)))
+        !self.0.contains(&Right::Admin) && self.of(Over::Submit).next().is_some()
     }
 
     /// Whether something may be submitted to this queue. Without a word about queues: to each.
     pub fn takes_queue(&self, queue: &QueuePath) -> bool {
-        let mut named = self.0.iter().filter_map(|right| match right {
-            Right::Queue(queue) => Some(queue),
-            Right::Admin
-            | Right::ClusterRead
-            | Right::JobRead
-            | Right::JobSubmit
-            | Right::JobKill
-            | Right::NodeWrite
-            | Right::OperatorRead
-            | Right::OperatorWrite => None,
-        });
-        let (at, below) = (queue.to_string(), |of: &QueuePath| format!("{of}."));
-        let mut some = named.by_ref().peekable();
-        some.peek().is_none() || self.0.contains(&Right::Admin) || some.any(|of| of == queue || at.starts_with(&below(of)))
+        !self.names_queues() || self.of(Over::Submit).any(|of| queue.is_within(of)) || self.administers(queue)
+    }
+
+    /// Whether all that is in this queue may be seen.
+    pub fn views(&self, queue: &QueuePath) -> bool {
+        self.has(&Right::JobRead) || self.of(Over::View).any(|of| queue.is_within(of)) || self.administers(queue)
+    }
+
+    /// Whether all that is in this queue may be changed and ended.
+    pub fn administers(&self, queue: &QueuePath) -> bool {
+        self.has(&Right::OperatorWrite) || self.of(Over::Administer).any(|of| queue.is_within(of))
+    }
+
+    /// Whether some applications may be seen: all, or one's own, or those of some queue.
+    pub fn looks(&self) -> bool {
+        let some =
+            |right: &Right| matches!(right, Right::JobSubmit | Right::JobKill | Right::QueueView(_) | Right::QueueAdmin(_));
+        self.has(&Right::JobRead) || self.0.iter().any(some)
+    }
+
+    fn of(&self, wanted: Over) -> impl Iterator<Item = &QueuePath> {
+        self.0.iter().filter_map(move |right| right.over().filter(|(over, _)| *over == wanted).map(|(_, queue)| queue))
     }
 }
 
@@ -162,7 +209,9 @@ mod tests {
 
     #[test]
     fn a_right_is_read_as_it_is_written() {
-        for right in PLAIN.iter().cloned().chain([Right::Queue("root.etl".parse().expect("a queue"))]) {
+        let etl = || "root.etl".parse().expect("a queue");
+        let about = [Right::Queue(etl()), Right::QueueView(etl()), Right::QueueAdmin(etl())];
+        for right in PLAIN.iter().cloned().chain(about) {
             assert_eq!(right.to_string().parse(), Ok(right));
         }
         let error = "job:write".parse::<Right>().expect_err("none").to_string();
@@ -186,5 +235,25 @@ mod tests {
         assert!(!etl.takes_queue(&queue("root.etlx")) && !etl.takes_queue(&queue("root")));
         assert!(rights(&["job:submit"]).takes_queue(&queue("root.etlx")));
         assert!(rights(&["admin", "queue:root.etl"]).takes_queue(&queue("root")));
+    }
+
+    #[test]
+    fn who_looks_after_a_queue_looks_after_those_below() {
+        let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
+        let (views, keeps) = (rights(&["queue-view:root.etl"]), rights(&["queue-admin:root.etl", "queue:root.own"]));
+        assert!(views.views(&queue("root.etl.daily")) && !views.views(&queue("root")) && !views.administers(&queue("root.etl")));
+        assert!(
+            keeps.views(&queue("root.etl"))
+                && keeps.administers(&queue("root.etl.daily"))
+                && !keeps.administers(&queue("root.x"))
+        );
+        assert!(
+            keeps.takes_queue(&queue("root.own"))
+                && keeps.takes_queue(&queue("root.etl"))
+                && !keeps.takes_queue(&queue("root.x"))
+        );
+        assert!(views.looks() && keeps.looks() && !rights(&["cluster:read"]).looks());
+        assert!(views.has(&Right::ClusterRead) && !views.has(&Right::JobRead));
+        assert!(Rights::all().administers(&queue("root")) && rights(&["operator:read"]).views(&queue("root")));
     }
 }

@@ -36,11 +36,11 @@ pub(crate) use objects::{
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use ordered::{Ordered, SetTask};
 pub(crate) use output::{Format, Output, Rows, Watched};
-pub(crate) use profile::{ProfileVerb, SetProfile};
+pub(crate) use profile::{ProfileVerb, SetProfile, TestProfile};
 pub(crate) use reach::{Beside, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
-pub(crate) use tags::{CordonNode, LabelNode, TaintNode, UncordonNode, Word};
+pub(crate) use tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, Word};
 
 /// Where a resource manager is looked for when nothing else is said.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
@@ -164,16 +164,7 @@ pub(crate) enum Verb {
         timeout: Option<Duration>,
     },
     /// End a job and all its containers
-    Kill {
-        /// The job
-        #[arg(add = Completer::new(complete::jobs))]
-        job: String,
-        /// Kept with the job
-        #[arg(long)]
-        reason: Option<String>,
-        #[command(flatten)]
-        sure: Sure,
-    },
+    Kill(Kill),
     /// What happened in the cluster
     Events(Events),
     /// Who changed what
@@ -206,7 +197,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: QueueVerb,
     },
-    /// Move a job to another queue, or change its priority or the end of its time
+    /// Move a job to another queue, change its priority or the end of its time, or share it
     App {
         #[command(subcommand)]
         what: AppVerb,
@@ -217,7 +208,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: ContainerVerb,
     },
-    /// What this host offers to a node agent and what it lacks, with what to do about it; needs no daemon
+    /// What this host, or a node, offers to a node agent and what it lacks, with what to do about it; needs no daemon
     #[cfg(feature = "dev")]
     Doctor(Doctor),
     /// Container requests: what an application master has asked for
@@ -341,6 +332,22 @@ pub(crate) struct Doctor {
     /// The cgroup directory it would work in
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup_root: Option<PathBuf>,
+    /// What the agent of this node found at its start, asked at its own address, instead of a look at this host
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["config", "state", "cgroup_root"], add = Completer::new(complete::nodes))]
+    pub(crate) node: Option<headroom_types::NodeId>,
+}
+
+/// `rmctl kill`.
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// The job
+    #[arg(add = Completer::new(complete::jobs))]
+    pub(crate) job: String,
+    /// Kept with the job
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) sure: Sure,
 }
 
 /// `rmctl submit`.
@@ -368,6 +375,12 @@ pub(crate) struct Run {
     /// Memory of the command, such as 1G
     #[arg(short = 'm', long, default_value = "256MiB", value_name = "SIZE")]
     pub(crate) memory: Bytes,
+    /// The size of this profile of the cluster instead, processors too
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["memory", "cpus"], add = Completer::new(complete::profiles))]
+    pub(crate) profile: Option<headroom_types::Name>,
+    /// Only on this node; as often as needed
+    #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
+    pub(crate) nodes: Vec<headroom_types::NodeId>,
     /// The most it is given after memory kills; what the largest node has when left out
     #[arg(long, value_name = "SIZE")]
     pub(crate) cap: Option<Bytes>,

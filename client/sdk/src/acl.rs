@@ -1,5 +1,6 @@
 //! Calls about who may come in.
 
+use headroom_types::AppId;
 use headroom_wire::v1::acl;
 use reqwest::Method;
 
@@ -41,6 +42,14 @@ impl Client {
     /// What an account or a group may is the usual again; the policy comes back as it was.
     pub async fn forget_policy(&self, subject: &str) -> Result<acl::PolicyView, ClientError> {
         self.delete(&format!("/v1/acl/policies/{subject}")).await
+    }
+    /// Whom an application's owner lets come near it.
+    pub async fn app_access(&self, app: &AppId) -> Result<acl::AppAccess, ClientError> {
+        self.get(&format!("/v1/apps/{app}/access")).await
+    }
+    /// Its owner lets these come near it, and nobody else.
+    pub async fn share_app(&self, app: &AppId, access: &acl::AppAccess) -> Result<acl::AppAccess, ClientError> {
+        self.change(Method::PUT, &format!("/v1/apps/{app}/access"), None, access).await
     }
     /// Who vouches for everybody in the cluster; to be compared with a fingerprint before it is believed.
     pub async fn ca(&self) -> Result<acl::CaView, ClientError> {

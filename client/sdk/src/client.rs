@@ -408,6 +408,10 @@ impl Client {
     pub async fn resize_task(&self, app: &AppId, task: &TaskId, body: &apps::ResizeTask) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body).await
     }
+    /// Another place among the tasks of its job; its row as it was comes back.
+    pub async fn rank_task(&self, app: &AppId, task: &TaskId, body: &apps::RankTask) -> Result<job::TaskRow, ClientError> {
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body).await
+    }
     /// Another size for a container that runs.
     pub async fn resize(
         &self,

@@ -7,6 +7,7 @@ pub mod client;
 pub mod error;
 pub mod follow;
 pub mod log;
+mod operator;
 pub mod retry;
 pub mod stream;
 pub mod tap;

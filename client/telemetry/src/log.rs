@@ -25,6 +25,11 @@ impl Level {
             tracing::warn!(%error, "the level of the log stays as it is");
         }
     }
+
+    /// Whether [`Level::set`] does anything: the environment has not set it.
+    pub fn is_free(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 /// Begins the log of `program`. Only the first one of a process counts.

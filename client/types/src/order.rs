@@ -59,6 +59,11 @@ pub enum TaskWish {
         /// Heap and overhead together. Bytes.
         memory: Bytes,
     },
+    /// It begins before tasks of its job with a lower priority, from its next attempt on.
+    Rank {
+        /// 0 is the usual.
+        priority: i32,
+    },
 }
 
 impl TaskOrder {
@@ -68,6 +73,7 @@ impl TaskOrder {
             TaskWish::Cancel => "cancelled on request".to_owned(),
             TaskWish::Retry { .. } => "tried again on request".to_owned(),
             TaskWish::Resize { memory } => format!("{memory} on request"),
+            TaskWish::Rank { priority } => format!("priority {priority} on request"),
         };
         match &self.reason {
             Some(reason) => format!("{done}: {reason}"),

@@ -140,6 +140,7 @@ fn patch() -> job::JobPatch {
             rung: 2,
             note: String::new(),
             ahead: vec![Bytes::from_mib(192), Bytes::from_mib(256)],
+            priority: 2,
             attempts: vec![job::AttemptRow {
                 attempt: task_attempt(),
                 profile: profile(),

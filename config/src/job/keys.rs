@@ -118,6 +118,7 @@ pub const KEYS: &[Key] = &[
         "Another executor that is started in each container.",
     ),
     key("executors.NAME", "task_groups", "true or false", "false", "Whether that other executor makes a cgroup for each task."),
+    key("executors.NAME", "nodes", "a list of names of nodes", "none", "Only these nodes."),
     key("executors.NAME", "labels", "a list of names", "none", "Only nodes that have all of these labels."),
     key(
         "executors.NAME",
@@ -131,7 +132,7 @@ pub const KEYS: &[Key] = &[
         "tolerate",
         "a list of taints: \"etl\", or \"team=etl\" for one value",
         "none",
-        "Nodes with these taints too; a tainted node takes nobody else. The containers of escalated tasks go by the same three keys.",
+        "Nodes with these taints too; a tainted node takes nobody else. The containers of escalated tasks go by the same four keys.",
     ),
     key("stage", "name", "a name of at most 40 characters", MUST, "Its tasks are known by it: NAME/INDEX."),
     key("stage", "array", "a range of indexes such as \"0-19\"", "one task", "Each index is a task."),

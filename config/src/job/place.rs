@@ -1,8 +1,8 @@
-//! `labels`, `attributes` and `tolerate` of `[executors.NAME]`: which nodes its containers may go to.
+//! `nodes`, `labels`, `attributes` and `tolerate` of `[executors.NAME]`: which nodes its containers may go to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::Name;
+use headroom_types::{Name, NodeId};
 use headroom_wire::v1::nodes::NodeTraits;
 use toml::de::DeValue;
 
@@ -12,6 +12,8 @@ use crate::raw::{self, Section, hint};
 /// Which nodes the containers of a set of executors may go to. Empty for all that are kept for nobody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Where {
+    /// The node is one of these; any, where none is named.
+    pub nodes: BTreeSet<NodeId>,
     /// The node has all of these labels.
     pub labels: BTreeSet<Name>,
     /// The node has each of these attributes, with one of these values.
@@ -22,17 +24,18 @@ pub struct Where {
 
 impl Where {
     /// Whether a node takes them now.
-    pub fn admits(&self, node: &NodeTraits) -> bool {
+    pub fn admits(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let tolerated = |(taint, value): (&Name, &String)| match self.tolerate.get(taint) {
             Some(wanted) => wanted.as_ref().is_none_or(|wanted| wanted == value),
             None => false,
         };
-        self.may_be(node) && node.taints.iter().all(tolerated)
+        self.may_be(id, node) && node.taints.iter().all(tolerated)
     }
     /// Whether a node is what they ask for, whatever it is tainted with now.
-    pub fn may_be(&self, node: &NodeTraits) -> bool {
+    pub fn may_be(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let has = |(name, values): (&Name, &BTreeSet<String>)| node.attributes.get(name).is_some_and(|v| values.contains(v));
-        self.labels.is_subset(&node.labels)
+        (self.nodes.is_empty() || self.nodes.contains(id))
+            && self.labels.is_subset(&node.labels)
             && (!node.exclusive || !self.labels.is_disjoint(&node.labels))
             && self.attributes.iter().all(has)
     }
@@ -44,6 +47,10 @@ impl std::fmt::Display for Where {
         let labels = self.labels.iter().map(|label| format!("label {label}"));
         let named = self.attributes.iter().map(|(name, values)| format!("{name}={}", either(values)));
         let all: Vec<String> = labels.chain(named).collect();
+        if !self.nodes.is_empty() {
+            let nodes: Vec<&str> = self.nodes.iter().map(NodeId::as_str).collect();
+            return write!(f, "{}", [vec![nodes.join(" or ")], all].concat().join(", with "));
+        }
         if all.is_empty() { write!(f, "kept for nobody") } else { write!(f, "one with {}", all.join(" and ")) }
     }
 }
@@ -58,7 +65,9 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Where {
         "a tainted node takes only containers that tolerate its taints",
         "write a list, such as tolerate = [\"etl\"] for any value, or [\"team=etl\"] for one",
     );
+    let nodes = hint("its containers go to no other node", "write a list of nodes, such as nodes = [\"worker-03\"]");
     Where {
+        nodes: s.read_or(r, "nodes", nodes, BTreeSet::new(), node_names),
         labels: s.read_or(r, "labels", labels, BTreeSet::new(), names),
         attributes: s.read_or(r, "attributes", attributes, BTreeMap::new(), named_values),
         tolerate: s.read_or(r, "tolerate", tolerate, BTreeMap::new(), taints),
@@ -67,6 +76,11 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Where {
 
 fn name(text: &str) -> Result<Name, String> {
     text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())
+}
+
+fn node_names(value: &DeValue<'_>) -> Result<BTreeSet<NodeId>, String> {
+    let one = |text: &String| text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string());
+    raw::texts(value)?.iter().map(one).collect()
 }
 
 fn names(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
@@ -112,6 +126,7 @@ mod tests {
     #[test]
     fn a_node_is_admitted_by_all_that_is_said_of_it() {
         let place = Where {
+            nodes: BTreeSet::new(),
             labels: [id("gpu")].into(),
             attributes: [(id("zone"), ["b".to_owned(), "c".to_owned()].into())].into(),
             tolerate: [(id("etl"), None), (id("team"), Some("ada".to_owned()))].into(),
@@ -123,15 +138,20 @@ mod tests {
             attributes: [(id("zone"), zone.to_owned())].into(),
             taints: taints.iter().map(|(name, value)| (id(name), (*value).to_owned())).collect(),
         };
-        assert!(place.admits(&node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)));
-        assert!(!place.admits(&node(&["ssd"], "c", &[], false)), "no label");
-        assert!(!place.admits(&node(&["gpu"], "a", &[], false)), "another zone");
-        assert!(!place.admits(&node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
-        assert!(!place.admits(&node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
-        assert!(Where::default().admits(&node(&["gpu"], "b", &[], false)));
-        assert!(!Where::default().admits(&node(&["gpu"], "b", &[], true)), "kept for others");
-        assert!(place.may_be(&node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
+        let here: NodeId = "n1".parse().expect("a node");
+        assert!(place.admits(&here, &node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)));
+        assert!(!place.admits(&here, &node(&["ssd"], "c", &[], false)), "no label");
+        assert!(!place.admits(&here, &node(&["gpu"], "a", &[], false)), "another zone");
+        assert!(!place.admits(&here, &node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
+        assert!(!place.admits(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
+        assert!(Where::default().admits(&here, &node(&["gpu"], "b", &[], false)));
+        assert!(!Where::default().admits(&here, &node(&["gpu"], "b", &[], true)), "kept for others");
+        assert!(place.may_be(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
         assert_eq!(place.to_string(), "one with label gpu and zone=b or c");
         assert_eq!(Where::default().to_string(), "kept for nobody");
+        let only = |name: &str| Where { nodes: [name.parse().expect("a node")].into(), ..place.clone() };
+        let gpu = node(&["gpu"], "b", &[], false);
+        assert!(only("n1").admits(&here, &gpu) && !only("n2").may_be(&here, &gpu));
+        assert_eq!(only("n2").to_string(), "n2, with label gpu, with zone=b or c");
     }
 }

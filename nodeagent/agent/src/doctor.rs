@@ -5,6 +5,7 @@
 
 mod judge;
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,14 +16,14 @@ use headroom_node_exec::offers::{self, Call};
 use headroom_types::Bytes;
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::health;
 use crate::host;
 use crate::site::Rights;
 
 /// How it stands with one thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// As it should be.
@@ -34,14 +35,14 @@ pub enum Standing {
 }
 
 /// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Its name. Never changes its meaning.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// How it stands.
     pub state: Standing,
     /// What it is needed for.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// What was found.
     pub found: String,
     /// What to do; `None` when nothing needs doing.
@@ -75,6 +76,7 @@ pub fn worst(findings: &[Finding]) -> Standing {
 pub(crate) fn tell(findings: &[Finding]) {
     for Finding { code, state, found, fix, .. } in findings {
         let fix = fix.as_deref().unwrap_or_default();
+        let code = code.as_ref();
         match state {
             Standing::Ok => tracing::debug!(code, found, "this host"),
             Standing::Warn => tracing::info!(code, found, fix, "this host could be better"),

@@ -8,13 +8,15 @@ use std::time::Duration;
 use headroom_identity::role::is_user;
 use headroom_identity::token::{AppKey, NoRandomness, random};
 use headroom_identity::{Accessor, Hash, Kind, Principal, Right, Rights, Token};
-use headroom_rm_store::{SavedAccess, SavedFor, SavedPolicy, SavedToken};
+use headroom_rm_store::{SavedAccess, SavedFor, SavedPolicy, SavedShare, SavedToken};
 use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
-use headroom_wire::v1::acl::{PolicyView, TokenKind, TokenView};
+use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
 use headroom_wire::v1::error::{Code, Problem};
 
 /// Tokens that are kept.
 const MOST_TOKENS: usize = 10_000;
+/// Applications of which others may something.
+const MOST_SHARES: usize = 10_000;
 /// Policies that are kept.
 const MOST_POLICIES: usize = 2_000;
 
@@ -28,6 +30,8 @@ pub(crate) struct Access {
     bootstrapped: bool,
     tokens: BTreeMap<Accessor, Held>,
     policies: BTreeMap<String, Rights>,
+    /// Whom owners let come near their applications.
+    shares: BTreeMap<AppId, AppAccess>,
 }
 
 impl std::fmt::Debug for Access {
@@ -69,6 +73,8 @@ pub(crate) enum Wish {
     Allow { subject: String, rights: Rights },
     /// What an account or a group may is the usual again.
     Forget { subject: String },
+    /// An application's owner lets these come near it, and nobody else from now on.
+    Share { app: AppId, access: AppAccess },
 }
 
 /// How it was and is, for the record of changes, or why nothing has changed.
@@ -91,6 +97,7 @@ impl Access {
             bootstrapped: saved.bootstrapped,
             tokens: tokens.collect(),
             policies: policies.collect(),
+            shares: saved.shares.iter().map(|s| (s.app.clone(), shared(s))).collect(),
         })
     }
 
@@ -117,6 +124,7 @@ impl Access {
             bootstrapped: self.bootstrapped,
             tokens: self.tokens.iter().map(token).collect(),
             policies: self.policies.iter().map(|(s, r)| SavedPolicy { subject: s.clone(), rights: words(r) }).collect(),
+            shares: self.shares.iter().map(|(app, access)| saved_share(app, access)).collect(),
         }
     }
 
@@ -134,6 +142,7 @@ impl Access {
                 let gone = self.policies.remove(&subject);
                 gone.map(|_| None).ok_or_else(|| Problem::new(Code::HR0404, format!("{subject} has no policy")))?
             }
+            Wish::Share { app, access } => self.share(app, access)?,
         };
         self.generation += 1;
         Ok(ruled)
@@ -162,6 +171,31 @@ impl Access {
         Ok(None)
     }
 
+    fn share(&mut self, app: AppId, access: AppAccess) -> Ruled {
+        if access == AppAccess::default() {
+            self.shares.remove(&app);
+            return Ok(None);
+        }
+        if !self.shares.contains_key(&app) && self.shares.len() >= MOST_SHARES {
+            return Err(Problem::new(
+                Code::HR0413,
+                format!("the cluster keeps what others may of {MOST_SHARES} applications at most"),
+            ));
+        }
+        self.shares.insert(app, access);
+        Ok(None)
+    }
+
+    /// Applications that are forgotten have nobody to be shared with.
+    pub(crate) fn forget_shares(&mut self, is_kept: impl Fn(&AppId) -> bool) {
+        self.shares.retain(|app, _| is_kept(app));
+    }
+
+    /// Whom its owner lets come near an application.
+    pub(crate) fn shared(&self, app: &AppId) -> AppAccess {
+        self.shares.get(app).cloned().unwrap_or_default()
+    }
+
     /// Who shows this token.
     pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> Result<Principal, Problem> {
         if let Ok((_, attempt)) = self.key.check(text) {
@@ -173,7 +207,7 @@ impl Access {
         let (accessor, held) = self.found(text, Kind::User, now)?;
         match &held.whose {
             Whose::User { user, rights } => {
-                Ok(Principal::User { name: user.clone(), token: Some(accessor), rights: rights.clone() })
+                Ok(Principal::User { name: user.clone(), token: Some(accessor), rights: rights.clone(), groups: [].into() })
             }
             Whose::Join { .. } => Err(unknown("a token for joining is for POST /v1/join only")),
         }
@@ -261,6 +295,14 @@ impl Held {
             expires: self.expires,
         }
     }
+}
+
+fn shared(saved: &SavedShare) -> AppAccess {
+    AppAccess { view: saved.view.clone(), change: saved.change.clone() }
+}
+
+fn saved_share(app: &AppId, access: &AppAccess) -> SavedShare {
+    SavedShare { app: app.clone(), view: access.view.clone(), change: access.change.clone() }
 }
 
 /// When something ends that lasts so long.

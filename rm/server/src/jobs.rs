@@ -255,6 +255,7 @@ mod tests {
             note: String::new(),
             attempts: (1..=attempts).map(attempt).collect(),
             ahead: Vec::new(),
+            priority: 0,
         }
     }
     fn patch(full: bool, tasks: Vec<TaskRow>) -> JobPatch {

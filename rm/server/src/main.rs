@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use headroom_config::render;
-use headroom_resourcemanager::{Args, Options, start};
+use headroom_config::{LogLevel, render};
+use headroom_resourcemanager::operator::{self, Wish};
+use headroom_resourcemanager::{Args, By, Options, Running, start_for};
 use headroom_telemetry::log::{self, Level};
+use headroom_wire::v1::operator::{LogView, Reloaded};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A call of ten thousand nodes' reports allocates buffers of a few KiB from every thread: the system's allocator took a quarter
@@ -49,20 +51,59 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<()>
     let listener = |kind| signal(kind).context("signals cannot be waited for");
     let (mut terminate, mut interrupt, mut hangup) =
         (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
-    let mut running = start(options).await?;
+    let mut desk = Desk { args, level, says: options.log };
+    let (operator, mut wishes) = operator::line();
+    let mut running = start_for(options, Some(operator)).await?;
     loop {
         tokio::select! {
             error = running.failed() => return Err(error),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
-                if let Some(to) = running.reload(Options::read(args)).await {
-                    level.set(to.as_str());
-                }
+                // Whoever sent the signal reads what came of it in the log.
+                let _ = desk.reload(&mut running, By::Signal).await;
             }
+            Some(wish) = wishes.recv() => desk.grant(&mut running, wish).await,
         }
     }
     running.shutdown().await
+}
+
+/// What belongs to the process: where its configuration is, and how much its log says.
+struct Desk<'a> {
+    args: &'a Args,
+    level: &'a Level,
+    /// Until the next reload.
+    says: LogLevel,
+}
+
+impl Desk<'_> {
+    async fn grant(&mut self, running: &mut Running, wish: Wish) {
+        // Whoever asked may have gone away.
+        match wish {
+            Wish::Reload(reply) => {
+                let _ = reply.send(self.reload(running, By::Call).await);
+            }
+            Wish::Log(level, reply) => {
+                if let Some(level) = level {
+                    self.say(level);
+                }
+                let by_environment = !self.level.is_free();
+                let _ = reply.send(LogView { level: self.says, configured: running.log(), by_environment });
+            }
+        }
+    }
+
+    async fn reload(&mut self, running: &mut Running, by: By) -> Result<Reloaded, String> {
+        let reloaded = running.reload(Options::read(self.args), by).await?;
+        self.say(running.log());
+        Ok(reloaded)
+    }
+
+    fn say(&mut self, level: LogLevel) {
+        self.level.set(level.as_str());
+        self.says = level;
+    }
 }
 
 /// One text for the person who started this. There is nowhere to go when that fails.

@@ -9,6 +9,7 @@ use headroom_rm_core::{Answer, Call, Object, QueuesFrom};
 use headroom_types::Reason;
 use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::operator::Reloaded;
 use tracing::{info, warn};
 
 use crate::options::Options;
@@ -17,20 +18,22 @@ use crate::start::Running;
 /// Who did it, in the record of changes.
 const WHO: &str = "SIGHUP";
 
-/// What came of it.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Taken {
-    /// `history.apps: 500 → 7`.
-    holds: Vec<String>,
-    /// Keys with another value that waits.
-    waits: Vec<String>,
-    notes: Vec<&'static str>,
+/// How it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// With a signal, of which nobody but this writes a line into the record of changes.
+    Signal,
+    /// With a call, which is in the record already.
+    Call,
 }
 
 impl Running {
-    /// Takes over what was read, as far as a daemon that runs can; says in the log, in an event and in the record of changes what became
-    /// of it. How much is to be said in the log from now on, unless nothing was taken over.
-    pub async fn reload(&mut self, read: Result<Options, Vec<Problem>>) -> Option<LogLevel> {
+    /// Takes over what was read, as far as a daemon that runs can; says in the log and in an event what became of it, and in the record
+    /// of changes where nobody else does.
+    ///
+    /// # Errors
+    /// Why nothing was taken over.
+    pub async fn reload(&mut self, read: Result<Options, Vec<Problem>>, by: By) -> Result<Reloaded, String> {
         let taken = match read {
             Ok(new) => self.take(new).await,
             Err(problems) => {
@@ -38,14 +41,24 @@ impl Running {
                 Err(in_one_line(&problems))
             }
         };
-        match &taken {
-            Ok(taken) => self.tell(Reason::ConfigReloaded, EventLevel::Normal, taken.words(), 200),
-            Err(why) => self.tell(Reason::ConfigRefused, EventLevel::Warning, format!("nothing has changed: {why}"), 400),
+        let (reason, level, message, outcome) = match &taken {
+            Ok(taken) => (Reason::ConfigReloaded, EventLevel::Normal, words(taken), 200),
+            Err(why) => (Reason::ConfigRefused, EventLevel::Warning, format!("nothing has changed: {why}"), 400),
+        };
+        self.tell(reason, level, &message);
+        match by {
+            By::Signal => self.record(message, outcome),
+            By::Call => {}
         }
-        taken.is_ok().then_some(self.options.log)
+        taken
     }
 
-    async fn take(&mut self, new: Options) -> Result<Taken, String> {
+    /// How much the configuration in force says is to be in the log.
+    pub fn log(&self) -> LogLevel {
+        self.options.log
+    }
+
+    async fn take(&mut self, new: Options) -> Result<Reloaded, String> {
         let call = Call::Configure(Box::new(new.settings(self.clock)));
         let Answer::Configured { queues } = self.handle.call(call).await.map_err(|problem| problem.detail)? else {
             return Err("the cluster answered something else".to_owned());
@@ -63,33 +76,34 @@ impl Running {
         Ok(taken)
     }
 
-    fn tell(&self, reason: Reason, level: EventLevel, message: String, outcome: u16) {
+    fn tell(&self, reason: Reason, level: EventLevel, message: &str) {
         match level {
             EventLevel::Normal => info!("{reason}: {message}"),
             EventLevel::Warning => warn!("{reason}: {message}"),
         }
-        let time = self.clock.unix_now();
-        let (who, object) = (WHO.to_owned(), "configuration".to_owned());
+        let (time, reason, object) = (self.clock.unix_now(), reason.as_str().to_owned(), Object::Manager.to_string());
+        self.events.push([Event { index: 0, time, level, reason, object, app: None, node: None, message: message.to_owned() }]);
+    }
+
+    fn record(&self, message: String, outcome: u16) {
         self.audit.write(AuditLine {
             index: 0,
-            time,
-            from: who.clone(),
-            who,
+            time: self.clock.unix_now(),
+            from: WHO.to_owned(),
+            who: WHO.to_owned(),
             verb: "RELOAD".to_owned(),
-            object,
+            object: "configuration".to_owned(),
             request: "-".to_owned(),
             outcome,
             code: None,
             before: None,
-            after: Some(message.clone()),
+            after: Some(message),
         });
-        let (reason, object) = (reason.as_str().to_owned(), Object::Manager.to_string());
-        self.events.push([Event { index: 0, time, level, reason, object, app: None, node: None, message }]);
     }
 }
 
-fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Taken {
-    let mut taken = Taken::default();
+fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Reloaded {
+    let mut taken = Reloaded::default();
     for (key, was, is) in reference::changes(reference::MANAGER, &before.config(), &now.config()) {
         match key.takes {
             Takes::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
@@ -97,26 +111,25 @@ fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Taken {
         }
     }
     if before.log != now.log && std::env::var_os("HEADROOM_LOG").is_some() {
-        taken.notes.push("HEADROOM_LOG goes before log");
+        taken.notes.push("HEADROOM_LOG goes before log".to_owned());
     }
     if before.queues != now.queues {
         match queues {
             QueuesFrom::Settings => taken.holds.push("queues".to_owned()),
-            QueuesFrom::Operator => taken.notes.push("a tree that was set at run time goes before queues"),
+            QueuesFrom::Operator => taken.notes.push("a tree that was set at run time goes before queues".to_owned()),
         }
     }
     taken
 }
 
-impl Taken {
-    fn words(&self) -> String {
-        let mut parts = self.holds.clone();
-        if !self.waits.is_empty() {
-            parts.push(format!("after a restart: {}", self.waits.join(", ")));
-        }
-        parts.extend(self.notes.iter().map(|note| (*note).to_owned()));
-        if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
+/// What came of it, in one line.
+pub(crate) fn words(reloaded: &Reloaded) -> String {
+    let mut parts = reloaded.holds.clone();
+    if !reloaded.waits.is_empty() {
+        parts.push(format!("after a restart: {}", reloaded.waits.join(", ")));
     }
+    parts.extend(reloaded.notes.iter().cloned());
+    if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
 }
 
 /// The first mistake, and how many there are.
@@ -144,12 +157,12 @@ mod tests {
         let mut new = Options { lost: Duration::from_secs(60), ..options() };
         (new.limits.streams, new.history.apps) = (7, 9);
         let taken = compare(&options(), &new, QueuesFrom::Settings);
-        assert_eq!(taken.words(), "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams");
-        assert_eq!(compare(&new, &new, QueuesFrom::Operator).words(), "no key has another value");
+        assert_eq!(words(&taken), "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams");
+        assert_eq!(words(&compare(&new, &new, QueuesFrom::Operator)), "no key has another value");
         let mut in_force = options();
         in_force.take(new.clone());
         let again = compare(&in_force, &new, QueuesFrom::Settings);
-        assert_eq!(again.words(), "after a restart: limits.streams", "until there was one");
+        assert_eq!(words(&again), "after a restart: limits.streams", "until there was one");
     }
 
     #[test]

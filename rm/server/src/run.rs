@@ -245,6 +245,7 @@ impl Owner {
                 Ok(Turn::GoOn)
             }
             Input::Access { wish, reply } => {
+                self.access.forget_shares(|app| self.cluster.app(app).is_some());
                 let answer = self.access.change(*wish, self.clock.unix_now());
                 if answer.is_ok() {
                     self.journal.append_access(&self.access.saved())?;

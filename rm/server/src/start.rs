@@ -34,6 +34,7 @@ use crate::input::{Handle, Published};
 use crate::jobs::Jobs;
 use crate::metrics::Counters;
 use crate::notify;
+use crate::operator::Operator;
 use crate::options::Options;
 use crate::profiles::Profiles;
 use crate::run::{Ended, Owner, Shared};
@@ -64,8 +65,13 @@ pub struct Running {
     pub(crate) options: Options,
 }
 
-/// Starts a resource manager: takes the address, opens the state, answers.
+/// Starts a resource manager inside another program: takes the address, opens the state, answers.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
+    start_for(options, None).await
+}
+
+/// The same for a daemon, whose `operator` has the configuration read again and the log say more.
+pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::Result<Running> {
     let (listener, socket) = places(&options)?;
     let address = listener.local_addr().context("the address that was taken")?;
     let (keys, authority) = certificates(&options, address)?;
@@ -114,6 +120,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         keys: Arc::default(),
         peaks: Arc::default(),
         audit: audit.clone(),
+        operator,
         state: options.state.clone().into(),
     };
     let routes = router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time });

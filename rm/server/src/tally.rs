@@ -259,6 +259,7 @@ mod tests {
             note: String::new(),
             attempts,
             ahead: Vec::new(),
+            priority: 0,
         }
     }
     fn text(tallies: &Tallies) -> String {

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fakes::unmanaged as submit;
-use headroom_client::{AuditWanted, Client, ClientError};
+use headroom_client::{AuditWanted, Client, ClientError, Follow, TokenFrom, Trust};
 use headroom_config::Anonymous;
 use headroom_resourcemanager::{Options, Running, start};
-use headroom_wire::v1::acl::NewToken;
+use headroom_wire::v1::acl::{AppAccess, NewToken};
+use headroom_wire::v1::apps::ChangeApp;
 use headroom_wire::v1::error::Code;
+use headroom_wire::v1::queues::Gate;
 
 /// An account of every Debian host, without rights of its own.
 const NOBODY: u32 = 65_534;
@@ -204,4 +206,77 @@ async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
     let after: Vec<&str> =
         lines.iter().filter(|line| line.object == "session").filter_map(|line| line.after.as_deref()).collect();
     assert!(after.iter().any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")), "{after:?}");
+}
+
+/// A client that shows a token for somebody with these rights.
+async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
+    let rights = rights.iter().map(|right| (*right).to_owned()).collect();
+    let wanted = NewToken { user: Some(user.to_owned()), rights, lifetime_s: None, about: String::new() };
+    let minted = world.by_socket.mint(&wanted).await.expect("an administrator");
+    let trust = Trust { token: TokenFrom::Text(minted.token.0), ..Trust::default() };
+    Client::with(&world._running.url, trust).expect("address")
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    client.apps().await.expect("lists").into_iter().map(|app| app.id.name().to_string()).collect()
+}
+
+async fn told_of(client: &Client) -> Vec<String> {
+    let mut lines = client.events_of(None, 0, Follow::No).await.expect("answers");
+    let mut all = Vec::new();
+    while let Some(event) = lines.next().await {
+        all.extend(event.expect("an event").app.map(|app| app.name().to_string()));
+    }
+    all.dedup();
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
+    let world = guarded(Anonymous::Nothing).await;
+    let tree = serde_json::json!({"queues": {"etl": {}, "web": {}}});
+    world.by_socket.set_queues(&tree, None).await.expect("sets");
+    let work = ["job:submit", "job:kill"];
+    let (alice, bob) = (somebody(&world, "alice", &work).await, somebody(&world, "bob", &work).await);
+    let keeper = somebody(&world, "carol", &["queue-admin:root.etl"]).await;
+    let viewer = somebody(&world, "dan", &["queue-view:root.web"]).await;
+    let into = |name: &str, queue: &str| {
+        let mut job = submit(name);
+        (job.queue, job.user) = (Some(queue.parse().expect("a queue")), None);
+        job
+    };
+    let sort = alice.submit(&into("sort", "root.etl")).await.expect("submits").app;
+    let page = bob.submit(&into("page", "root.web")).await.expect("submits").app;
+
+    // Everybody sees what is theirs, in lists, one by one, and among the events.
+    assert_eq!((names(&alice).await, names(&bob).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
+    assert_eq!((names(&keeper).await, names(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
+    assert_eq!((told_of(&alice).await, told_of(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
+    assert_eq!(code(&bob.app(&sort).await.expect_err("alice's")), Some(Code::HR0403));
+    assert_eq!(code(&bob.events_of(Some(&sort), 0, Follow::No).await.err().expect("alice's")), Some(Code::HR0403));
+
+    // An owner lets others look, and then do more.
+    let share = |view: &[&str], change: &[&str]| AppAccess {
+        view: view.iter().map(|s| (*s).to_owned()).collect(),
+        change: change.iter().map(|s| (*s).to_owned()).collect(),
+    };
+    assert_eq!(code(&bob.share_app(&sort, &share(&["bob"], &[])).await.expect_err("alice's")), Some(Code::HR0403));
+    alice.share_app(&sort, &share(&["bob"], &[])).await.expect("her own");
+    assert_eq!(bob.app(&sort).await.expect("may look").id, sort);
+    assert_eq!(code(&bob.kill(&sort, None).await.expect_err("may only look")), Some(Code::HR0403));
+    let faster = ChangeApp { priority: Some(3), ..ChangeApp::default() };
+    alice.share_app(&sort, &share(&[], &["bob"])).await.expect("her own");
+    assert_eq!(bob.change_app(&sort, None, &faster).await.expect("may change").priority, 3);
+    alice.share_app(&sort, &share(&[], &[])).await.expect("her own");
+    assert_eq!(code(&bob.app(&sort).await.expect_err("no longer")), Some(Code::HR0403));
+    assert_eq!(code(&alice.share_app(&sort, &share(&["no body"], &[])).await.expect_err("no name")), Some(Code::HR0400));
+
+    // A keeper opens and closes the queue and ends what is in it, and no other.
+    let gate = Gate::Paused;
+    keeper.set_gate(&"root.etl".parse().expect("a queue"), gate).await.expect("her queue");
+    let refused = keeper.set_gate(&"root.web".parse().expect("a queue"), gate).await.expect_err("another");
+    assert!(refused.to_string().contains("queue-admin:root.web"), "{refused}");
+    assert_eq!(code(&viewer.kill(&page, None).await.expect_err("may only look")), Some(Code::HR0403));
+    assert_eq!(code(&keeper.kill(&page, None).await.expect_err("another queue")), Some(Code::HR0403));
+    keeper.kill(&sort, None).await.expect("her queue");
 }

@@ -84,7 +84,16 @@ impl Page {
 fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
     let (heap, cpus) = (headroom_types::Bytes::from_mib(64), headroom_types::Cpus::from_cores(1));
     let profile = headroom_types::Profile { heap, overhead: headroom_types::Bytes::ZERO, cpus };
-    let row = TaskRow { task: id(task), state, profile, rung: 2, note: String::new(), attempts: Vec::new(), ahead: Vec::new() };
+    let row = TaskRow {
+        task: id(task),
+        state,
+        profile,
+        rung: 2,
+        note: String::new(),
+        attempts: Vec::new(),
+        ahead: Vec::new(),
+        priority: 0,
+    };
     let event = |reason: &&str| JobEvent {
         time: UnixMillis(1),
         level: EventLevel::Warning,

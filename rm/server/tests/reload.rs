@@ -10,7 +10,11 @@ use std::process::{Child, Command, Stdio};
 
 use fakes::*;
 use headroom_client::{Client, Follow};
+use headroom_resourcemanager::{Options, start};
+use headroom_types::LogLevel;
+use headroom_wire::v1::error::Code;
 use headroom_wire::v1::events::Event;
+use headroom_wire::v1::operator::{LogView, SetLog};
 use serde_json::Value;
 
 /// The daemon with a file that it can be told to read again.
@@ -185,4 +189,41 @@ async fn the_bounds_of_the_logs_count_at_once() {
     let event = daemon.reload("[audit]\nsegment = \"64KiB\"\nsegments = 2\n").await;
     assert_eq!(event.message, "audit.segments: 10 → 2");
     assert_eq!(files(&logs), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_has_it_read_again_and_the_log_say_more() {
+    let daemon = Configured::start("log = \"info\"\n").await;
+    let level = |view: LogView| (view.level, view.configured, view.by_environment);
+    assert_eq!(level(daemon.client.log_level().await.expect("answers")), (LogLevel::Info, LogLevel::Info, false));
+    let more = daemon.client.set_log_level(SetLog { level: LogLevel::Debug }).await.expect("sets");
+    assert_eq!(level(more), (LogLevel::Debug, LogLevel::Info, false));
+    daemon.list("/v1/queues").await;
+    until("a line about a call that reads", || async { daemon.said().contains("answered").then_some(()) }).await;
+    fs::write(daemon.file(), "log = \"info\"\n[history]\napps = 7\n").expect("writes");
+    let reloaded = daemon.client.reload().await.expect("reads");
+    assert_eq!((reloaded.holds, reloaded.waits), (vec!["history.apps: 500 → 7".to_owned()], vec![]));
+    assert_eq!(daemon.client.log_level().await.expect("answers").level, LogLevel::Info, "until the next reload");
+    fs::write(daemon.file(), "history = 7\n").expect("writes");
+    let refused = daemon.client.reload().await.expect_err("a mistake").to_string();
+    assert!(refused.contains("nothing has changed: ") && refused.contains("rm.toml:1"), "{refused}");
+    let audit = daemon.list("/v1/audit").await;
+    let lines = audit.as_array().expect("rows");
+    let told: Vec<_> = lines.iter().map(|l| (l["object"].as_str(), l["outcome"].as_u64(), l["after"].as_str())).collect();
+    let expected = [
+        (Some("operator/log"), Some(200), Some("debug")),
+        (Some("operator/reload"), Some(200), Some("history.apps: 500 → 7")),
+        (Some("operator/reload"), Some(400), None),
+    ];
+    assert_eq!(told, expected, "one line for each");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_inside_another_program_has_no_file_to_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let running = start(Options::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"))).await.expect("starts");
+    let client = Client::new(&running.url).expect("address");
+    let refused = client.reload().await.expect_err("no file");
+    assert_eq!(refused.code(), Some(Code::HR0409));
+    running.shutdown().await.expect("ends");
 }

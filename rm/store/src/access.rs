@@ -2,7 +2,7 @@
 //!
 //! One record holds all of it, so that it is never seen half changed. No token is in it, only what tells one again.
 
-use headroom_types::UnixMillis;
+use headroom_types::{AppId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use crate::replay::ReplayError;
@@ -26,6 +26,22 @@ pub struct SavedAccess {
     /// What accounts may, where it is not the usual.
     #[serde(default)]
     pub policies: Vec<SavedPolicy>,
+    /// Whom owners let come near their applications.
+    #[serde(default)]
+    pub shares: Vec<SavedShare>,
+}
+
+/// Whom the owner of one application lets come near it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedShare {
+    /// Which.
+    pub app: AppId,
+    /// Who may look: accounts, and groups with `@`.
+    #[serde(default)]
+    pub view: Vec<String>,
+    /// Who may change and end it.
+    #[serde(default)]
+    pub change: Vec<String>,
 }
 
 impl std::fmt::Debug for SavedAccess {
@@ -113,8 +129,11 @@ mod tests {
         };
         let join = SavedToken { for_whom: SavedFor::Join { node: Some("n1".into()), names: vec![] }, ..token.clone() };
         let policies = vec![SavedPolicy { subject: "@etl".into(), rights: vec!["queue:root.etl".into()] }];
+        let app = "sort.1".parse().expect("an app");
+        let shares = vec![SavedShare { app, view: vec!["bob".into()], change: vec![] }];
         let key = "ab".repeat(32);
-        let all = SavedAccess { generation: 3, app_key: key.clone(), bootstrapped: true, tokens: vec![token, join], policies };
+        let all =
+            SavedAccess { generation: 3, app_key: key.clone(), bootstrapped: true, tokens: vec![token, join], policies, shares };
         let record = (ACCESS.to_owned(), serde_json::to_vec(&all).expect("encodes"));
         assert_eq!(access(&[record]).expect("reads"), all);
         assert_eq!(access(&[]).expect("none yet"), SavedAccess::default());

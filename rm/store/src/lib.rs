@@ -32,7 +32,7 @@ pub mod sled;
 pub mod snapshot;
 pub mod suspect;
 
-pub use access::{SavedAccess, SavedFor, SavedPolicy, SavedToken};
+pub use access::{SavedAccess, SavedFor, SavedPolicy, SavedShare, SavedToken};
 pub use answers::SavedAnswer;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;

@@ -45,6 +45,7 @@ impl Core {
                 }
                 self.view.touch(*task);
             }
+            Record::Ranked { task, priority } => self.apply_ranked(*task, *priority),
             Record::Scaled { set, count } => {
                 if let Some(spec) = self.job.executors.get_mut(*set) {
                     (spec.count, spec.min) = (*count, spec.min.min(*count));
@@ -214,10 +215,22 @@ impl Core {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Some(queue) = self.queues.get_mut(set) {
-            queue.remove(key, &task.size);
+            queue.remove(key, task);
         }
         task.size = size.clone();
         self.enqueue(key);
+    }
+
+    /// Another priority for a task, which waits where that belongs.
+    fn apply_ranked(&mut self, key: TaskKey, priority: i32) {
+        let Some(set) = self.set_of.get(key.stage).copied() else { return };
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        if let Some(queue) = self.queues.get_mut(set) {
+            queue.remove(key, task);
+        }
+        task.priority = priority;
+        self.enqueue(key);
+        self.view.touch(key);
     }
 
     fn apply_moved(&mut self, key: TaskKey, size: &Size, why: &str) {
@@ -245,7 +258,7 @@ impl Core {
                 task.state = after.clone();
                 if let (State::Pending { .. }, Some(queue), Place::Shared) = (&before, self.queues.get_mut(set), task.size.place)
                 {
-                    queue.remove(key, &task.size);
+                    queue.remove(key, task);
                 }
                 let (was_final, failed) = (task.is_final(), after == State::Failed);
                 if was_final && task.sized {

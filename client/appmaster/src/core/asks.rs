@@ -39,7 +39,7 @@ impl Core {
                     // An earlier rung's container that is being stopped: its size does not matter any more.
                     spec::Parsed::Own { .. } | spec::Parsed::Set(_) => task.size.memory(),
                 };
-                let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10);
+                let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10).saturating_add(task.priority);
                 (spec::own_resource(self.set_of(key)?, self.stage_of(key)?, memory), priority, task.avoid.node.clone())
             }
         };
@@ -61,7 +61,7 @@ impl Core {
             settled: wanted.settled,
             priority,
             avoid_nodes: avoid.into_iter().collect(),
-            nodes: Vec::new(),
+            nodes: set.place.nodes.iter().cloned().collect(),
             placement: Box::new(placement),
             deadline_ms: None,
             waited_ms: 0,

@@ -32,6 +32,16 @@ impl Core {
             }
             // What runs has its size; whoever looked before the order came has been told so.
             (TaskWish::Resize { .. }, State::Running { .. }) => {}
+            (TaskWish::Rank { priority }, State::Blocked | State::Pending { .. } | State::Running { .. }) => {
+                self.rank(now, key, priority, order, out)
+            }
+        }
+    }
+
+    fn rank(&mut self, now: Now, key: TaskKey, priority: i32, order: &TaskOrder, out: &mut Vec<Effect>) {
+        if self.tasks.get(key).is_some_and(|task| task.priority != priority) {
+            self.record(now, Record::Ranked { task: key, priority }, out);
+            self.tell_moved(now, key, &order.sentence());
         }
     }
 

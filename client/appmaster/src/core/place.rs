@@ -44,7 +44,7 @@ impl Core {
         for set in 0..self.queues.len() {
             if let Some(queue) = self.queues.get_mut(set) {
                 let tasks = &self.tasks;
-                queue.wake(now.tick, |key| tasks.get(key).map(|t| t.size.clone()));
+                queue.wake(now.tick, |key| tasks.get(key));
             }
             self.place_in_set(now, set, out);
         }
@@ -66,7 +66,7 @@ impl Core {
                     continue;
                 }
             }
-            let Some((slots, rung)) = self.tasks.get(next.key).map(|t| (t.size.slots, t.size.rung)) else { continue };
+            let Some(slots) = self.tasks.get(next.key).map(|t| t.size.slots) else { continue };
             if let Some(container) = self.best_room(next.key, &rooms).map(|r| r.container.clone()) {
                 for room in &mut rooms {
                     room.free = if room.container == container { room.free.saturating_sub(slots) } else { room.free };
@@ -77,7 +77,7 @@ impl Core {
                 self.wait_wide(now, next.key, &mut rooms, out);
             }
             // What follows has the size of its stage, and neither room nor reservation is left for any of it.
-            if rung == 1 && self.no_room_left(set, &rooms) {
+            if next.is_among_the_last() && self.no_room_left(set, &rooms) {
                 break;
             }
         }

@@ -368,7 +368,16 @@ mod tests {
     fn an_attempt_is_in_its_task_and_the_task_in_its_job() {
         let attempts = vec![row(1, Some(ExitReason::TaskOom)), row(2, Some(ExitReason::Exit { code: 0 }))];
         let (task, profile) = (attempts[0].attempt.task.clone(), attempts[0].profile.clone());
-        let mut of = TaskRow { task, state: TaskState::Done, profile, rung: 2, note: String::new(), attempts, ahead: Vec::new() };
+        let mut of = TaskRow {
+            task,
+            state: TaskState::Done,
+            profile,
+            rung: 2,
+            note: String::new(),
+            attempts,
+            ahead: Vec::new(),
+            priority: 0,
+        };
         let ids = ids();
         let (began, ended) = (UnixMillis(900), UnixMillis(9000));
         let whole = Whole { name: "sort", mode: "headroom", tasks: 1, memory_kills: 1, began, ended, failure: None };

@@ -10,7 +10,7 @@ use headroom_types::Name;
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::Mode;
 
-use super::{Rows, Sure, Watched};
+use super::{Kill, Rows, Sure, Watched};
 use crate::complete;
 
 /// About the tasks of jobs.
@@ -30,7 +30,12 @@ pub(crate) enum JobVerb {
         #[command(flatten)]
         list: Watched,
     },
-    /// Stay with a job and print what happens, as `attach`
+    /// Submit a job file, as `rmctl submit`
+    Submit(super::Submit),
+    /// End a job and all its containers, as `rmctl kill`
+    Kill(Kill),
+    /// Stay with a job and print what happens, as `rmctl attach`
+    #[command(visible_alias = "attach")]
     Watch {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]

@@ -10,8 +10,8 @@ use headroom_wire::v1::queues::Gate;
 
 use super::tags::taint;
 use super::{
-    CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Ordered, Rows, SetTask, SignalArgs, TaintNode, UncordonNode, Watched,
-    duration, variable,
+    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Ordered, Rows, SetTask, SignalArgs, TaintNode, UncordonNode,
+    Watched, duration, variable,
 };
 use crate::complete;
 
@@ -48,6 +48,8 @@ pub(crate) enum NodeVerb {
     Label(LabelNode),
     /// Keep a node for requests that tolerate it: etl, team=etl, etl- to take one back. What runs stays
     Taint(TaintNode),
+    /// Measure a node with a job of its own: containers, tasks, memory, and whether a kill is told as one
+    Bench(Bench),
     /// Let a node take work again
     Undrain {
         /// The node
@@ -301,6 +303,21 @@ pub(crate) enum AppVerb {
         /// Higher goes first within its queue
         #[arg(allow_negative_numbers = true)]
         priority: i32,
+    },
+    /// Whom its owner lets come near it; with an option, these from now on and nobody else
+    Share {
+        /// The job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// An account, or a group of the manager's host written @etl, that may look at it; as often as needed
+        #[arg(long, value_name = "WHO")]
+        view: Vec<String>,
+        /// An account or a group that may change and end it too; as often as needed
+        #[arg(long, value_name = "WHO")]
+        change: Vec<String>,
+        /// With nobody any more
+        #[arg(long, conflicts_with_all = ["view", "change"])]
+        nobody: bool,
     },
     /// Give it another end of its time
     Lifetime {

@@ -4,13 +4,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
-use headroom_types::{NodeId, StoreBackend};
+use headroom_types::{LogLevel, NodeId, StoreBackend};
 
 use crate::complete;
 
 /// For whoever runs the cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperatorVerb {
+    /// How the resource manager itself stands: its life, its loop, its disk, its calls, its log
+    Status,
+    /// Have the resource manager read its configuration again; a file with a mistake changes nothing
+    Reload,
+    /// How much the resource manager says in its log, or from now on; until its configuration is read again
+    Loglevel {
+        /// error, warn, info, debug or trace; without it, how much it is now
+        #[arg(value_name = "LEVEL")]
+        level: Option<LogLevel>,
+    },
     /// The metrics of the resource manager, or of a node agent, as a scraper reads them
     Metrics(Metrics),
     /// Write a bundle for somebody who looks at it elsewhere: how the cluster stands, what happened, what this host offers; no secrets

@@ -8,7 +8,7 @@ use super::Sure;
 use crate::complete;
 
 /// Which task, and how it is said.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Ordered {
     /// The task, such as last/map/7
     #[arg(add = Completer::new(complete::jobs))]
@@ -28,7 +28,10 @@ pub(crate) struct Ordered {
 pub(crate) struct SetTask {
     #[command(flatten)]
     pub(crate) ordered: Ordered,
-    /// Its heap and overhead together, such as 9.5GiB
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Bytes,
+    /// Its heap and overhead together, such as 9.5GiB; of a task that waits
+    #[arg(long, value_name = "SIZE", required_unless_present = "priority")]
+    pub(crate) memory: Option<Bytes>,
+    /// It begins before tasks of its job with a lower one; 0 is the usual
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    pub(crate) priority: Option<i32>,
 }

@@ -1,12 +1,13 @@
 //! `rmctl profile`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
-use headroom_types::{Bytes, Cpus, Name};
+use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath};
 
-use super::Rows;
+use super::{Rows, duration, variable};
 use crate::complete;
 
 /// About profiles of the cluster.
@@ -44,6 +45,8 @@ pub(crate) enum ProfileVerb {
         #[arg(long, value_name = "USER")]
         user: Option<String>,
     },
+    /// Run one command once at the size of a profile, and tell what it needed of it. Exit 0: enough, 9: killed for memory, 1: it failed
+    Test(TestProfile),
     /// Set every [profiles.NAME] of a file: a job file, or one with nothing else; others stay as they are
     Import {
         /// TOML; - for standard input
@@ -52,6 +55,29 @@ pub(crate) enum ProfileVerb {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+/// `rmctl profile test`.
+#[derive(Debug, Args)]
+pub(crate) struct TestProfile {
+    /// The profile
+    #[arg(add = Completer::new(complete::profiles))]
+    pub(crate) name: Name,
+    /// Only on this node; as often as needed
+    #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
+    pub(crate) nodes: Vec<NodeId>,
+    /// A variable of its environment, NAME=VALUE; as often as needed
+    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<String>,
+    /// Longest it may run, such as 10m
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) timeout: Option<Duration>,
+    /// The queue it goes to
+    #[arg(long, value_name = "QUEUE", add = Completer::new(complete::queues))]
+    pub(crate) queue: Option<QueuePath>,
+    /// The command with its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
 }
 
 /// `rmctl profile set`.

@@ -20,6 +20,20 @@ pub(crate) struct CordonNode {
     pub(crate) dry_run: bool,
 }
 
+/// `rmctl node bench`.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// The node
+    #[arg(add = Completer::new(complete::nodes))]
+    pub(crate) node: NodeId,
+    /// Containers of 96 MiB at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    pub(crate) containers: u32,
+    /// Tasks that end at once
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "N")]
+    pub(crate) tasks: u32,
+}
+
 /// `rmctl node uncordon`.
 #[derive(Debug, Args)]
 pub(crate) struct UncordonNode {

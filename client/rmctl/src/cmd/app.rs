@@ -1,6 +1,7 @@
-//! `rmctl app`: an application goes on in another queue, with another priority, with another end of its time.
+//! `rmctl app`: an application goes on in another queue, with another priority, with another end of its time; others are let near it.
 
 use headroom_types::UnixMillis;
+use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::apps::{AppView, ChangeApp};
 
 use crate::args::{AppVerb, Life};
@@ -11,6 +12,7 @@ use crate::render::{figures::span, json::Found};
 /// Changes one application.
 pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failure> {
     let (job, body) = match what {
+        AppVerb::Share { job, view, change, nobody } => return share(context, &job, AppAccess { view, change }, nobody).await,
         AppVerb::Move { job, queue } => (job, ChangeApp { queue: Some(queue), ..ChangeApp::default() }),
         AppVerb::Priority { job, priority } => (job, ChangeApp { priority: Some(priority), ..ChangeApp::default() }),
         AppVerb::Lifetime { job, time } => {
@@ -29,6 +31,33 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
+/// Tells whom a job is shared with, or says so.
+async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    let access = if nobody || wanted != AppAccess::default() {
+        client.share_app(&app.id, &wanted).await?
+    } else {
+        client.app_access(&app.id).await?
+    };
+    let machine = Found { items: std::slice::from_ref(&access), list: false }.text(&context.output, |_| app.id.to_string());
+    context.term.print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
+    Ok(Exit::Ok)
+}
+
+fn with_whom(app: &AppView, access: &AppAccess) -> String {
+    let named = |list: &[String]| if list.is_empty() { "nobody else".to_owned() } else { list.join(", ") };
+    let AppAccess { view, change } = access;
+    format!(
+        "{}  of {}; may look: {}; may change and end: {}\nnext: rmctl ps {}\n",
+        app.id,
+        app.user,
+        named(view),
+        named(change),
+        app.id
+    )
+}
+
 fn people(app: &AppView, now: UnixMillis) -> String {
     let until = app.until.map_or_else(|| "as long as it likes".to_owned(), |until| format!("{} more", span(until.since(now))));
     let id = &app.id;
@@ -39,6 +68,13 @@ fn people(app: &AppView, now: UnixMillis) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
+
+    #[test]
+    fn with_whom_a_job_is_shared_is_said() {
+        let access = AppAccess { view: vec!["bob".into(), "@etl".into()], change: vec![] };
+        let text = with_whom(&fixture::app(), &access);
+        assert!(text.contains("may look: bob, @etl; may change and end: nobody else"), "{text}");
+    }
 
     #[test]
     fn what_holds_now_is_said() {

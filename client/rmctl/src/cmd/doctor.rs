@@ -1,7 +1,9 @@
-//! `rmctl doctor`: looks at this host as a node agent would at its start. No daemon is asked.
+//! `rmctl doctor`: looks at this host as a node agent would at its start, and asks no daemon; or asks a node's agent what it found.
 
 use headroom_config::NodeAgentConfig;
-use headroom_nodeagent::doctor::{self, Place, Standing};
+use headroom_nodeagent::doctor::{self, Finding, Place, Standing};
+use headroom_types::NodeId;
+use serde::Deserialize;
 
 use crate::args::Doctor;
 use crate::context::Context;
@@ -11,6 +13,32 @@ use crate::render::json::Found;
 
 /// Prints the findings; the worst of them is the exit code.
 pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure> {
+    let findings = match &args.node {
+        Some(node) => of_node(context, node).await?,
+        None => of_this_host(args).await?,
+    };
+    let found = Found { items: &findings, list: true };
+    let text = found.text(&context.output, |f| f.code.to_string());
+    let text = text.unwrap_or_else(|| render::doctor::screen(&findings, context.term.width, context.term.paint));
+    context.term.print(&text);
+    Ok(match doctor::worst(&findings) {
+        Standing::Ok => Exit::Ok,
+        Standing::Warn => Exit::NotNow,
+        Standing::Fail => Exit::Failed,
+    })
+}
+
+/// What an agent found at its start, as its own interface tells it.
+async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<Finding>, Failure> {
+    #[derive(Deserialize)]
+    struct Told {
+        host: Vec<Finding>,
+    }
+    let url = context.client()?.node(node).await?.url;
+    Ok(super::metrics::of_node(context, &url)?.get::<Told>("/v1/doctor").await?.host)
+}
+
+async fn of_this_host(args: Doctor) -> Result<Vec<Finding>, Failure> {
     let config = match &args.config {
         None => NodeAgentConfig::default(),
         Some(path) => headroom_config::load_nodeagent(path)
@@ -23,14 +51,5 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
         private_tmp: config.isolation.private_tmp,
     };
     let look = tokio::task::spawn_blocking(move || doctor::examine(&place)).await;
-    let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))?;
-    let found = Found { items: &findings, list: true };
-    let text = found.text(&context.output, |f| f.code.to_owned());
-    let text = text.unwrap_or_else(|| render::doctor::screen(&findings, context.term.width, context.term.paint));
-    context.term.print(&text);
-    Ok(match doctor::worst(&findings) {
-        Standing::Ok => Exit::Ok,
-        Standing::Warn => Exit::NotNow,
-        Standing::Fail => Exit::Failed,
-    })
+    look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use headroom_config::JobSpec;
 use headroom_config::job::Where;
 use headroom_types::{Name, Resource};
-use headroom_wire::v1::nodes::{NodeTraits, NodeView};
+use headroom_wire::v1::nodes::NodeView;
 
 use super::submit::{load, refuse_what_never_fits};
 use crate::context::Context;
@@ -91,15 +91,15 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
 /// How many executors the job begins with, and how many of them find room beside what is granted, the largest first.
 fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
     let ready = nodes.iter().filter(|n| n.state == "ready");
-    let mut room: Vec<(Resource, &NodeTraits)> =
-        ready.filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, &n.traits))).collect();
+    let mut room: Vec<(Resource, &NodeView)> = ready.filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, n))).collect();
     let sets = job.executors.iter().map(|set| ((set.profile.resource(), &set.place), set.count));
     let mut wanted: Vec<(Resource, &Where)> =
         sets.flat_map(|(one, count)| std::iter::repeat_n(one, usize::try_from(count).unwrap_or(0))).collect();
     wanted.sort_by_key(|(size, _)| std::cmp::Reverse(size.memory));
     let mut fit: u32 = 0;
     for (size, place) in &wanted {
-        let found = room.iter_mut().find(|(room, node)| size.fits(room) && place.admits(node)).map(|(room, _)| room);
+        let found =
+            room.iter_mut().find(|(room, node)| size.fits(room) && place.admits(&node.id, &node.traits)).map(|(room, _)| room);
         if let Some(left) = found.as_ref().and_then(|room| room.checked_sub(size))
             && let Some(room) = found
         {

@@ -7,7 +7,7 @@ use headroom_appmaster::replay::{self, Estate, trace};
 
 use headroom_types::Name;
 
-use super::{attach, drafts, history, ps, scale};
+use super::{attach, drafts, history, kill, ps, scale, submit};
 use crate::args::JobVerb;
 #[cfg(feature = "dev")]
 use crate::args::Replay;
@@ -25,6 +25,8 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
     match what {
         JobVerb::List { list } => ps::run(context, None, list).await,
         JobVerb::Show { job, list } => ps::run(context, Some(&job), list).await,
+        JobVerb::Submit(args) => submit::run(context, args).await,
+        JobVerb::Kill(args) => kill::run(context, args).await,
         JobVerb::Watch { job } => attach::run(context, &job).await,
         JobVerb::History(rows) => history::list(context, &rows).await,
         JobVerb::Purge { job, sure } => history::purge(context, &job, sure).await,

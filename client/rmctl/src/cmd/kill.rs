@@ -2,15 +2,16 @@
 
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::Sure;
+use crate::args::Kill;
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{apps, count, figures::short, json::Found};
 
 /// Ends a job.
-pub(crate) async fn run(context: &Context, job: &str, reason: Option<String>, sure: Sure) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> {
+    let Kill { job, reason, sure } = args;
     let client = context.client()?;
-    let (app, target) = context.app(&client, job).await?;
+    let (app, target) = context.app(&client, &job).await?;
     if let Some(task) = target.part.task() {
         return Err(Failure::new(Exit::Usage, format!("{job} is a task, and this ends a whole job"))
             .help(format!("rmctl task kill {}/{task}", app.id))

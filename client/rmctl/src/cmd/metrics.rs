@@ -9,7 +9,7 @@ use crate::render::json::Found;
 use crate::render::metrics::{self, name};
 
 /// A client of a node's own interface, which knows certificates and no tokens.
-fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
+pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
     let trust = Trust { other: Other::Node, token: TokenFrom::Nowhere, ..context.settings.trust.clone() };
     Ok(Client::with(url, trust)?.within(context.settings.timeout.value))
 }

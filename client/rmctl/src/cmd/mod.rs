@@ -4,9 +4,11 @@ mod acl;
 mod app;
 mod attach;
 mod audit;
+mod bench;
 pub(crate) mod ca;
 mod container;
 mod contexts;
+mod daemon;
 mod debug;
 #[cfg(feature = "dev")]
 mod demo;
@@ -45,6 +47,7 @@ mod task;
 mod through;
 mod top;
 mod topscreen;
+mod trial;
 mod ui;
 mod version;
 mod wait;
@@ -66,7 +69,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Diagnose { target } => diagnose::run(context, &target).await,
         Verb::Logs(args) => logs::run(context, args).await,
         Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
-        Verb::Kill { job, reason, sure } => kill::run(context, &job, reason, sure).await,
+        Verb::Kill(args) => kill::run(context, args).await,
         Verb::Events(args) => events::run(context, events::Wanted::of(args)).await,
         Verb::Audit { what: AuditVerb::List(args) } => audit::list(context, args).await,
         Verb::Node { what } => node::run(context, what).await,

@@ -28,6 +28,7 @@ pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failu
         NodeVerb::Uncordon(args) => tags::uncordon(context, args).await,
         NodeVerb::Label(args) => tags::label(context, args).await,
         NodeVerb::Taint(args) => tags::taint(context, args).await,
+        NodeVerb::Bench(args) => super::bench::run(context, args).await,
         NodeVerb::Undrain { node } => undrain(context, &node).await,
         NodeVerb::Show { node } => show(context, &node).await,
         NodeVerb::Events { node, watch } => happened(context, &node, watch).await,

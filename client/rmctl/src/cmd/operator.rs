@@ -1,4 +1,4 @@
-//! `rmctl operator`: metrics, a bundle for somebody else; check, backup and restore of a state directory that no resource manager uses.
+//! `rmctl operator`: the daemon itself, metrics, a bundle for somebody else; check, backup and restore of a state directory that no resource manager uses.
 
 use headroom_rm_store::StoreError;
 use headroom_rm_store::backup::{self, Replace};
@@ -6,7 +6,7 @@ use headroom_rm_store::check;
 use headroom_rm_store::engine::present;
 use serde::Serialize;
 
-use super::{debug, metrics};
+use super::{daemon, debug, metrics};
 use crate::args::{OperatorVerb, StateVerb};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -15,6 +15,9 @@ use crate::render::{json, state as screens};
 /// Runs one of them.
 pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, Failure> {
     match verb {
+        OperatorVerb::Status => daemon::status(context).await,
+        OperatorVerb::Reload => daemon::reload(context).await,
+        OperatorVerb::Loglevel { level } => daemon::loglevel(context, level).await,
         OperatorVerb::Metrics(args) => metrics::run(context, args).await,
         OperatorVerb::Debug(args) => debug::run(context, args).await,
         OperatorVerb::State { what } => state(context, what).await,

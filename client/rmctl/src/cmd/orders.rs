@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::{AppId, Bytes, TaskId};
-use headroom_wire::v1::apps::ResizeTask;
+use headroom_wire::v1::apps::{RankTask, ResizeTask};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use crate::args::Ordered;
@@ -30,6 +30,11 @@ pub(crate) enum Wish {
         /// Heap and overhead together.
         memory: Bytes,
     },
+    /// Another place among the tasks of its job.
+    Rank {
+        /// 0 is the usual.
+        priority: i32,
+    },
 }
 
 /// Gives an order about one task, and waits until it is carried out.
@@ -48,7 +53,7 @@ pub(crate) async fn run(context: &Context, wish: Wish, ordered: Ordered) -> Resu
     }
     match wish {
         Wish::Cancel | Wish::Retry => context.agreed(ordered.sure, &would)?,
-        Wish::Resize { .. } => {}
+        Wish::Resize { .. } | Wish::Rank { .. } => {}
     }
     let reason = ordered.reason.or_else(|| user().map(|user| format!("by {user}")));
     let before = give(&client, &app.id, &task, wish, reason).await?;
@@ -67,6 +72,7 @@ async fn give(client: &Client, app: &AppId, task: &TaskId, wish: Wish, reason: O
         Wish::Cancel => client.kill_task(app, task, reason).await,
         Wish::Retry => client.retry_task(app, task, reason).await,
         Wish::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
+        Wish::Rank { priority } => client.rank_task(app, task, &RankTask { priority, reason }).await,
     }
 }
 
@@ -95,6 +101,7 @@ fn is_so(before: &TaskRow, now: &TaskRow, wish: Wish) -> bool {
         Wish::Cancel => over,
         Wish::Retry => over || ended(now) > ended(before),
         Wish::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
+        Wish::Rank { priority } => over || now.priority == priority,
     }
 }
 
@@ -108,6 +115,7 @@ fn would(row: &TaskRow, wish: Wish) -> String {
         },
         Wish::Retry => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
         Wish::Resize { memory } => format!("would get {memory} in the place of {size}"),
+        Wish::Rank { priority } => format!("would have priority {priority} in the place of {}", row.priority),
     }
 }
 
@@ -116,11 +124,16 @@ fn people(app: &AppId, row: &TaskRow, wish: Wish) -> String {
     let done = match (wish, row.state) {
         (_, TaskState::Done) => "was done before".to_owned(),
         (Wish::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
-        (Wish::Retry | Wish::Resize { .. }, TaskState::Failed) => format!("was given up before: {}", row.note),
+        (Wish::Retry | Wish::Resize { .. } | Wish::Rank { .. }, TaskState::Failed) => {
+            format!("was given up before: {}", row.note)
+        }
         (Wish::Retry, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
             format!("is tried again at {}, charged to no budget", row.profile.memory())
         }
         (Wish::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
+        (Wish::Rank { priority }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+            format!("has priority {priority}: it begins before tasks of its job with a lower one")
+        }
         (Wish::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
     };
     format!("{app}/{task}  {done}\nnext: rmctl task show {app}/{task}\n")

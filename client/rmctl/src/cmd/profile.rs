@@ -31,6 +31,7 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
             Ok(Exit::Ok)
         }
         ProfileVerb::Suggest { name, user } => suggest(context, &client, name.as_ref(), user.as_deref()).await,
+        ProfileVerb::Test(args) => super::trial::test(context, args).await,
         ProfileVerb::Import { file, dry_run } => import(context, &client, &file, how(dry_run)).await,
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
-use headroom_types::{AppId, Charge, ExitReason, Name};
+use headroom_types::{AppId, Bytes, Charge, ExitReason, Name, Profile};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, Mode};
 
@@ -31,28 +31,56 @@ pub(crate) async fn run(context: &Context, args: Run) -> Result<Exit, Failure> {
 }
 
 async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {
-    let text = job_file(args);
+    let client = context.client()?;
+    let id = begin(&client, args).await?;
+    if args.detach {
+        context.term.line(&id.to_string());
+        return Ok(0);
+    }
+    Ok(match until_over(context, &client, &id).await? {
+        Some(app) => ended(context, &app),
+        None => INTERRUPTED,
+    })
+}
+
+/// Runs a command to its end; what it prints goes where `context` prints.
+pub(super) async fn to_its_end(context: &Context, args: &Run) -> Result<AppView, Failure> {
+    let client = context.client()?;
+    let id = begin(&client, args).await?;
+    let over = until_over(context, &client, &id).await?;
+    over.ok_or_else(|| Failure::new(Exit::Failed, format!("{id} was interrupted")))
+}
+
+async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
+    let size = match &args.profile {
+        Some(name) => Some(client.profile(name).await?.size()),
+        None => None,
+    };
+    let text = job_file(args, size.as_ref());
     let spec = headroom_config::job::compile(&text, "the command line")
         .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?;
     let base = std::env::current_dir().map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
     let mode = if args.no_escalate { Mode::Fixed } else { spec.mode };
     let job = Job { spec, text, named: ClusterProfiles::new(), base, mode };
-    let client = context.client()?;
     refuse_what_never_fits(&job.spec, &client.nodes().await?)?;
-    let id = submit(&client, &job).await?.app;
-    if args.detach {
-        context.term.line(&id.to_string());
-        return Ok(0);
-    }
+    Ok(submit(client, &job).await?.app)
+}
+
+/// The job as it ended; nothing when somebody pressed Ctrl-C, which ends it.
+async fn until_over(context: &Context, client: &Client, id: &AppId) -> Result<Option<AppView>, Failure> {
     let interrupted = async { tokio::signal::ctrl_c().await };
-    let app = tokio::select! {
-        app = watched(context, &client, &id) => app?,
+    tokio::select! {
+        app = watched(context, client, id) => Ok(Some(app?)),
         _ = interrupted => {
-            client.kill(&id, Some("interrupted".to_owned())).await?;
-            return Ok(INTERRUPTED);
+            client.kill(id, Some("interrupted".to_owned())).await?;
+            Ok(None)
         }
-    };
-    Ok(ended(context, &app))
+    }
+}
+
+/// The last attempt at the only task.
+pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
+    app.job.iter().flat_map(|j| &j.tasks).filter_map(|t| t.attempts.last()).next()
 }
 
 /// Both outputs and what happens, until the job has ended.
@@ -81,8 +109,7 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
 
 /// The exit code, with a sentence where the program did not end by itself.
 fn ended(context: &Context, app: &AppView) -> i32 {
-    let last = app.job.iter().flat_map(|j| &j.tasks).filter_map(|t| t.attempts.last()).next();
-    let (code, sentence) = match last {
+    let (code, sentence) = match last_attempt(app) {
         Some(attempt) => code(attempt),
         None => (OURS, Some(format!("it never ran: {}", app.diagnostics))),
     };
@@ -112,7 +139,7 @@ fn code(a: &AttemptRow) -> (i32, Option<String>) {
 }
 
 /// The job of one task that a command line means.
-fn job_file(args: &Run) -> String {
+fn job_file(args: &Run, size: Option<&Profile>) -> String {
     use serde_json::Value;
     let quoted = |text: &str| Value::from(text).to_string();
     // Braces are places to fill in; here they are what was typed.
@@ -123,12 +150,21 @@ fn job_file(args: &Run) -> String {
     let queue = args.queue.as_ref().map(|q| format!("queue = {}\n", quoted(q.as_str()))).unwrap_or_default();
     let timeout = args.timeout.map(|t| format!("timeout = \"{}s\"\n", t.as_secs().max(1))).unwrap_or_default();
     let cap = args.cap.map(|cap| format!("cap = \"{}B\"\n", cap.get())).unwrap_or_default();
-    let all = args.memory.saturating_add(RESERVE).get();
+    let reserved = |bytes: Bytes| bytes.saturating_add(RESERVE).get();
+    let memory = match size {
+        Some(size) if !size.overhead.is_zero() => {
+            format!("heap = \"{}B\"\noverhead = \"{}B\"", size.heap.get(), reserved(size.overhead))
+        }
+        Some(size) => format!("memory = \"{}B\"", reserved(size.memory())),
+        None => format!("memory = \"{}B\"", reserved(args.memory)),
+    };
+    let nodes: Vec<String> = args.nodes.iter().map(|node| quoted(node.as_str())).collect();
+    let nodes = if nodes.is_empty() { String::new() } else { format!("nodes = [{}]\n", nodes.join(", ")) };
     format!(
-        "version = 1\nname = {}\n{queue}[profiles.run]\nmemory = \"{all}B\"\ncpus = {}\n[executors.main]\nprofile = \"run\"\ncount = 1\n\
-         slots = 1\nreserve = \"{}B\"\n[[stage]]\nname = \"run\"\ncommand = [{}]\n{timeout}env = {{ {} }}\n[retry]\nmax_attempts = 1\n{cap}",
+        "version = 1\nname = {}\n{queue}[profiles.run]\n{memory}\ncpus = {}\n[executors.main]\nprofile = \"run\"\ncount = 1\n\
+         slots = 1\nreserve = \"{}B\"\n{nodes}[[stage]]\nname = \"run\"\ncommand = [{}]\n{timeout}env = {{ {} }}\n[retry]\nmax_attempts = 1\n{cap}",
         quoted(&name(args)),
-        args.cpus,
+        size.map_or(args.cpus, |size| size.cpus),
         RESERVE.get(),
         command.join(", "),
         env.join(", "),
@@ -136,7 +172,7 @@ fn job_file(args: &Run) -> String {
 }
 
 /// What the executor beside the command may take.
-const RESERVE: headroom_types::Bytes = headroom_types::Bytes::from_mib(32);
+const RESERVE: Bytes = Bytes::from_mib(32);
 
 /// The name that is asked for, or the program's, as far as a name may look like that.
 fn name(args: &Run) -> String {
@@ -152,7 +188,6 @@ mod tests {
     use crate::args::{Cli, Verb};
     use crate::render::fixture;
     use clap::Parser as _;
-    use headroom_types::Bytes;
 
     fn args(words: &[&str]) -> Run {
         let cli = Cli::try_parse_from([&["rmctl", "run"], words].concat()).expect("parses");
@@ -163,14 +198,31 @@ mod tests {
     #[test]
     fn a_command_line_is_a_job_of_one_task() {
         let args = args(&["--memory", "1G", "--env", "A=b c", "--timeout", "2m", "--", "/bin/sh", "-c", "echo \"${HOME}\" 'x'"]);
-        let spec =
-            headroom_config::job::compile(&job_file(&args), "x").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
+        let spec = headroom_config::job::compile(&job_file(&args, None), "x")
+            .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)));
         assert_eq!((spec.name.as_str(), spec.tasks()), ("sh", 1));
         let stage = &spec.stages[0];
         let words: Vec<String> = stage.command.iter().map(ToString::to_string).collect();
         assert_eq!(words[2], "echo \"${{HOME}}\" 'x'", "braces are what was typed");
         assert_eq!(stage.profile.memory(), Bytes::from_gib(1), "all of what was asked is the command's");
         assert!(stage.env.contains_key("A") && stage.timeout.is_some());
+    }
+
+    #[test]
+    fn a_profile_and_nodes_go_into_the_job() {
+        let args = args(&["--profile", "etl", "--node", "n1", "--node", "n2", "--", "true"]);
+        let mib = Bytes::from_mib;
+        let size = Profile { heap: mib(512), overhead: mib(64), cpus: headroom_types::Cpus::from_cores(2) };
+        let compiled = |size: &Profile| {
+            let text = job_file(&args, Some(size));
+            headroom_config::job::compile(&text, "x").unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)))
+        };
+        let spec = compiled(&size);
+        assert_eq!(spec.stages[0].profile.memory(), size.memory(), "all of the profile is the command's");
+        assert_eq!((spec.executors[0].profile.heap, spec.executors[0].profile.cpus), (mib(512), size.cpus));
+        assert_eq!(spec.executors[0].place.nodes.len(), 2);
+        let one = Profile { overhead: Bytes::ZERO, ..size };
+        assert_eq!(compiled(&one).stages[0].profile.memory(), mib(512));
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
     if candidates(nodes).next().is_none() {
         return Ok(());
     }
-    if let Some(set) = job.executors.iter().find(|set| !candidates(nodes).any(|n| set.place.may_be(&n.traits))) {
+    if let Some(set) = job.executors.iter().find(|set| !candidates(nodes).any(|n| set.place.may_be(&n.id, &n.traits))) {
         let what = format!("{} cannot run here: no node is {}, as [executors.{}] wants", job.name, set.place, set.name);
         return Err(Failure::new(Exit::Never, what).help("rmctl node list -o wide shows labels and taints"));
     }
@@ -146,7 +146,7 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
     };
     let never = job.stages.iter().filter_map(|stage| {
         let set = job.executors_of(stage)?;
-        let suits = || candidates(nodes).filter(|n| set.place.may_be(&n.traits));
+        let suits = || candidates(nodes).filter(|n| set.place.may_be(&n.id, &n.traits));
         let largest = suits().max_by_key(|n| n.offers.memory)?;
         let nowhere = suits().all(|n| fails(stage, n).is_some());
         nowhere.then(|| Some((fails(stage, largest)?, largest))).flatten()

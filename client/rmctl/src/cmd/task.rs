@@ -5,7 +5,7 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use super::orders::Wish;
 use super::{orders, ps, reach};
-use crate::args::{Rows, TaskVerb, Watched};
+use crate::args::{Rows, SetTask, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{json::Found, tasks};
@@ -22,7 +22,20 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
         TaskVerb::Kill(ordered) => orders::run(context, Wish::Cancel, ordered).await,
         TaskVerb::Retry(ordered) => orders::run(context, Wish::Retry, ordered).await,
         TaskVerb::Exec(args) => reach::exec_task(context, args).await,
-        TaskVerb::Set(set) => orders::run(context, Wish::Resize { memory: set.memory }, set.ordered).await,
+        TaskVerb::Set(set) => set_both(context, set).await,
+    }
+}
+
+/// Priority first: it can be given in every state that the size can be given in.
+async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
+    let SetTask { ordered, memory, priority } = set;
+    let ranked = match priority {
+        Some(priority) => orders::run(context, Wish::Rank { priority }, ordered.clone()).await?,
+        None => Exit::Ok,
+    };
+    match memory {
+        Some(memory) => orders::run(context, Wish::Resize { memory }, ordered).await,
+        None => Ok(ranked),
     }
 }
 

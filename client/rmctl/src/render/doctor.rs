@@ -14,11 +14,11 @@ const INDENT: usize = 4;
 pub(crate) fn screen(findings: &[Finding], width: usize, paint: Paint) -> String {
     let mut table = Table::new(&["", "CHECK", "FOUND"]);
     for finding in findings {
-        table.row([mark(finding.state, paint), finding.code.to_owned(), cut(&finding.found, FOUND)]);
+        table.row([mark(finding.state, paint), finding.code.to_string(), cut(&finding.found, FOUND)]);
     }
     let mut text = table.text();
     for finding in findings.iter().filter(|f| f.state != Standing::Ok) {
-        text += &format!("\n{} {}: {}\n", mark(finding.state, paint), paint.strong(finding.code), finding.what);
+        text += &format!("\n{} {}: {}\n", mark(finding.state, paint), paint.strong(&finding.code), finding.what);
         let fix = finding.fix.iter().map(|fix| format!("fix: {fix}"));
         for line in std::iter::once(format!("found: {}", finding.found)).chain(fix) {
             for part in wrap(&line, width.saturating_sub(INDENT)) {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn finding(code: &'static str, state: Standing, found: &str, fix: Option<&str>) -> Finding {
-        Finding { code, state, what: "what it is for", found: found.into(), fix: fix.map(str::to_owned) }
+        Finding { code: code.into(), state, what: "what it is for".into(), found: found.into(), fix: fix.map(str::to_owned) }
     }
 
     #[test]

@@ -65,7 +65,16 @@ pub(crate) fn app() -> AppView {
 }
 
 fn row(task: &str, state: TaskState, profile: Profile, rung: u32, attempts: Vec<AttemptRow>) -> TaskRow {
-    TaskRow { task: task.parse().expect("id"), state, profile, rung, note: String::new(), attempts, ahead: Vec::new() }
+    TaskRow {
+        task: task.parse().expect("id"),
+        state,
+        profile,
+        rung,
+        note: String::new(),
+        attempts,
+        ahead: Vec::new(),
+        priority: 0,
+    }
 }
 
 fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>, reason: Option<ExitReason>) -> AttemptRow {

@@ -17,6 +17,9 @@ pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: Look, paint
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!("{}  {}\n", paint.strong(&id), job::state(t.state, paint));
     text.push_str(&format!("size    {} · rung {}  {}\n", t.profile, ladder::rung(t), ladder::ladder(t)));
+    if t.priority != 0 {
+        text.push_str(&format!("order   priority {}\n", t.priority));
+    }
     if !t.note.is_empty() {
         text.push_str(&format!("note    {}\n", t.note));
     }

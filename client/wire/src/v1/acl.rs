@@ -131,6 +131,19 @@ pub struct PolicyView {
     pub rights: Vec<String>,
 }
 
+/// `GET` and `PUT /v1/apps/{app}/access`: whom an application's owner lets come near it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct AppAccess {
+    /// Who may look at it: accounts, and groups of the manager's host written with `@`. 32 at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub view: Vec<String>,
+    /// Who may change and end it too. 32 at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub change: Vec<String>,
+}
+
 /// `GET /v1/acl/self`: who calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -229,6 +229,18 @@ pub struct ResizeTask {
     pub reason: Option<String>,
 }
 
+/// `POST /v1/apps/{app}/tasks/{stage}/{index}/priority`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RankTask {
+    /// Tasks with a higher one begin first; 0 is the usual. From -1000 to 1000.
+    pub priority: i32,
+    /// Why, for people: told in the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// `POST /v1/apps/{app}/scale`: how many executors of a set it may have at once from now on. Answer: [`AppView`], once its master is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -195,6 +195,13 @@ pub struct TaskRow {
     /// tasks that have been started and have not ended. Bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<Bytes>,
+    /// Tasks with a higher one begin first; 0 is the usual.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub priority: i32,
+}
+
+fn is_usual(priority: &i32) -> bool {
+    *priority == 0
 }
 
 /// One attempt at a task.

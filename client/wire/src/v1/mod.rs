@@ -11,6 +11,7 @@ pub mod explain;
 pub mod families;
 pub mod job;
 pub mod nodes;
+pub mod operator;
 pub mod profiles;
 pub mod queue_tree;
 pub mod queues;

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::role::is_user;
-use headroom_identity::{Accessor, Kind, Principal, Right, Rights, Token};
+use headroom_identity::{Accessor, Kind, Over, Principal, Right, Rights, Token};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{
     LONGEST_ABOUT, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, Secret, TokenView, WhoAmI,
@@ -211,16 +211,11 @@ fn said(web: &Web, subject: &str) -> String {
 /// Nobody gives away what they do not have.
 fn within(principal: &Principal, rights: &Rights) -> Result<(), Problem> {
     let Some((name, own)) = giver(principal)? else { return Ok(()) };
-    let lacks = rights.0.iter().find(|right| match right {
-        Right::Queue(queue) => !own.takes_queue(queue),
-        Right::Admin
-        | Right::ClusterRead
-        | Right::JobRead
-        | Right::JobSubmit
-        | Right::JobKill
-        | Right::NodeWrite
-        | Right::OperatorRead
-        | Right::OperatorWrite => !own.has(right),
+    let lacks = rights.0.iter().find(|right| match right.over() {
+        Some((Over::Submit, queue)) => !own.takes_queue(queue),
+        Some((Over::View, queue)) => !own.views(queue),
+        Some((Over::Administer, queue)) => !own.administers(queue),
+        None => !own.has(right),
     });
     // A token without a word about queues is for all of them.
     let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
@@ -256,7 +251,7 @@ fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, Problem> {
     let refused = |why: String| Err(Problem::new(Code::HR0403, why));
     match principal {
         Principal::Open => Ok(None),
-        Principal::User { name, token: Some(token), rights } if !rights.has(&Right::Admin) => {
+        Principal::User { name, token: Some(token), rights, .. } if !rights.has(&Right::Admin) => {
             refused(format!("{name} (token {token}) may not give rights away with a token: it needs the right admin"))
         }
         Principal::User { name, rights, .. } => Ok(Some((name, rights))),

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Ids, Params};
+use super::parse::{Body, Id, Ids, Only, Params};
 use super::{Web, apps, stream, unexpected};
 use crate::input::Input;
 use crate::{incoming, outgoing};
@@ -76,23 +76,13 @@ pub(crate) struct OneAsk {
     ask: Ask,
 }
 
-/// Whether a request counts.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Change {
-    /// Only say what would become of it.
-    #[serde(default)]
-    dry_run: bool,
-}
-
 /// One container request. The answer says at once whether it fits, waits or can never be.
-#[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), Change),
+#[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), Only),
     request_body = OneAsk, responses((status = 200, body = AskAnswer), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn ask(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(change): Params<Change>,
+    Params(change): Params<Only>,
     Body(body): Body<OneAsk>,
 ) -> Result<Json<AskAnswer>, Failure> {
     let ask = Box::new(incoming::ask(body.ask)?);

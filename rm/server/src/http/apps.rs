@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use headroom_identity::Principal;
 use headroom_rm_core::{Answer, Call, How, Lifetime, Refusal};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
+use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, ScaleApp, SubmitApp, Submitted, WhyPending};
 use headroom_wire::v1::error::{Code, Problem};
@@ -19,14 +20,18 @@ use utoipa::IntoParams;
 use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Params};
+use super::parse::{Body, Id, Nothing, Only, Params};
+use super::sight::Sight;
 use super::wait::{self, Patience, Wait};
 use super::{Web, guard, once, pages, unexpected};
+use crate::access::{self, Wish};
 use crate::audit::Changed;
 use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
 use crate::view::Part;
 
+/// Most accounts and groups that an owner lets look, or change.
+const MOST_NAMED: usize = 32;
 /// Most executors of one set, as in job files.
 const MOST_EXECUTORS: u32 = 10_000;
 
@@ -85,13 +90,20 @@ pub(crate) struct Asked {
         ("X-Headroom-Index", description = "The place of the latest change."),
     )), Bad, TooMany,
 ))]
-pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, uri: Uri) -> Result<Response, Failure> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Params(asked): Params<Asked>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let sight = Sight::of(&web, &principal);
     let view = wait::view(&web, Part::Apps, Patience { wait: asked.wait, index: asked.index }).await?;
     let wanted = |a: &&AppView| {
         asked.state.is_none_or(|s| s == a.state)
             && asked.queue.as_ref().is_none_or(|q| a.queue.is_within(q))
             && asked.user.as_ref().is_none_or(|u| *u == a.user)
             && asked.name.as_ref().is_none_or(|n| a.id.name().as_str().starts_with(n))
+            && sight.as_ref().is_none_or(|sight| sight.sees(a))
     };
     let all = view.apps.values().filter(wanted);
     let (rows, next) = pages::piece(all, |a| &a.id, asked.after.as_ref(), pages::limit(asked.limit)?);
@@ -223,16 +235,6 @@ pub(crate) async fn scale(
     Ok((StatusCode::ACCEPTED, Json(without_job(&web, &app).await?)))
 }
 
-/// Whether a change is only checked.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Only {
-    /// Only check it and say what would be.
-    #[serde(default)]
-    dry_run: bool,
-}
-
 /// Forgets an application that has ended: its tasks, its containers, its place in every list. What was learned from it, its events and
 /// the record of changes stay. As it was comes back.
 #[utoipa::path(delete, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), Only), responses(
@@ -250,6 +252,45 @@ pub(crate) async fn purge(
     web.handle.call(Call::Purge { app, how }).await?;
     let changed = Changed { before: format!("{}, of {}", was.state.as_str(), was.user), after: String::new() };
     Ok((Extension(changed), (status, Json(was)).into_response()))
+}
+
+/// Whom its owner lets come near it.
+#[utoipa::path(get, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)),
+    responses((status = 200, body = AppAccess), Bad, Missing, TooMany))]
+pub(crate) async fn shared(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
+) -> Result<Json<AppAccess>, Failure> {
+    without_job(&web, &app).await?;
+    Ok(Json(web.shared.access.borrow().shared(&app)))
+}
+
+/// Its owner lets these come near it from now on, and nobody else; whoever may see or change more than their own is not asked.
+#[utoipa::path(put, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)), request_body = AppAccess,
+    responses((status = 200, body = AppAccess), Bad, Missing, TooLarge, TooMany))]
+pub(crate) async fn share(
+    State(web): State<Web>,
+    Id(app): Id<AppId>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<AppAccess>,
+) -> Result<(Extension<Changed>, Json<AppAccess>), Failure> {
+    without_job(&web, &app).await?;
+    for list in [&body.view, &body.change] {
+        if list.len() > MOST_NAMED {
+            let problem =
+                Problem::new(Code::HR0413, format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()));
+            return Err(problem.hint("name a group of the manager's host: @etl").into());
+        }
+        for subject in list {
+            access::subject(subject)?;
+        }
+    }
+    let words = |access: &AppAccess| format!("view {}; change {}", access.view.join(","), access.change.join(","));
+    let before = words(&web.shared.access.borrow().shared(&app));
+    let wish = Box::new(Wish::Share { app, access: body.clone() });
+    web.handle.ask(|reply| Input::Access { wish, reply }).await??;
+    Ok((Extension(Changed { before, after: words(&body) }), Json(body)))
 }
 
 /// Why its requests wait: one row for each that does.

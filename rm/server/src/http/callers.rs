@@ -64,7 +64,7 @@ fn of(access: &Access, visitor: Visitor) -> Principal {
     let Some(name) = account else { return principal };
     let usual = if let Principal::User { rights, .. } = principal { rights } else { Rights::default() };
     let rights = access.rights(&name, &groups, usual);
-    Principal::User { name, token: None, rights }
+    Principal::User { name, token: None, rights, groups }
 }
 
 /// A token, and where it was shown.

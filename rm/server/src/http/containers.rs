@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
-use axum::Json;
 use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
+use axum::{Extension, Json};
+use headroom_identity::Principal;
 use headroom_rm_core::{Answer, Call, How, Refusal, Size};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
 use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeContainer, Resizing};
@@ -17,8 +18,9 @@ use utoipa::IntoParams;
 use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Ids, Nothing, Params};
+use super::parse::{Body, Id, Ids, Nothing, Only, Params};
 use super::passing::pass_on;
+use super::sight::Sight;
 use super::wait::{self, Patience, Wait};
 use super::{Web, limits, pages, unexpected};
 use crate::input::{Input, Query, Wanted};
@@ -58,13 +60,20 @@ pub(crate) struct Of {
         ("X-Headroom-Index", description = "The place of the latest change; use is not counted."),
     )), Bad, TooMany,
 ))]
-pub(crate) async fn list(State(web): State<Web>, Params(of): Params<Of>, uri: Uri) -> Result<Response, Failure> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
+    Params(of): Params<Of>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let sight = Sight::of(&web, &principal);
     let limit = pages::limit(of.limit)?;
     let view = wait::view(&web, Part::Containers, Patience { wait: of.wait, index: of.index }).await?;
-    let apps = (of.queue.is_some() || of.user.is_some()).then(|| {
+    let apps = (of.queue.is_some() || of.user.is_some() || sight.is_some()).then(|| {
         let within = |a: &&AppView| of.queue.as_ref().is_none_or(|q| a.queue.is_within(q));
         let owned = |a: &&AppView| of.user.as_ref().is_none_or(|u| *u == a.user);
-        view.apps.values().filter(within).filter(owned).map(|a| a.id.clone()).collect()
+        let seen = |a: &&AppView| sight.as_ref().is_none_or(|sight| sight.sees(a));
+        view.apps.values().filter(within).filter(owned).filter(seen).map(|a| a.id.clone()).collect()
     });
     let index = view.index(Part::Containers);
     let wanted = Wanted { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
@@ -108,25 +117,15 @@ pub(crate) async fn stop(
     find(&web, &id).await.map(Json)
 }
 
-/// Whether a change is only checked.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Change {
-    /// Only check it.
-    #[serde(default)]
-    dry_run: bool,
-}
-
 /// Another size for a container that runs. It is there when an update or the container's view has the version of the answer.
 #[utoipa::path(post, path = "/v1/containers/{id}/resize", tag = "containers", params(
-    ("id" = ContainerId, Path), Change,
+    ("id" = ContainerId, Path), Only,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; the same as `version` in the body."),
 ), request_body = ResizeContainer, responses((status = 200, body = Resizing), Bad, Missing, Conflict, Never, TooMany))]
 pub(crate) async fn resize(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(change): Params<Change>,
+    Params(change): Params<Only>,
     headers: HeaderMap,
     Body(body): Body<ResizeContainer>,
 ) -> Result<Json<Resizing>, Failure> {

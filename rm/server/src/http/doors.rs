@@ -57,15 +57,17 @@ impl Port {
         let principal = match (caller, self.anonymous) {
             (Caller::Known(Role::Manager), _) => Principal::Manager,
             (Caller::Known(Role::Node(node)), _) => Principal::Node(node),
-            (Caller::Known(Role::User(name)), _) => Principal::User { name, token: None, rights: Rights::working() },
+            (Caller::Known(Role::User(name)), _) => user(name, Rights::working()),
             (Caller::Unasked | Caller::Nobody, Anonymous::All) => Principal::Open,
-            (Caller::Unasked | Caller::Nobody, Anonymous::Read) => {
-                Principal::User { name: "anonymous".to_owned(), token: None, rights: Rights::reading() }
-            }
+            (Caller::Unasked | Caller::Nobody, Anonymous::Read) => user("anonymous".to_owned(), Rights::reading()),
             (Caller::Unasked | Caller::Nobody, Anonymous::Nothing) => Principal::Anonymous,
         };
         Visitor { principal, account, groups: Arc::default() }
     }
+}
+
+fn user(name: String, rights: Rights) -> Principal {
+    Principal::User { name, token: None, rights, groups: Arc::default() }
 }
 
 impl Door for Port {
@@ -157,7 +159,7 @@ fn account(uid: Uid, gid: Gid) -> Visitor {
     let administrates = uid.is_root() || uid == Uid::effective() || groups.iter().any(|group| group == ADMINISTRATORS);
     let rights = if administrates { Rights::all() } else { Rights::working() };
     let account = Some(name.clone());
-    Visitor { principal: Principal::User { name, token: None, rights }, account, groups: groups.into() }
+    Visitor { principal: user(name, rights), account, groups: groups.into() }
 }
 
 /// The groups of an account, as they are now: a session that began before somebody was taken into one has it too.
@@ -199,13 +201,13 @@ mod tests {
         assert!(!groups.is_empty(), "everybody is in a group");
         let me = User::from_uid(Uid::effective()).expect("accounts").expect("an account").name;
         assert!(from.is_loopback());
-        assert_eq!(principal, Principal::User { name: me, token: None, rights: Rights::all() }, "whoever runs the daemon");
+        assert_eq!(principal, user(me, Rights::all()), "whoever runs the daemon");
     }
 
     #[test]
     fn somebody_else_works_with_the_cluster() {
         let stranger = account(Uid::from_raw(3_999_999_999), Gid::from_raw(3_999_999_999));
-        let nobody = Principal::User { name: "uid-3999999999".into(), token: None, rights: Rights::working() };
+        let nobody = user("uid-3999999999".into(), Rights::working());
         assert_eq!(stranger.principal, nobody);
     }
 }

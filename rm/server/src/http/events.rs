@@ -4,11 +4,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
+use headroom_identity::Principal;
 use headroom_types::{AppId, NodeId, Reason, Topic};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::{Event, EventLevel};
@@ -19,6 +21,7 @@ use utoipa::IntoParams;
 use super::describe::{Bad, TooMany, TooOld as Old};
 use super::error::Failure;
 use super::parse::{Age, Params};
+use super::sight::Sight;
 use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
 use super::{Web, limits, stream};
 use crate::eventlog::{EventLog, Filter, Place, TooOld};
@@ -66,6 +69,8 @@ struct Reader {
     news: watch::Receiver<u64>,
     follow: bool,
     format: Format,
+    /// For who may not see all.
+    sight: Option<Sight>,
     first: Option<Vec<Arc<Event>>>,
     closing: tokio_util::sync::CancellationToken,
     /// Given back when the reader goes.
@@ -82,9 +87,16 @@ struct Reader {
 ))]
 pub(crate) async fn events(
     State(web): State<Web>,
+    Extension(principal): Extension<Principal>,
     Params(wanted): Params<Wanted>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
+    let mut sight = Sight::of(&web, &principal);
+    if let (Some(seen), Some(app)) = (&sight, &wanted.app) {
+        seen.demands(app).await?;
+        // All that is asked for may be seen.
+        sight = None;
+    }
     let format = stream::Format::wanted(&headers);
     let cursor = stream::last_seen(&headers).or(wanted.cursor).unwrap_or(0);
     let Wanted { app, topic, level, reason, object, node, since, .. } = wanted;
@@ -98,7 +110,7 @@ pub(crate) async fn events(
     })?;
     let follow = wanted.follow || format == Format::Sse;
     let seat = if follow { Some(limits::place(&web.streams)?) } else { None };
-    let reader = Reader { log, place, news, follow, format, first: Some(first), closing: web.closing, _seat: seat };
+    let reader = Reader { log, place, news, follow, format, sight, first: Some(first), closing: web.closing, _seat: seat };
     Ok(endless(format, unfold(reader, next)))
 }
 
@@ -114,7 +126,8 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
         None => reader.log.read(&mut reader.place).ok()?,
     };
     if !events.is_empty() {
-        return Some((render(reader.format, &events), reader));
+        let chunk = reader.rendered(&events);
+        return Some((if chunk.is_empty() { alive(reader.format) } else { chunk }, reader));
     }
     if !reader.follow {
         return None;
@@ -125,13 +138,22 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
         changed = tokio::time::timeout(ALIVE_EVERY, reader.news.changed()) => match changed {
             Ok(Ok(())) => {
                 let events = reader.log.read(&mut reader.place).ok()?;
-                let chunk = render(reader.format, &events);
+                let chunk = reader.rendered(&events);
                 // Events of other applications only: nothing to say, but a word does no harm.
                 Some((if chunk.is_empty() { alive(reader.format) } else { chunk }, reader))
             }
             Ok(Err(_)) => None,
             Err(_) => Some((alive(reader.format), reader)),
         },
+    }
+}
+
+impl Reader {
+    /// What of these its caller may see.
+    fn rendered(&self, events: &[Arc<Event>]) -> Bytes {
+        let Some(sight) = &self.sight else { return render(self.format, events) };
+        let seen = |event: &&Arc<Event>| event.app.as_ref().is_none_or(|app| sight.sees_id(app));
+        render(self.format, &events.iter().filter(seen).cloned().collect::<Vec<_>>())
     }
 }
 

@@ -13,6 +13,7 @@ use headroom_wire::v1::error::{Code, Problem};
 
 use super::callers::Rejected;
 use super::error::Failure;
+use super::sight::belongs;
 use super::{Web, apps};
 
 /// So much of what a refused call sends is taken in, and thrown away. Bytes.
@@ -44,7 +45,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
                 Some(_) | None => right(Right::ClusterRead),
             }
         }
-        ["v1", "audit", ..] if reads => right(Right::OperatorRead),
+        ["v1", "audit" | "operator", ..] if reads => right(Right::OperatorRead),
         ["v1", "apps", _, "updates"] => application(named(2)),
         // The node reads them with rights of its own, so they are not for whoever may only look.
         ["v1", "containers", _, "files", ..] => match named(2).parse::<ContainerId>() {
@@ -53,14 +54,15 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
         },
         ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2).parse().map_or(Need::Anybody, Need::See),
         ["v1", "containers", _, ..] if reads => see(named(2)),
-        ["v1", "apps" | "containers"] if reads => right(Right::JobRead),
+        ["v1", "apps" | "containers"] if reads => Need::Look,
         ["v1", "apps"] => right(Right::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => application(named(2)),
         ["v1", "apps", _, ..] => own(named(2).parse()),
         ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
         ["v1", "nodes", ..] => right(Right::NodeWrite),
-        ["v1", "queues" | "profiles", ..] => right(Right::OperatorWrite),
+        ["v1", "queues", _, "gate"] => named(2).parse().map_or(Need::Anybody, Need::Queue),
+        ["v1", "queues" | "profiles" | "operator", ..] => right(Right::OperatorWrite),
         ["ws", ..] if reads => right(Right::JobRead),
         ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => right(Right::JobSubmit),
         ["ws", ..] => right(Right::OperatorWrite),
@@ -98,11 +100,16 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     // Without a route there is nothing to be protected; the answer says so.
     let Some(route) = request.extensions().get::<MatchedPath>().cloned() else { return next.run(request).await };
     let need = need(request.method(), route.as_str(), request.uri().path());
-    let owner = match &need {
-        Need::Own(_, app) | Need::Application(app) => apps::without_job(&web, app).await.ok().map(|found| found.user),
-        Need::Nothing | Need::Anybody | Need::Right(_) | Need::See(_) | Need::Node(_) | Need::SomeNode => None,
+    let belongs = match &need {
+        // Who sees everything is not asked whose it is.
+        Need::See(_) if principal.sees_all() => None,
+        Need::Own(_, app) | Need::Application(app) | Need::See(app) if matches!(principal, Principal::User { .. }) => {
+            apps::without_job(&web, app).await.ok().map(|found| belongs(&web, &found))
+        }
+        Need::Own(..) | Need::Application(_) | Need::See(_) => None,
+        Need::Nothing | Need::Anybody | Need::Right(_) | Need::Look | Need::Queue(_) | Need::Node(_) | Need::SomeNode => None,
     };
-    match principal.may(&need, |_| owner) {
+    match principal.may(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
         Err(why) => {
             // A caller that is still sending would not get to read the answer.
@@ -127,7 +134,7 @@ pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<
     if rights.takes_queue(queue) {
         return Ok(());
     }
-    let own: Vec<String> = rights.0.iter().filter(|right| matches!(right, Right::Queue(_))).map(Right::to_string).collect();
+    let own: Vec<String> = rights.0.iter().filter(|right| right.over().is_some()).map(Right::to_string).collect();
     let problem = Problem::new(Code::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
@@ -174,7 +181,9 @@ mod tests {
         assert_eq!(of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"), Need::Application(app.clone()));
         assert_eq!(of(Method::GET, "/v1/apps/{app}/updates", "/v1/apps/sort.1/updates"), Need::Application(app));
         assert_eq!(of(Method::POST, "/v1/apps", "/v1/apps"), Need::Right(Right::JobSubmit));
-        assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), Need::Right(Right::JobRead));
+        assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), Need::Look);
+        let gate = of(Method::POST, "/v1/queues/{path}/gate", "/v1/queues/root.etl/gate");
+        assert_eq!(gate, Need::Queue("root.etl".parse().expect("a queue")));
         assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), Need::Right(Right::NodeWrite));
         assert_eq!(of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"), Need::Right(Right::NodeWrite));
         assert_eq!(of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"), Need::Node("n1".parse().expect("a node")));
@@ -197,7 +206,7 @@ mod tests {
 
     #[test]
     fn nobody_submits_for_others_without_the_right_to() {
-        let user = |rights| Principal::User { name: "alice".into(), token: None, rights };
+        let user = |rights| Principal::User { name: "alice".into(), token: None, rights, groups: [].into() };
         let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
         assert_eq!(own(Rights::working(), None), Ok(Some("alice".into())));
         assert_eq!(own(Rights::working(), Some("alice")), Ok(Some("alice".into())));

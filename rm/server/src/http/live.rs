@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
-use headroom_identity::Principal;
+use headroom_identity::{Need, Principal, Why};
 use headroom_types::AppId;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::events::EventLevel;
@@ -26,6 +26,7 @@ use utoipa::IntoParams;
 use super::describe::{Bad, TooMany};
 use super::error::Failure;
 use super::parse::Params;
+use super::sight::Sight;
 use super::stream::{ALIVE_EVERY, Format, alive, endless, last_seen, numbered};
 use super::{Web, limits};
 use crate::eventlog;
@@ -125,6 +126,16 @@ pub(crate) async fn stream(
     Ok(endless(format, unfold(chunks, |mut chunks| async { Some((chunks.recv().await?, chunks)) })))
 }
 
+/// As the guard judges a call, by the view that there is: an application that it does not know is nobody's to see here.
+fn may(web: &Web, who: &Principal, need: &Need) -> Result<(), Why> {
+    match (need, Sight::of(web, who)) {
+        (Need::See(app), Some(sight)) if !sight.sees_id(app) => {
+            Err(Why::Forbidden { who: who.who().unwrap_or_default(), needs: need.words() })
+        }
+        (need, _) => who.may(need, |_| None),
+    }
+}
+
 impl Follower {
     fn new(web: Web, who: &Principal, wanted: Wanted, (format, seen): (Format, Option<u64>)) -> Result<Self, Problem> {
         let bad = |detail: String| Problem::new(Code::HR0400, format!("the parameters: {detail}"));
@@ -136,7 +147,7 @@ impl Follower {
         let (mut topics, mut refused, mut reading, now) = (Vec::new(), Vec::new(), None, Instant::now());
         for name in names {
             let topic: Topic = name.parse().map_err(bad)?;
-            if let Err(why) = who.may(&topic.need(), |_| None) {
+            if let Err(why) = may(&web, who, &topic.need()) {
                 refused.push(Told::Refused { topic: name.to_owned(), detail: why.to_string() });
                 continue;
             }

@@ -22,6 +22,7 @@ pub(crate) mod live;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod once;
+pub(crate) mod operator;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod parse;
@@ -30,6 +31,7 @@ pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod reach;
 pub(crate) mod report;
+pub(crate) mod sight;
 pub(crate) mod stream;
 pub(crate) mod suggestions;
 pub(crate) mod tasks;
@@ -69,6 +71,7 @@ use crate::clock::Clock;
 use crate::input::Handle;
 use crate::live::Boards;
 use crate::near::Near;
+use crate::operator::Operator;
 use crate::peaks::Peaks;
 use crate::run::Shared;
 
@@ -109,6 +112,8 @@ pub(crate) struct Web {
     pub(crate) peaks: Arc<Peaks>,
     /// Who changed what.
     pub(crate) audit: Arc<Audit>,
+    /// Who reads the configuration and keeps the log; nobody where this runs inside another program.
+    pub(crate) operator: Option<Operator>,
     /// The state directory; only its size is looked at.
     pub(crate) state: Arc<Path>,
 }
@@ -138,10 +143,12 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(apps::one, apps::change, apps::purge))
         .routes(routes!(apps::kill))
         .routes(routes!(apps::scale))
+        .routes(routes!(apps::shared, apps::share))
         .routes(routes!(tasks::one))
         .routes(routes!(tasks::kill))
         .routes(routes!(tasks::retry))
         .routes(routes!(tasks::resize))
+        .routes(routes!(tasks::rank))
         .routes(routes!(report::report))
         .routes(routes!(apps::why))
         .routes(routes!(am::ask, apps::requests))
@@ -172,6 +179,8 @@ fn people() -> OpenApiRouter<Web> {
         .routes(routes!(profiles::one, profiles::put, profiles::delete))
         .routes(routes!(events::events))
         .routes(routes!(audit::list))
+        .routes(routes!(operator::reload))
+        .routes(routes!(operator::log, operator::set_log))
         .routes(routes!(errors::list))
         .routes(routes!(errors::one))
         .routes(routes!(live::stream))

@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Params};
+use super::parse::{Body, Id, Nothing, Only, Params};
 use super::wait::{self, Patience, Wait};
 use super::{Web, pages, stream, unexpected};
 use crate::audit::Changed;
@@ -173,16 +173,6 @@ pub(crate) async fn undrain(
 ) -> Result<Json<NodeView>, Failure> {
     web.handle.call(Call::Undrain { node: node.clone() }).await?;
     as_it_is(&web, &node).await
-}
-
-/// Whether a change is only checked.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Only {
-    /// Only check it and say what would be.
-    #[serde(default)]
-    dry_run: bool,
 }
 
 /// What operators say of a node: cordoned or not, and labels, attributes and taints on top of what its agent says. What is not named

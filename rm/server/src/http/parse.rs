@@ -9,7 +9,9 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use headroom_types::{AppId, TaskId, UnixMillis};
 use headroom_wire::v1::error::{Code, Problem};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use super::error::Failure;
 
@@ -46,6 +48,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
         parsed.map(|Query(t)| Params(t)).map_err(|e| mistaken(&e.body_text()).into())
     }
+}
+
+/// Whether a change is only checked.
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Only {
+    /// Only check it and say what would be.
+    #[serde(default)]
+    pub(crate) dry_run: bool,
 }
 
 /// How long ago: `1h`.

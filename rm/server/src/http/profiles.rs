@@ -7,27 +7,15 @@ use axum::{Extension, Json};
 use headroom_rm_core::How;
 use headroom_types::Name;
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Params};
+use super::parse::{Body, Id, Nothing, Only, Params};
 use super::{Web, unexpected};
 use crate::audit::Changed;
 use crate::input::Input;
 use crate::profiles::{Change, Done, Wish};
-
-/// Whether a change is only checked.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Only {
-    /// Only check it and say what would be.
-    #[serde(default)]
-    dry_run: bool,
-}
 
 /// The profiles of the cluster, by name.
 #[utoipa::path(get, path = "/v1/profiles", tag = "profiles", responses(

@@ -10,29 +10,17 @@ use headroom_types::QueuePath;
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::queue_tree;
 use headroom_wire::v1::queues::{QueueSpec, QueueView, QueuesChecked, QueuesView, SetGate};
-use serde::Deserialize;
 use serde_json::Value;
-use utoipa::IntoParams;
 
 use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Params};
+use super::parse::{Body, Id, Nothing, Only, Params};
 use super::wait::{self, Patience};
 use super::{Web, errors, unexpected};
 use crate::audit::Changed;
 use crate::view::{Part, View};
 use crate::{outgoing, queues};
-
-/// Whether a change is only checked.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Change {
-    /// Only check it and say what would be in force.
-    #[serde(default)]
-    dry_run: bool,
-}
 
 /// The whole tree, with what each queue has.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Patience), responses(
@@ -75,7 +63,7 @@ fn no_such_queue(view: &View, path: &QueuePath) -> Problem {
 
 /// Another tree in the place of the one there is, all of it or nothing.
 #[utoipa::path(put, path = "/v1/queues", tag = "queues", params(
-    Change, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
+    Only, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
 ), request_body = QueueSpec, responses(
     (status = 200, description = "It is in force.", body = QueuesView),
     (status = 202, description = "With dry_run: it would be in force.", body = QueuesChecked),
@@ -83,7 +71,7 @@ fn no_such_queue(view: &View, path: &QueuePath) -> Problem {
 ))]
 pub(crate) async fn put(
     State(web): State<Web>,
-    Params(change): Params<Change>,
+    Params(change): Params<Only>,
     headers: HeaderMap,
     Body(tree): Body<Value>,
 ) -> Result<Response, Failure> {
@@ -97,7 +85,7 @@ pub(crate) async fn put(
 
 /// Some keys of one queue, as RFC 7396 says: null takes a key away.
 #[utoipa::path(patch, path = "/v1/queues/{path}", tag = "queues", params(
-    ("path" = QueuePath, Path), Change,
+    ("path" = QueuePath, Path), Only,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
 ), request_body = QueueSpec, responses(
     (status = 200, description = "It is in force.", body = QueuesView),
@@ -107,7 +95,7 @@ pub(crate) async fn put(
 pub(crate) async fn patch(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(change): Params<Change>,
+    Params(change): Params<Only>,
     headers: HeaderMap,
     Body(keys): Body<Value>,
 ) -> Result<Response, Failure> {
@@ -135,7 +123,7 @@ fn written(view: &View) -> QueueSpec {
     spec(&view.queues.root)
 }
 
-async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Change) -> Result<Response, Failure> {
+async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Only) -> Result<Response, Failure> {
     let (spec, mut problems) = queue_tree::read(tree);
     let checked = Tree::new(queues::tree(spec.clone()));
     let tree = match checked {

@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/tasks/{stage}/{index}`: one task of a job that runs ends, is tried again, or gets another size.
+//! `/v1/apps/{app}/tasks/{stage}/{index}`: one task of a job that runs ends, is tried again, gets another size, or begins before others.
 //!
 //! The master decides; it is told, and what came of it is seen in the task's row. An order that the master had not acknowledged when the
 //! resource manager was started again is lost, and may be given once more: twice changes nothing.
@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use headroom_rm_core::{Call, Refusal};
 use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskWish};
-use headroom_wire::v1::apps::{OrderTask, ResizeTask};
+use headroom_wire::v1::apps::{OrderTask, RankTask, ResizeTask};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
@@ -21,6 +21,9 @@ use crate::incoming::cut;
 
 /// Less holds no process. Bytes.
 const LEAST: Bytes = Bytes::from_mib(1);
+
+/// Priorities of tasks.
+const PRIORITIES: std::ops::RangeInclusive<i32> = -1000..=1000;
 
 type Taken = Result<(StatusCode, Json<TaskRow>), Failure>;
 
@@ -81,6 +84,23 @@ pub(crate) async fn resize(
     order(&web, app, task, body.reason, |_| TaskWish::Resize { memory: body.memory }).await
 }
 
+/// Lets a task begin before those of its job with a lower priority, or after those with a higher one. The row as it was is the answer.
+#[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/priority", tag = "tasks",
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = RankTask,
+    responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
+pub(crate) async fn rank(
+    State(web): State<Web>,
+    TaskOf(app, task): TaskOf,
+    Params(Nothing {}): Params<Nothing>,
+    Body(body): Body<RankTask>,
+) -> Taken {
+    if !PRIORITIES.contains(&body.priority) {
+        let problem = Problem::new(Code::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
+        return Err(problem.hint("0 is the usual, and 1 goes before it").into());
+    }
+    order(&web, app, task, body.reason, |_| TaskWish::Rank { priority: body.priority }).await
+}
+
 /// Passes on what is wanted of a task as it stands now.
 async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish: impl FnOnce(&TaskRow) -> TaskWish) -> Taken {
     let row = find(web, &app, &task).await?;
@@ -120,7 +140,7 @@ fn not_now(app: &AppId, row: &TaskRow, wish: TaskWish) -> Option<Problem> {
         (TaskState::Running, TaskWish::Resize { .. }) => {
             says("runs, and what runs keeps its size", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
         }
-        (TaskState::Blocked | TaskState::Pending | TaskState::Running, TaskWish::Cancel)
+        (TaskState::Blocked | TaskState::Pending | TaskState::Running, TaskWish::Cancel | TaskWish::Rank { .. })
         | (TaskState::Running, TaskWish::Retry { .. })
         | (TaskState::Blocked | TaskState::Pending, TaskWish::Resize { .. }) => None,
     }

@@ -98,14 +98,10 @@ impl Topic {
     /// What following it needs: the same as asking for it.
     pub(crate) fn need(&self) -> Need {
         match self {
-            Topic::Overview
-            | Topic::Nodes
-            | Topic::Node(_)
-            | Topic::Queues
-            | Topic::Events
-            | Topic::Families
-            | Topic::Profiles => Need::Right(Right::ClusterRead),
-            Topic::Jobs => Need::Right(Right::JobRead),
+            Topic::Overview | Topic::Nodes | Topic::Node(_) | Topic::Queues | Topic::Families | Topic::Profiles => {
+                Need::Right(Right::ClusterRead)
+            }
+            Topic::Jobs | Topic::Events => Need::Right(Right::JobRead),
             Topic::Job(app) | Topic::Task(app, _) => Need::See(app.clone()),
             Topic::Container(id) => Need::See(id.app.clone()),
             Topic::Audit => Need::Right(Right::OperatorRead),

@@ -1,0 +1,229 @@
+//! `rmctl operator status`, `reload` and `loglevel`: the resource manager as a process.
+
+use std::time::Duration;
+
+use headroom_client::{Client, ClientError};
+use headroom_types::{Bytes, LogLevel};
+use headroom_wire::v1::operator::{LogView, Reloaded, SetLog};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::figures::{short, span};
+use crate::render::metrics::{self, Series};
+use crate::render::{Paint, json::Found};
+
+/// How the daemon stands, from what it tells scrapers.
+#[derive(Debug, PartialEq, Serialize)]
+struct DaemonView {
+    version: String,
+    epoch: u64,
+    up_s: u64,
+    /// One turn of its loop; half of them and 99 of 100 were no longer. Seconds.
+    turn_p50_s: Option<f64>,
+    turn_p99_s: Option<f64>,
+    /// One commit to its disk. Seconds.
+    write_p50_s: Option<f64>,
+    write_p99_s: Option<f64>,
+    /// Of its state directory.
+    state_bytes: u64,
+    /// Calls and reports that wait for the loop.
+    inputs_waiting: u64,
+    /// Calls that are being answered, those that wait for news among them.
+    calls: u64,
+    /// Calls answered with 5xx since it began.
+    faults: u64,
+    /// Events that a reader or the disk missed since it began.
+    events_dropped: u64,
+    memory_bytes: u64,
+    cpu_s: f64,
+    open_files: u64,
+    max_files: u64,
+    threads: u64,
+    /// What its log says; nothing for one that runs inside another program.
+    log: Option<LogView>,
+}
+
+/// Shows how the daemon stands.
+pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let (cluster, page, log) = tokio::join!(client.status(), client.get_text("/metrics"), log(&client));
+    let cluster = cluster?;
+    let all = metrics::series(&page?);
+    let view = view((cluster.version, cluster.epoch.0.into(), cluster.up_s), &all, log?);
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.version.clone());
+    context.term.print(&machine.unwrap_or_else(|| people(&view, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+/// Nothing where there is none to be told of.
+async fn log(client: &Client) -> Result<Option<LogView>, ClientError> {
+    match client.log_level().await {
+        Ok(view) => Ok(Some(view)),
+        Err(ClientError::Problem(problem)) if problem.status == 409 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Has the configuration read again.
+pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
+    let reloaded = context.client()?.reload().await?;
+    let machine = Found { items: std::slice::from_ref(&reloaded), list: false }.text(&context.output, |_| String::new());
+    context.term.print(&machine.unwrap_or_else(|| changes(&reloaded, context.term.paint)));
+    Ok(Exit::Ok)
+}
+
+/// Tells how much is in the log, or sets it.
+pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Result<Exit, Failure> {
+    let client = context.client()?;
+    let view = match level {
+        Some(level) => client.set_log_level(SetLog { level }).await?,
+        None => client.log_level().await?,
+    };
+    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.level.to_string());
+    context.term.print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
+    Ok(Exit::Ok)
+}
+
+fn in_words(log: &LogView) -> String {
+    match log {
+        LogView { by_environment: true, .. } => "as HEADROOM_LOG in its environment says".to_owned(),
+        LogView { level, configured, .. } if level == configured => level.to_string(),
+        LogView { level, configured, .. } => format!("{level}, and {configured} after the next reload or restart"),
+    }
+}
+
+fn changes(reloaded: &Reloaded, paint: Paint) -> String {
+    let Reloaded { holds, waits, notes } = reloaded;
+    let mut text: String = holds.iter().map(|key| format!("{} {key}\n", paint.good("✓"))).collect();
+    text.extend(waits.iter().map(|key| format!("{} {key}  after a restart\n", paint.warn("…"))));
+    text.extend(notes.iter().map(|note| format!("! {note}\n")));
+    if text.is_empty() {
+        text = "no key has another value\n".to_owned();
+    }
+    text + &paint.dim("next: rmctl operator status") + "\n"
+}
+
+fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<LogView>) -> DaemonView {
+    let spread = |name: &str| (quantile(all, name, 0.5), quantile(all, name, 0.99));
+    let (turn, write) = (spread("headroom_rm_scheduler_cycle_seconds"), spread("headroom_rm_state_write_seconds"));
+    let fault = |s: &&Series| s.labels.get("code").is_some_and(|code| code.starts_with('5'));
+    let of = |name: &str| whole(all.iter().filter(|s| s.name == name));
+    DaemonView {
+        version,
+        epoch,
+        up_s,
+        turn_p50_s: turn.0,
+        turn_p99_s: turn.1,
+        write_p50_s: write.0,
+        write_p99_s: write.1,
+        state_bytes: of("headroom_rm_state_size_bytes"),
+        inputs_waiting: of("headroom_rm_inputs_waiting"),
+        calls: of("headroom_rm_http_inflight"),
+        faults: whole(all.iter().filter(|s| s.name == "headroom_rm_http_requests_total").filter(fault)),
+        events_dropped: of("headroom_rm_events_dropped_total"),
+        memory_bytes: of("process_resident_memory_bytes"),
+        cpu_s: all.iter().filter(|s| s.name == "process_cpu_seconds_total").filter_map(|s| s.value).sum(),
+        open_files: of("process_open_fds"),
+        max_files: of("process_max_fds"),
+        threads: of("process_threads"),
+        log,
+    }
+}
+
+/// The sum of series that count whole things.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are whole and not negative")]
+fn whole<'s>(series: impl Iterator<Item = &'s Series>) -> u64 {
+    series.filter_map(|s| s.value).filter(|v| *v > 0.0).sum::<f64>() as u64
+}
+
+/// The bound of the bucket that holds this share of what was seen; nothing where nothing was, or where the last bucket has no bound.
+fn quantile(all: &[Series], name: &str, share: f64) -> Option<f64> {
+    let bucket = format!("{name}_bucket");
+    let bound = |s: &Series| s.labels.get("le").and_then(|le| if le == "+Inf" { Some(f64::INFINITY) } else { le.parse().ok() });
+    let mut buckets: Vec<(f64, f64)> =
+        all.iter().filter(|s| s.name == bucket).filter_map(|s| Some((bound(s)?, s.value?))).collect();
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let seen = buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
+    buckets.into_iter().find(|(_, count)| *count >= seen * share).map(|(bound, _)| bound).filter(|bound| bound.is_finite())
+}
+
+fn people(v: &DaemonView, paint: Paint) -> String {
+    let time = |s: Option<f64>| s.map_or_else(|| "–".to_owned(), |s| format!("{:.1} ms", s * 1000.0));
+    let bad = |n: u64, what: &str| {
+        let text = format!("{n} {what}");
+        if n > 0 { paint.bad(&text) } else { text }
+    };
+    let log = v.log.as_ref().map_or_else(|| "of the program it runs inside".to_owned(), in_words);
+    format!(
+        "{} {} · life {} · up {}\nloop    a turn takes at most {} (half), {} (99 of 100) · {} wait for it\n\
+         disk    a commit takes at most {} (half), {} (99 of 100) · {} of state\n\
+         calls   {} being answered · {} · {}\nprocess {} · {:.1} s of processor · {} of {} files · {} threads\nlog     {log}\n{}\n",
+        paint.strong("resourcemanager"),
+        v.version,
+        v.epoch,
+        span(Duration::from_secs(v.up_s)),
+        time(v.turn_p50_s),
+        time(v.turn_p99_s),
+        v.inputs_waiting,
+        time(v.write_p50_s),
+        time(v.write_p99_s),
+        short(Bytes::new(v.state_bytes)),
+        v.calls,
+        bad(v.faults, "ended by a fault"),
+        bad(v.events_dropped, "events missed"),
+        short(Bytes::new(v.memory_bytes)),
+        v.cpu_s,
+        v.open_files,
+        v.max_files,
+        v.threads,
+        paint.dim("next: rmctl operator metrics · rmctl operator debug"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "headroom_rm_scheduler_cycle_seconds_bucket{le=\"0.001\"} 50\n\
+        headroom_rm_scheduler_cycle_seconds_bucket{le=\"0.01\"} 99\nheadroom_rm_scheduler_cycle_seconds_bucket{le=\"+Inf\"} 100\n\
+        headroom_rm_state_size_bytes 2097152\nheadroom_rm_http_inflight 3\n\
+        headroom_rm_http_requests_total{route=\"/v1/status\",method=\"GET\",code=\"200\"} 9\n\
+        headroom_rm_http_requests_total{route=\"/v1/status\",method=\"GET\",code=\"503\"} 2\n\
+        process_resident_memory_bytes 41943040\nprocess_cpu_seconds_total 1.5\nprocess_open_fds 17\nprocess_max_fds 1024\nprocess_threads 6\n";
+
+    fn seen(log: Option<LogView>) -> DaemonView {
+        view(("0.1.0".into(), 4, 3700), &metrics::series(PAGE), log)
+    }
+
+    #[test]
+    fn the_daemon_on_one_screen() {
+        let log = LogView { level: LogLevel::Debug, configured: LogLevel::Info, by_environment: false };
+        insta::assert_snapshot!(people(&seen(Some(log)), Paint::PLAIN), @r"
+        resourcemanager 0.1.0 · life 4 · up 1h01m
+        loop    a turn takes at most 1.0 ms (half), 10.0 ms (99 of 100) · 0 wait for it
+        disk    a commit takes at most – (half), – (99 of 100) · 2M of state
+        calls   3 being answered · 2 ended by a fault · 0 events missed
+        process 40M · 1.5 s of processor · 17 of 1024 files · 6 threads
+        log     debug, and info after the next reload or restart
+        next: rmctl operator metrics · rmctl operator debug
+        ");
+    }
+
+    #[test]
+    fn a_quantile_is_the_bound_of_its_bucket() {
+        let view = seen(None);
+        assert_eq!((view.turn_p50_s, view.turn_p99_s, view.write_p50_s), (Some(0.001), Some(0.01), None));
+        assert_eq!((view.faults, view.calls), (2, 3));
+        let all = metrics::series(PAGE);
+        assert_eq!(quantile(&all, "headroom_rm_scheduler_cycle_seconds", 0.995), None, "the last bucket has no bound");
+    }
+
+    #[test]
+    fn what_came_of_a_reload_is_a_line_for_each_key() {
+        let text =
+            changes(&Reloaded { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] }, Paint::PLAIN);
+        assert_eq!(text, "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n");
+        assert!(changes(&Reloaded::default(), Paint::PLAIN).starts_with("no key has another value"));
+    }
+}

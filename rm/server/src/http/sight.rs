@@ -1,0 +1,59 @@
+//! Which applications a caller may see, where several are listed.
+
+use headroom_identity::{Belongs, Principal};
+use headroom_types::AppId;
+use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::error::{Code, Problem};
+
+use super::error::Failure;
+use super::{Web, apps};
+
+/// Looks at applications in the name of a caller who may not see all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Sight {
+    web: Web,
+    principal: Principal,
+}
+
+/// Whose an application is, and whom else it concerns.
+pub(crate) fn belongs(web: &Web, app: &AppView) -> Belongs {
+    let access = web.shared.access.borrow().shared(&app.id);
+    Belongs { user: app.user.clone(), queue: app.queue.clone(), viewers: access.view, changers: access.change }
+}
+
+impl Sight {
+    /// Nothing for who sees everything.
+    pub(crate) fn of(web: &Web, principal: &Principal) -> Option<Self> {
+        (!principal.sees_all()).then(|| Sight { web: web.clone(), principal: principal.clone() })
+    }
+
+    /// Whether this application is to be seen.
+    pub(crate) fn sees(&self, app: &AppView) -> bool {
+        self.principal.sees(&belongs(&self.web, app))
+    }
+
+    /// Whether the application with this id is to be seen, as far as the latest view knows; one that is forgotten is not.
+    pub(crate) fn sees_id(&self, id: &AppId) -> bool {
+        match &self.principal {
+            Principal::Master(attempt) => attempt.app == *id,
+            Principal::Executor(app) => app == id,
+            Principal::Open | Principal::Anonymous | Principal::User { .. } | Principal::Manager | Principal::Node(_) => {
+                self.web.handle.last().apps.get(id).is_some_and(|app| self.sees(app))
+            }
+        }
+    }
+
+    /// Lets through who may see the application that is asked for by its id.
+    ///
+    /// # Errors
+    /// There is no such application, or the caller may not see it.
+    pub(crate) async fn demands(&self, id: &AppId) -> Result<(), Failure> {
+        let app = apps::without_job(&self.web, id).await?;
+        if self.sees(&app) || self.sees_id(id) {
+            return Ok(());
+        }
+        let who = self.principal.who().unwrap_or_default();
+        let problem = Problem::new(Code::HR0403, format!("{who} may not see {id}: it needs the right job:read"));
+        Err(problem.hint("its owner can let others look: rmctl app share").into())
+    }
+}
