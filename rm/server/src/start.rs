@@ -79,9 +79,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     let (state, store) = (options.state.clone(), options.store);
     let opened =
         tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
-    for note in &opened.notes {
-        tracing::warn!("{note}");
-    }
+    opened.notes.iter().for_each(|note| tracing::warn!("{note}"));
     let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
     let once = Once::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());

@@ -245,22 +245,9 @@ fn attempt_attributes(row: &AttemptRow) -> Vec<KeyValue> {
     all.extend(row.peak.map(|peak| bytes(names::PEAK, peak)));
     all.push(KeyValue::new(names::VERDICT, row.reason.map_or(UNFINISHED, |reason| reason.name())));
     all.extend(row.reason.filter(|r| r.charge() != Charge::Success).map(|r| KeyValue::new("error.type", r.name())));
-    all.extend(row.reason.and_then(|reason| match reason {
-        ExitReason::Exit { code } => Some(KeyValue::new("process.exit.code", i64::from(code))),
-        ExitReason::HeapOom
-        | ExitReason::OverheadOom
-        | ExitReason::TaskOom
-        | ExitReason::StalledAtLimit
-        | ExitReason::AncestorOom
-        | ExitReason::NodeOom
-        | ExitReason::KilledExternally
-        | ExitReason::Stopped
-        | ExitReason::Preempted
-        | ExitReason::Timeout
-        | ExitReason::NodeLost
-        | ExitReason::LaunchFailed
-        | ExitReason::Signal { .. } => None,
-    }));
+    if let Some(ExitReason::Exit { code }) = row.reason {
+        all.push(KeyValue::new("process.exit.code", i64::from(code)));
+    }
     all.extend(row.dimension.map(|dimension| {
         let word = match dimension {
             headroom_types::Dimension::Heap => "heap",

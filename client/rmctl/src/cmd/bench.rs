@@ -18,14 +18,14 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::follow::{Sight, follow};
 use crate::progress::Progress;
-use crate::render::figures::{fine_span, short};
+use crate::render::figures::short;
 use crate::render::{Paint, count, json::Found};
 
 /// Of each container.
 const SIZE: Bytes = Bytes::from_mib(96);
 /// Of it, what its executor keeps.
 const RESERVE: Bytes = Bytes::from_mib(32);
-/// What one task writes into fresh memory: blocks of this size, so many of them.
+/// What one task has written into fresh memory: blocks of this size, so many of them, one process after the other.
 const BLOCK: Bytes = Bytes::from_mib(32);
 const BLOCKS: u64 = 64;
 
@@ -43,7 +43,7 @@ struct Figures {
     tasks_per_s: Option<f64>,
     task_p50_ms: Option<u64>,
     task_p99_ms: Option<u64>,
-    /// Memory that one task writes.
+    /// Fresh memory that processes of one task write, one after the other.
     fill_mib_per_s: Option<f64>,
     /// As what the kill was told; nothing when it was not.
     kill: Option<ExitReason>,
@@ -97,7 +97,7 @@ fn job_file(args: &Bench) -> String {
          [executors.main]\nprofile = \"one\"\ncount = {containers}\nslots = 1\nreserve = \"{reserve}B\"\nnodes = [\"{node}\"]\n\
          [[stage]]\nname = \"start\"\ncount = {tasks}\ncommand = [\"true\"]\n\
          [[stage]]\nname = \"fill\"\nafter = [\"start\"]\n\
-         command = [\"dd\", \"if=/dev/zero\", \"of=/dev/null\", \"bs={block}\", \"count={BLOCKS}\"]\n\
+         command = [\"sh\", \"-c\", \"for i in $(seq {BLOCKS}); do dd if=/dev/zero of=/dev/null bs={block} count=1 2>&1 || exit 1; done\"]\n\
          [[stage]]\nname = \"kill\"\nafter = [\"fill\"]\ncommand = [\"tail\", \"/dev/zero\"]\n",
     )
 }
@@ -160,7 +160,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn people(f: &Figures, paint: Paint) -> String {
-    let ms = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), |ms| fine_span(Duration::from_millis(ms)));
+    let ms = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"));
     let rate = |rate: Option<f64>, unit: &str| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0} {unit}"));
     let kill = match f.kill {
         Some(reason) => format!("told as {reason} {} after its start", ms(f.kill_ms)),
@@ -168,7 +168,7 @@ fn people(f: &Figures, paint: Paint) -> String {
     };
     format!(
         "{}\ncontainers  {} of {}, from grant to first task p50 {}, p99 {}\ntasks       {} that end at once: {}, each p50 {}, p99 {}\n\
-         memory      one task writes {}\nkill        {kill}\n{}\n",
+         memory      filled anew, 32 MiB by a process, at {}\nkill        {kill}\n{}\n",
         paint.strong(f.node.as_str()),
         f.containers,
         short(SIZE),
