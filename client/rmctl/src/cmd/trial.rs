@@ -61,10 +61,10 @@ fn people(name: &Name, app: &AppView, a: &AttemptRow, paint: Paint) -> String {
         Some(_) => format!("all of {}", short(limit)),
         None => format!("too short to see what of {}", short(limit)),
     };
-    let (fate, next) = match exit(a) {
-        Exit::Ok => (paint.good("✓ enough"), format!("rmctl profile show {name}")),
-        Exit::OomExhausted => (paint.bad("✗ too small"), format!("rmctl diagnose {}", app.id)),
-        _ => (paint.warn("! it failed"), format!("rmctl diagnose {}", app.id)),
+    let (fate, next) = match a.reason.map(|reason| reason.charge()) {
+        Some(Charge::Success) => (paint.good("✓ enough"), format!("rmctl profile show {name}")),
+        Some(Charge::Memory) => (paint.bad("✗ too small"), format!("rmctl diagnose {}", app.id)),
+        Some(Charge::Plain | Charge::Free) | None => (paint.warn("! it failed"), format!("rmctl diagnose {}", app.id)),
     };
     let how = a.reason.map(|reason| reason.sentence()).unwrap_or_default();
     let next = paint.dim(&format!("next: {next}"));

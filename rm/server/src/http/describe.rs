@@ -88,6 +88,9 @@ pub(crate) fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operati
     all.into_iter().filter_map(|(method, operation)| Some((method, operation?))).collect()
 }
 
+/// Addresses for everybody that look at what is shown to them all the same.
+const JUDGES: [&str; 3] = ["/v1/session", "/v1/join", "/v1/acl/bootstrap"];
+
 /// What every operation has without saying so.
 fn finish(path: &str, method: &str, operation: &mut Operation) {
     // Several handlers have one name, each in its own module.
@@ -101,7 +104,7 @@ fn finish(path: &str, method: &str, operation: &mut Operation) {
     }
     let mut usual = problem(&[Code::HR0500], "A fault inside; the log says more.");
     usual.extend(problem(&[Code::HR0503], "Not ready, or it was not got to in time; Retry-After says when to come back."));
-    if guard::need(&verb(method), path, path) != Need::Nothing {
+    if guard::need(&verb(method), path, path) != Need::Nothing || JUDGES.contains(&path) {
         usual.extend(problem(&[Code::HR0401], "Nobody knows who calls."));
         usual.extend(problem(&[Code::HR0403], "Who calls may not do this; the detail names the right that is needed."));
     }
