@@ -337,10 +337,10 @@ fn told_to_end_it_stops_its_tasks_first() {
 fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
     let mut world = World::new("sigterm-to-all");
     let (mut master, _) = world.accept();
-    master.start(task("a/0@1", &["sleep", "1000"]));
-    master.start(task("b/0@1", &["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"]));
-    master.start(task("c/0@1", &["sleep", "1000"]));
-    for id in ["a/0@1", "b/0@1", "c/0@1"] {
+    let traps = ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"];
+    // One after the other: words that are not waited for are passed over.
+    for (id, command) in [("a/0@1", &["sleep", "1000"][..]), ("b/0@1", &traps[..]), ("c/0@1", &["sleep", "1000"][..])] {
+        master.start(task(id, command));
         master.started(id);
     }
     until("it catches SIGTERM by now", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
