@@ -16,7 +16,9 @@ use integration::jobs::{Counts, JobFile, WorkLog};
 use integration::{programs, test_name};
 
 const URL: &str = "http://127.0.0.1:7070";
-const UNITS: [&str; 3] = ["headroom-resourcemanager", "headroom-containers", "headroom-nodeagent"];
+const MANAGER: &str = "headroom-resourcemanager";
+const AGENT: &str = "headroom-nodeagent";
+const UNITS: [&str; 3] = [MANAGER, "headroom-containers", AGENT];
 /// Where the built programs are shown in the guest; the units themselves name `/usr/bin`.
 const PROGRAMS: &str = "/opt/headroom";
 const CONTAINERS: &str = "/sys/fs/cgroup/headroom.slice/headroom-containers.service/containers";
@@ -89,20 +91,37 @@ fn limits() -> BTreeMap<String, String> {
     .collect()
 }
 
-fn main_pid() -> i32 {
-    property("headroom-nodeagent", "MainPID").parse().expect("a number")
+fn main_pid(unit: &str) -> i32 {
+    property(unit, "MainPID").parse().expect("a number")
 }
 
-/// After `disturb`, another agent is there, and finds what the former one left.
-fn survives(what: &str, log: &WorkLog, disturb: impl FnOnce()) {
-    let (before, agent) = (limits(), main_pid());
+/// After `disturb`, another daemon is there, and finds what the former one left.
+fn survives(what: &str, unit: &str, log: &WorkLog, disturb: impl FnOnce()) {
+    let (before, daemon) = (limits(), main_pid(unit));
     disturb();
-    let other = || Ok((main_pid() != agent && property("headroom-nodeagent", "ActiveState") == "active").then_some(()));
-    until("another agent", SOON, other).expect(what);
+    let other = || {
+        let pid = main_pid(unit);
+        Ok((pid != 0 && pid != daemon && property(unit, "ActiveState") == "active").then_some(()))
+    };
+    until("another daemon", SOON, other).expect(what);
     assert_eq!(limits(), before, "{what}: containers and their limits");
     for pid in log.started() {
         assert!(Path::new(&format!("/proc/{pid}/cmdline")).exists(), "{what}: task process {pid} is gone");
     }
+}
+
+/// A daemon that does not say that it lives, while its process is there: only its watchdog can know.
+fn hangs(unit: &str, log: &WorkLog) {
+    let drop_in = PathBuf::from(format!("/run/systemd/system/{unit}.service.d"));
+    fs::create_dir_all(&drop_in).expect("a directory");
+    // Less than the unit has, so that nobody waits half a minute.
+    fs::write(drop_in.join("watchdog.conf"), "[Service]\nWatchdogSec=5s\n").expect("writes");
+    run("systemctl", &["daemon-reload"]);
+    survives("restart for a shorter watchdog", unit, log, || drop(run("systemctl", &["restart", unit])));
+    assert_eq!(property(unit, "WatchdogUSec"), "5s");
+    survives("a daemon that hangs", unit, log, || drop(run("kill", &["-STOP", &main_pid(unit).to_string()])));
+    let told = run("journalctl", &["--no-pager", "-o", "cat", "-u", unit]);
+    assert!(told.contains("Watchdog timeout"), "{told}");
 }
 
 /// Prints what systemd and the resource manager know when the test fails.
@@ -133,9 +152,10 @@ fn agents_come_and_go() {
     assert_eq!(limits().len(), 2, "the master's container and the executor's: {:?}", limits());
     assert!(limits().values().all(|l| l != "max"), "{:?}", limits());
 
-    survives("kill -9", &log, || Cluster::kill_process(main_pid()).expect("kills"));
-    survives("restart", &log, || drop(run("systemctl", &["restart", "headroom-nodeagent"])));
-    run("systemctl", &["daemon-reload"]);
+    survives("kill -9", AGENT, &log, || Cluster::kill_process(main_pid(AGENT)).expect("kills"));
+    survives("restart", AGENT, &log, || drop(run("systemctl", &["restart", AGENT])));
+    hangs(AGENT, &log);
+    hangs(MANAGER, &log);
 
     fs::write(gate, "").expect("opens the gate");
     let ended = rmctl(URL, &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())]).expect("runs");
@@ -144,7 +164,7 @@ fn agents_come_and_go() {
     assert_eq!((log.starts(), log.ends()), (once.clone(), once), "each task ran once");
 
     run("systemctl", &["stop", "headroom-containers"]);
-    assert_eq!(property("headroom-nodeagent", "ActiveState"), "inactive", "the agent needs the keeper");
+    assert_eq!(property(AGENT, "ActiveState"), "inactive", "the agent needs the keeper");
 }
 
 #[test]

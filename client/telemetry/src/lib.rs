@@ -12,8 +12,10 @@ pub mod log;
 pub mod names;
 pub mod page;
 pub mod process;
+pub mod turned;
 
 pub use histogram::{Histogram, Spread};
 pub use lines::{Bounds, Lines};
 pub use names::{Kind, Metric};
 pub use page::{Format, Page};
+pub use turned::{Turned, Why};

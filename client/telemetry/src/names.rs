@@ -93,6 +93,7 @@ metrics! {
     RM_OOM_LAST_HOUR Gauge "headroom_rm_oom_kills_last_hour" [] "Memory kills that were told in the last hour."
     RM_HTTP_REQUESTS Counter "headroom_rm_http_requests_total" ["route", "method", "code"] "Calls that were answered."
     RM_HTTP_DURATION Histogram "headroom_rm_http_request_duration_seconds" ["route"] "From a call to the head of its answer; streams and waiting queries included."
+    RM_CONNECTIONS_REFUSED Counter "headroom_rm_connections_refused_total" ["reason"] "Connections that were turned away: reason is crowded for an address that has as many as one may have, unproven for callers that showed nothing valid in time. Calls that were refused are in headroom_rm_http_requests_total, code 401 and 403."
     RM_HTTP_INFLIGHT Gauge "headroom_rm_http_inflight" [] "Calls that are being answered."
 }
 
@@ -129,6 +130,8 @@ metrics! {
     NODE_STALLED Counter "headroom_node_memory_stalled_seconds_total" ["type"] "Time in which some, or all (full), programs of the host stood still for want of memory."
     NODE_LAUNCH Histogram "headroom_node_launch_seconds" ["stage"] "Launching a container: stage is prepare for files and cgroup, start for the program."
     NODE_CGROUP_ERRORS Counter "headroom_node_cgroup_errors_total" ["op"] "Steps that failed: op is prepare, start, or resize."
+    NODE_CALLS_REFUSED Counter "headroom_node_calls_refused_total" ["code"] "Calls that were refused for who sent them: code is HR0401 for nobody in particular, HR0403 for somebody who may not."
+    NODE_CONNECTIONS_REFUSED Counter "headroom_node_connections_refused_total" ["reason"] "Connections that were turned away: reason is crowded for an address that has as many as one may have, strangers when as many callers without a certificate are here as may be, unproven for callers that showed nothing valid in time."
     NODE_HOST_MEMORY_USED Gauge "headroom_node_host_memory_used_bytes" [] "Memory in use on the whole host."
     NODE_MEMORY_ALLOCATABLE Gauge "headroom_node_memory_allocatable_bytes" [] "Memory that the node offers to containers."
 }

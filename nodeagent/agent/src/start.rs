@@ -214,7 +214,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
     let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
-    let router = http::router(Arc::clone(&site), &key, inputs.clone(), about);
+    let router = http::router(Arc::clone(&site), &key, inputs.clone(), about, door.refusals());
     let task = tokio::spawn(serve(agent, queue, door, router, end.clone(), (lock, Arc::clone(&site))));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use headroom_telemetry::Histogram;
 use headroom_telemetry::histogram::{LONG, SHORT};
+use headroom_telemetry::{Histogram, Turned};
 use headroom_types::QueuePath;
 
 pub(crate) use calls::Calls;
@@ -58,6 +58,8 @@ pub(crate) struct Counters {
     pub(crate) writes: Histogram,
     /// Readers of events that were cut off or came too late.
     pub(crate) dropped: AtomicU64,
+    /// Connections that nobody was let in by.
+    pub(crate) turned: Arc<Turned>,
     /// Written by the loop, once for each request that something is decided about.
     queues: Mutex<BTreeMap<QueuePath, Arc<OfQueue>>>,
 }
@@ -77,6 +79,7 @@ impl Counters {
             turns: Histogram::new(SHORT),
             writes: Histogram::new(SHORT),
             dropped: AtomicU64::new(0),
+            turned: Arc::default(),
             queues: Mutex::default(),
         }
     }

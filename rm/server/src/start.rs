@@ -96,6 +96,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     let (lines, inbox) = inbox::lines();
     let handle = Handle::new(lines, shared.published.clone(), clock);
     let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("a client for calls to nodes")?);
+    let turned = shared.counters.turned.clone();
     let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
     let (events, audit) = (shared.events.clone(), Arc::new(Audit::open(&logs, options.audit)));
@@ -122,7 +123,9 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
         state: options.state.clone().into(),
     };
     let routes = router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time });
-    let server = answer(routes, Port { listener, anonymous: options.anonymous, keys }, socket, &options, &closing);
+    let doors = Doors::new(options.limits, turned);
+    let port = Port { listener, anonymous: options.anonymous, keys };
+    let server = answer(routes, port, socket, (doors, options.header_time), &closing);
     let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
     // The first turn of the loop is over when a view of it is there.
     running.handle.view().await.map_err(anyhow::Error::new)?;
@@ -158,18 +161,17 @@ fn places(options: &Options) -> anyhow::Result<(TcpListener, Option<HostSocket>)
     Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(HostSocket::held(held))))?))
 }
 
-/// Answers at the port and at the socket, until `closing`.
+/// Answers at the port and at the socket, until `closing`. Each has as much room; a caller has so long for headers.
 fn answer(
     routes: Router,
     port: Port,
     socket: Option<HostSocket>,
-    options: &Options,
+    (doors, headers): (Doors, Duration),
     closing: &CancellationToken,
 ) -> JoinHandle<()> {
-    let (headers, doors) = (options.header_time, || Doors::new(options.limits));
-    let by_port = listen::serve(port, routes.clone(), doors(), headers, closing.clone());
+    let by_port = listen::serve(port, routes.clone(), doors.another(), headers, closing.clone());
     let Some(socket) = socket else { return tokio::spawn(by_port) };
-    let by_socket = listen::serve(socket, routes, doors(), headers, closing.clone());
+    let by_socket = listen::serve(socket, routes, doors, headers, closing.clone());
     tokio::spawn(async move {
         tokio::join!(by_port, by_socket);
     })

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Role;
+use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
+use headroom_telemetry::{Page, Turned, Why};
 use headroom_transport::{Caller, Keys, greet};
 use headroom_wire::v1::error::Code;
 use hyper::service::{Service as _, service_fn};
@@ -43,6 +47,27 @@ pub(crate) struct Door {
     keys: Option<Arc<Keys>>,
     /// The time for headers.
     headers: Duration,
+    refusals: Arc<Refusals>,
+}
+
+/// Who was not let in, and what was not done.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    connections: Turned,
+    /// Calls by nobody in particular.
+    unknown: AtomicU64,
+    /// Calls by somebody who may not.
+    forbidden: AtomicU64,
+}
+
+impl Refusals {
+    /// Puts them on a page.
+    pub(crate) fn put(&self, page: &mut Page) {
+        self.connections.put(page, &NODE_CONNECTIONS_REFUSED);
+        for (code, count) in [(Code::HR0401, &self.unknown), (Code::HR0403, &self.forbidden)] {
+            page.count(&NODE_CALLS_REFUSED, &[&code.to_string()], count.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// Who has come in, and from where.
@@ -93,7 +118,12 @@ impl Drop for Inside {
 
 impl Door {
     pub(crate) fn new(listener: TcpListener, keys: Option<Arc<Keys>>) -> Self {
-        Door { listener, keys, headers: HEADERS }
+        Door { listener, keys, headers: HEADERS, refusals: Arc::default() }
+    }
+
+    /// Counts them.
+    pub(crate) fn refusals(&self) -> &Arc<Refusals> {
+        &self.refusals
     }
 
     /// Takes callers in, each of whom is asked in its own time, until it is dropped.
@@ -104,10 +134,11 @@ impl Door {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     let Some(inside) = Rooms::enter(&rooms, peer.ip(), place) else {
-                        debug!(%peer, "a connection beyond those its address may have was closed");
+                        self.refusals.connections.away(peer.ip(), Why::Crowded, &format_args!("{OF_ONE} are open"));
                         continue;
                     };
-                    let visit = Visit { inside, peer, keys: self.keys.clone(), headers: self.headers };
+                    let visit =
+                        Visit { inside, peer, keys: self.keys.clone(), headers: self.headers, refusals: self.refusals.clone() };
                     let router = router.clone();
                     tokio::spawn(async move {
                         if let Err(error) = visit.go(stream, router).await {
@@ -130,16 +161,23 @@ struct Visit {
     peer: SocketAddr,
     keys: Option<Arc<Keys>>,
     headers: Duration,
+    refusals: Arc<Refusals>,
 }
 
 impl Visit {
     async fn go(self, stream: TcpStream, router: Router) -> io::Result<()> {
         let _ = stream.set_nodelay(true); // only costs speed
-        let (stream, caller) = greet(stream, self.keys.as_ref().map(|keys| keys.server())).await?;
+        let away = |why, error: io::Error| {
+            self.refusals.connections.away(self.peer.ip(), why, &error);
+            error
+        };
+        let greeted = greet(stream, self.keys.as_ref().map(|keys| keys.server())).await;
+        let (stream, caller) = greeted.map_err(|error| away(Why::Unproven, error))?;
         let stranger = match caller {
             Caller::Nobody => {
                 let strangers = self.inside.rooms.strangers.clone().try_acquire_owned();
-                Some(strangers.map_err(|_| io::Error::other("as many strangers as there may be are here"))?)
+                let full = || io::Error::other(format!("{STRANGERS} without a certificate are here"));
+                Some(strangers.map_err(|_| away(Why::Strangers, full()))?)
             }
             Caller::Unasked | Caller::Known(_) => None,
         };
@@ -169,6 +207,17 @@ pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<Guest>, request: Reque
     };
     warn!(peer = %guest.peer, path, why, "a call was refused");
     refuse(code, why).into_response()
+}
+
+/// Counts the calls that were refused for who sent them, whoever found that out.
+pub(crate) async fn count(State(refusals): State<Arc<Refusals>>, request: Request, next: Next) -> Response {
+    let answer = next.run(request).await;
+    match answer.status() {
+        StatusCode::UNAUTHORIZED => refusals.unknown.fetch_add(1, Ordering::Relaxed),
+        StatusCode::FORBIDDEN => refusals.forbidden.fetch_add(1, Ordering::Relaxed),
+        _ => 0,
+    };
+    answer
 }
 
 #[cfg(test)]
@@ -276,6 +325,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let keys = Keys::open(&dir.path().join("node-n1")).expect("opens");
         let door = Door::new(listener, Some(Arc::new(keys)));
+        let refusals = door.refusals().clone();
         let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
         let manager = KeyFiles::of(&dir.path().join("manager"));
         let nobody = KeyFiles { own: None, ..manager.clone() };
@@ -294,6 +344,10 @@ mod tests {
             let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("it is closed");
             assert!(!String::from_utf8_lossy(&said).contains("well"));
         }
+        let mut page = Page::new();
+        refusals.put(&mut page);
+        let page = page.write(headroom_telemetry::Format::Text);
+        assert!(page.contains("headroom_node_connections_refused_total{reason=\"strangers\"} 1.0\n"), "{page}");
         serving.abort();
     }
 

@@ -117,10 +117,17 @@ struct Shared {
     followers: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     execs: Arc<Semaphore>,
+    refusals: Arc<door::Refusals>,
 }
 
 /// The interface.
-pub(crate) fn router(site: Arc<Site>, key: &str, inputs: mpsc::Sender<Input>, about: About) -> Router {
+pub(crate) fn router(
+    site: Arc<Site>,
+    key: &str,
+    inputs: mpsc::Sender<Input>,
+    about: About,
+    refusals: &Arc<door::Refusals>,
+) -> Router {
     let shared = Shared {
         layout: site.layout.clone(),
         site,
@@ -130,6 +137,7 @@ pub(crate) fn router(site: Arc<Site>, key: &str, inputs: mpsc::Sender<Input>, ab
         followers: logs::followers(),
         readers: reach::room(reach::READ),
         execs: reach::room(crate::exec::AT_ONCE),
+        refusals: Arc::clone(refusals),
     };
     Router::new()
         .route("/livez", get(alive))
@@ -146,6 +154,7 @@ pub(crate) fn router(site: Arc<Site>, key: &str, inputs: mpsc::Sender<Input>, ab
         .merge(yarn::router())
         .layer(RequestBodyDeadlineLayer::new(BODY))
         .layer(axum::middleware::from_fn(door::guard))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(refusals), door::count))
         .with_state(shared)
 }
 
@@ -184,9 +193,10 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
 async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, Refused> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let mut page = ask(&shared, Question::Metrics).await?;
-    let started = Duration::from_millis(shared.about.started.0).as_secs_f64();
+    let (started, refusals) = (Duration::from_millis(shared.about.started.0).as_secs_f64(), shared.refusals);
     let whole = move || {
         metrics::put_host(&mut page);
+        refusals.put(&mut page);
         process::put(&mut page, started);
         page.write(format)
     };

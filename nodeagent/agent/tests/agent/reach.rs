@@ -83,6 +83,8 @@ async fn only_whoever_knows_the_word_comes_in() {
     assert_eq!(stranger.get::<Vec<FileRow>>(&format!("/v1/containers/{id}/files")).await, Err(Code::HR0403));
     stranger.key.clear();
     assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(Code::HR0403));
+    let page = String::from_utf8(stranger.bytes("/metrics").await.expect("figures are for everybody")).expect("text");
+    assert!(page.contains("headroom_node_calls_refused_total{code=\"HR0403\"} 4.0\n"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

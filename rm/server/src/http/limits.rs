@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_config::Limits;
+use headroom_telemetry::{Turned, Why};
 use headroom_wire::v1::error::{Code, Problem};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -112,6 +113,7 @@ pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fa
 pub(crate) struct Doors {
     limits: Limits,
     open: Arc<Mutex<BTreeMap<IpAddr, u32>>>,
+    turned: Arc<Turned>,
 }
 
 /// One connection that was let in.
@@ -122,8 +124,13 @@ pub(crate) struct Inside {
 }
 
 impl Doors {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Doors { limits, open: Arc::default() }
+    pub(crate) fn new(limits: Limits, turned: Arc<Turned>) -> Self {
+        Doors { limits, open: Arc::default(), turned }
+    }
+
+    /// As many places elsewhere; whoever is turned away is counted together.
+    pub(crate) fn another(&self) -> Self {
+        Doors::new(self.limits, self.turned.clone())
     }
 
     /// `None` when that caller has as many connections as it may.
@@ -131,10 +138,19 @@ impl Doors {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let n = open.entry(peer).or_default();
         if *n >= self.limits.connections_per_peer && counts(peer, &self.limits) {
+            drop(open);
+            self.turned.away(peer, Why::Crowded, &format_args!("{} are open", self.limits.connections_per_peer));
             return None;
         }
         *n += 1;
         Some(Inside { doors: self.clone(), peer })
+    }
+}
+
+impl Inside {
+    /// It did not show what lets it in.
+    pub(crate) fn unproven(&self, error: &std::io::Error) {
+        self.doors.turned.away(self.peer, Why::Unproven, error);
     }
 }
 
@@ -194,10 +210,10 @@ mod tests {
 
     #[test]
     fn a_door_is_free_again_when_somebody_leaves() {
-        let doors = Doors::new(limits());
+        let doors = Doors::new(limits(), Arc::default());
         let (first, second) = (doors.enter(ip("10.0.0.1")), doors.enter(ip("10.0.0.1")));
         assert!(first.is_some() && second.is_some() && doors.enter(ip("10.0.0.1")).is_none());
-        assert!(doors.enter(ip("10.0.0.2")).is_some());
+        assert!(doors.enter(ip("10.0.0.2")).is_some() && doors.another().enter(ip("10.0.0.1")).is_some());
         drop(first);
         assert!(doors.enter(ip("10.0.0.1")).is_some());
         drop(second);

@@ -41,16 +41,13 @@ pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, header
                 None => continue,
             },
         };
-        let Some(inside) = doors.enter(peer) else {
-            debug!(%peer, "a connection beyond those its address may have was closed");
-            continue;
-        };
+        let Some(inside) = doors.enter(peer) else { continue };
         let (routes, door, watcher) = (router.clone(), door.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let (_place, _inside) = (place, inside);
+            let (_place, inside) = (place, inside);
             let (stream, visitor) = match door.greet(raw).await {
                 Ok(greeted) => greeted,
-                Err(error) => return debug!(%peer, error = &error as &dyn std::error::Error, "nobody came in"),
+                Err(error) => return inside.unproven(&error),
             };
             drop(door);
             let routes = TowerToHyperService::new(routes);

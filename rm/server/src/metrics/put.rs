@@ -96,6 +96,7 @@ fn counted(page: &mut Page, counters: &Arc<Counters>, web: &Web) {
     counters.calls.put(page);
     page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.spread());
     page.spread(&RM_STATE_WRITE, &[], &counters.writes.spread());
+    counters.turned.put(page, &RM_CONNECTIONS_REFUSED);
     page.count(&RM_EVENTS_DROPPED, &["events"], counters.dropped.load(Ordering::Relaxed));
     page.count(&RM_EVENTS_DROPPED, &["disk"], web.shared.events.unwritten());
     let events = web.shared.events.counts();
