@@ -227,7 +227,7 @@ impl Oracle {
                     self.given_up(token, &id, *cause, message);
                 }
             }
-            Record::Begin(_) | Record::JobStarted { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
+            Record::Begin(_) | Record::JobStarted { .. } | Record::Run { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
             Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } | Record::Cancelled { .. } => {}
             Record::Scaled { .. } | Record::Ranked { .. } => {}
             Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}

@@ -52,6 +52,8 @@ pub struct Setup {
     pub writer: String,
     /// What the commits of outputs may find.
     pub turn: Turn,
+    /// Which run of the master this is.
+    pub attempt: u32,
 }
 
 /// The state of one application master.
@@ -80,6 +82,8 @@ pub struct Core {
     phase: Phase,
     causes: BTreeSet<Cause>,
     started: bool,
+    /// Runs of the master that wrote this journal: the executors they were given know its secret.
+    runs: BTreeSet<u32>,
     illegal: Vec<Illegal>,
 }
 
@@ -117,6 +121,7 @@ impl Core {
             phase: Phase::Unregistered,
             causes: BTreeSet::new(),
             started: false,
+            runs: BTreeSet::new(),
             illegal: Vec::new(),
             tasks,
             job,

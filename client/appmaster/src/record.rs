@@ -25,6 +25,11 @@ pub enum Record {
         /// When.
         at: UnixMillis,
     },
+    /// A run of the master goes on with this journal, and with its secret.
+    Run {
+        /// Which.
+        attempt: u32,
+    },
     /// A container was granted.
     Gained {
         /// Which.

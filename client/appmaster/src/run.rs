@@ -192,7 +192,7 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     let greeting = Greeting { master_url: place.to_string(), token: begin.token.clone() };
     let base_dir = options.base_dir.as_ref().map(|d| d.display().to_string());
     let writer = output::writer(&app.to_string(), &begin.token);
-    let setup = Setup { base_dir, master_memory: options.master_memory, writer, turn };
+    let setup = Setup { base_dir, master_memory: options.master_memory, writer, turn, attempt: options.attempt };
     let spec = job.clone();
     let mut core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
     let is_refused = refused.is_some();

@@ -136,6 +136,7 @@ impl Traces {
                 Record::GivenUp { task, .. } => drop(ended.tasks.insert(*task)),
                 Record::Begin(_)
                 | Record::JobStarted { .. }
+                | Record::Run { .. }
                 | Record::Gained { .. }
                 | Record::Gone { .. }
                 | Record::Placed { .. }

@@ -86,3 +86,35 @@ proptest! {
         }
     }
 }
+
+const MOVED: &str = concat!(
+    job_head!("moved", "160MiB", 2, 2, 2),
+    r#"[[stage]]
+name = "map"
+count = 4
+command = ["prog"]
+"#
+);
+
+/// The attempts that ran when the master went, on executors that cannot be spoken to any more, are lost; those of the next master begin
+/// as soon as it is there, whether or not the old executors leave room for others.
+#[test]
+fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
+    for room in [2048, 350] {
+        let s = Scenario::of(MOVED).nodes(&[room]).usual(Habit::native(10, 20_000));
+        let world = s.fault(Fault::MasterMoves { at_ms: 5_000, to: 1 }).run();
+        assert_eq!((world.core.totals().done, world.core.totals().transient), (4, 0), "{room} MiB");
+        assert!(world.now_ms < 28_000, "{room} MiB: over after {} ms", world.now_ms);
+    }
+}
+
+/// Its own journal is there, but what is alive was given to a run that wrote another one.
+#[test]
+fn a_master_that_comes_back_to_its_first_host_sends_home_whom_it_never_knew() {
+    let s = Scenario::of(MOVED).nodes(&[2048]).usual(Habit::native(10, 20_000));
+    let s = s.fault(Fault::MasterMoves { at_ms: 5_000, to: 1 }).fault(Fault::MasterMoves { at_ms: 10_000, to: 0 });
+    let world = s.run();
+    assert_eq!(world.core.totals().done, 4);
+    assert!(world.now_ms < 33_000, "over after {} ms", world.now_ms);
+    assert_eq!(world.granted.values().sum::<u32>(), 6, "two for each run");
+}

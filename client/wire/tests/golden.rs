@@ -256,6 +256,7 @@ fn master_messages() {
         request: ask().request,
         node: "worker-01".parse().expect("node"),
         resource: size(),
+        attempt: 2,
     };
     golden("ask", &ask());
     golden("register_master", &am::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });

@@ -8,8 +8,8 @@ use headroom_types::JobOrder;
 use headroom_wire::v1::am;
 
 pub(super) fn granted(granted: rm::Granted) -> am::Granted {
-    let rm::Granted { container, request, node, resource } = granted;
-    am::Granted { container, request, node, resource }
+    let rm::Granted { container, request, node, resource, attempt } = granted;
+    am::Granted { container, request, node, resource, attempt }
 }
 
 pub(super) fn update(what: rm::UpdateKind) -> am::UpdateKind {

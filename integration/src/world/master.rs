@@ -199,7 +199,7 @@ impl World {
         let spec = client.job.spec.clone();
         let journal = client.journals.entry(node.clone()).or_default();
         let master_memory = client.job.managed.unwrap_or(Bytes::ZERO);
-        let setup = Setup { base_dir: None, master_memory, ..Setup::default() };
+        let setup = Setup { base_dir: None, master_memory, attempt: attempt.attempt, ..Setup::default() };
         let core = if journal.records.is_empty() {
             journal.token = format!("j{pid}");
             let (app, token) = (attempt.app.to_string(), journal.token.clone());

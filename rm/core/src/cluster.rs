@@ -459,7 +459,7 @@ impl Cluster {
 
 /// A container as its master is told.
 pub(crate) fn granted(c: &Container, request: RequestId) -> Granted {
-    Granted { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone() }
+    Granted { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone(), attempt: c.attempt }
 }
 
 fn wanted(c: &Container) -> Want {

@@ -63,8 +63,8 @@ pub(crate) fn ask_answer(request: RequestId, verdict: core::Verdict) -> AskAnswe
 
 /// A grant.
 pub(crate) fn granted(granted: core::Granted) -> Granted {
-    let core::Granted { container, request, node, resource } = granted;
-    Granted { container, request, node, resource }
+    let core::Granted { container, request, node, resource, attempt } = granted;
+    Granted { container, request, node, resource, attempt }
 }
 
 /// An update for a master.

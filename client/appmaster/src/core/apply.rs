@@ -20,6 +20,9 @@ impl Core {
         match record {
             Record::Begin(_) => {}
             Record::JobStarted { .. } => self.started = true,
+            Record::Run { attempt } => {
+                self.runs.insert(*attempt);
+            }
             Record::Gained { container, request, node } => self.apply_gained(now, container, request, node),
             Record::Gone { container, request, unused } => self.apply_gone(now, container, request, *unused),
             Record::Placed { task, row } => self.apply_placed(*task, row),

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use headroom_types::{ExitReport, RequestId, Resource};
+use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
 use headroom_wire::v1::am::{Granted, UpdateKind};
 
 use super::{Core, Phase};
 use crate::event::{Effect, Now};
-use crate::executors::{Line, Purpose};
+use crate::executors::{Executor, Line, Purpose};
 use crate::policy::{Cause, Place};
 use crate::record::Record;
 use crate::taskset::{State, Task, TaskKey};
@@ -27,7 +27,7 @@ impl Core {
         self.view.touch_all(&self.tasks);
         match self.phase {
             Phase::Over(_) | Phase::Replaying => return,
-            Phase::Unregistered => self.first_registration(now, out),
+            Phase::Unregistered => self.first_registration(now, &containers, out),
             Phase::Working => {
                 for (id, executor) in &mut self.fleet.executors {
                     if executor.line != Line::Up && !containers.iter().any(|g| g.container == *id) {
@@ -47,8 +47,10 @@ impl Core {
         out.push(Effect::Sync);
     }
 
-    fn first_registration(&mut self, now: Now, out: &mut Vec<Effect>) {
+    fn first_registration(&mut self, now: Now, containers: &[Granted], out: &mut Vec<Effect>) {
         self.phase = Phase::Working;
+        self.join_runs(now, out);
+        self.forget_ended_elsewhere(now, containers, out);
         for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, Line::Silent { .. })) {
             executor.line = Line::Silent { until: now.tick.plus(REATTACH) };
         }
@@ -57,6 +59,33 @@ impl Core {
             self.record(now, Record::JobStarted { at: now.unix }, out);
             self.tell_job_started(now);
         }
+    }
+
+    /// A run since then wrote another journal, for what it was given is there: ends were told to that one, and nobody tells them again.
+    fn forget_ended_elsewhere(&mut self, now: Now, alive: &[Granted], out: &mut Vec<Effect>) {
+        if !alive.iter().any(|granted| self.is_stranger(granted.attempt)) {
+            return;
+        }
+        let known = self.fleet.executors.iter().filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
+        for (container, executor) in known.map(|(id, e)| (id.clone(), e.clone())).collect::<Vec<_>>() {
+            let why = "its executor ended under another run of the master";
+            self.lose_attempts(now, &executor, ExitReason::NodeLost, why, out);
+            self.record(now, Record::Gone { container, request: executor.request, unused: false }, out);
+        }
+    }
+
+    /// A journal from before runs were written down was written by all there were.
+    fn join_runs(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let this = self.setup.attempt;
+        let first = if self.started && self.runs.is_empty() { this.min(1) } else { this };
+        for attempt in (first..=this).filter(|run| !self.runs.contains(run)).collect::<Vec<_>>() {
+            self.record(now, Record::Run { attempt }, out);
+        }
+    }
+
+    /// It was given to a run of the master whose journal, and with it the secret, is not here: no executor in it can ever say hello.
+    fn is_stranger(&self, attempt: u32) -> bool {
+        attempt != 0 && !self.runs.contains(&attempt)
     }
 
     /// What a node once offered may come back, so the largest ever seen counts.
@@ -88,7 +117,7 @@ impl Core {
     }
 
     fn on_granted(&mut self, now: Now, granted: Granted, out: &mut Vec<Effect>) {
-        let Granted { container, request, node, resource } = granted;
+        let Granted { container, request, node, resource, attempt } = granted;
         let Some(entry) = self.request_mut(&request) else { return };
         entry.refused_since = None;
         if entry.settled.contains(&container) {
@@ -96,9 +125,16 @@ impl Core {
             out.push(Effect::Sync);
             return;
         }
-        if self.fleet.executors.contains_key(&container) {
-            return;
+        if !self.fleet.executors.contains_key(&container) {
+            self.gain(now, Granted { container: container.clone(), request, node, resource, attempt }, out);
         }
+        if self.is_stranger(attempt) && self.fleet.executors.get(&container).is_some_and(Executor::stays) {
+            self.leave(&container, out);
+        }
+    }
+
+    fn gain(&mut self, now: Now, granted: Granted, out: &mut Vec<Effect>) {
+        let Granted { container, request, node, resource, attempt: _ } = granted;
         self.record(now, Record::Gained { container: container.clone(), request, node }, out);
         if let Some(gained) = self.fleet.executors.get_mut(&container) {
             gained.resource = Some(resource);

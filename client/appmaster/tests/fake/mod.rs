@@ -190,8 +190,8 @@ impl Cluster {
         let container: ContainerId = format!("fake.1.e{}.c{}", i.epoch, i.next_container).parse().expect("id");
         let near = ask.placement.prefer_nodes.first().cloned();
         let node = near.unwrap_or_else(|| "node-1".parse().expect("node"));
-        let granted =
-            Granted { container: container.clone(), request: ask.request.clone(), node, resource: ask.resource.clone() };
+        let (request, resource) = (ask.request.clone(), ask.resource.clone());
+        let granted = Granted { container: container.clone(), request, node, resource, attempt: 0 };
         let (say, words) = mpsc::channel(64);
         let executor = Arc::new(Executor {
             container: container.clone(),

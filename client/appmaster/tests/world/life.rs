@@ -24,10 +24,12 @@ impl World {
             request: request.clone(),
             node: format!("n{node}").parse().expect("node"),
             resource: resource.clone(),
+            attempt: self.attempt,
         };
         *self.granted.entry(request.clone()).or_default() += 1;
         let boxed = Box_ {
             granted: granted.clone(),
+            secret: self.host,
             slots,
             running: BTreeMap::new(),
             unacked: BTreeMap::new(),
@@ -50,7 +52,8 @@ impl World {
             self.later(100, Thing::Hello(container.clone()));
             return;
         }
-        let Some(b) = self.boxes.get_mut(container).filter(|b| !b.cut) else { return };
+        let host = self.host;
+        let Some(b) = self.boxes.get_mut(container).filter(|b| !b.cut && b.secret == host) else { return };
         b.connected = true;
         let held: Vec<TaskAttemptId> = b.running.iter().filter(|(_, s)| s.hold_ms.is_some()).map(|(a, _)| a.clone()).collect();
         let hello = Hello {

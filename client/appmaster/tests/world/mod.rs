@@ -48,6 +48,8 @@ macro_rules! job_head {
 pub enum Fault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
+    /// At this time the master dies with its host, and another takes over on that one, where only what a master on that host wrote is.
+    MasterMoves { at_ms: u64, to: usize },
     /// At this time the n-th live container ends for this reason.
     ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
     /// At this time the n-th live container is told that it will be taken, and so long after that it is.
@@ -72,6 +74,8 @@ pub enum Fault {
 
 struct Box_ {
     granted: Granted,
+    /// The secret it knows: the host of the journal.
+    secret: usize,
     slots: u32,
     running: BTreeMap<TaskAttemptId, TaskStart>,
     unacked: BTreeMap<TaskAttemptId, TaskReport>,
@@ -93,6 +97,7 @@ enum Thing {
     Warned(usize, u64),
     Resized(ContainerId, Resource),
     Drained,
+    Moved(usize),
     Ordered(Box<UpdateKind>),
     Registered(Epoch),
     Exited(u64),
@@ -199,6 +204,12 @@ pub struct World {
     job: JobSpec,
     pub core: Core,
     pub records: Vec<Record>,
+    /// The master's host, and what masters wrote on the others.
+    host: usize,
+    journals: BTreeMap<usize, Vec<Record>>,
+    attempt: u32,
+    /// Requests of which this run of the master has not said yet how many ends it knows.
+    untold: BTreeSet<RequestId>,
     pub outcome: Option<Outcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
     /// What was told to follow, by the task and the number of its attempts then.
@@ -247,8 +258,8 @@ pub struct World {
 /// Where tasks run, if it were a real cluster.
 const BASE: &str = "/job";
 
-fn setup() -> Setup {
-    Setup { base_dir: Some(BASE.to_owned()), ..Setup::default() }
+fn setup(attempt: u32) -> Setup {
+    Setup { base_dir: Some(BASE.to_owned()), attempt, ..Setup::default() }
 }
 
 fn greeting() -> Greeting {
@@ -258,9 +269,13 @@ fn greeting() -> Greeting {
 impl World {
     fn new(s: &Scenario) -> Self {
         let mut world = World {
-            core: Core::new(s.job.clone(), setup()),
+            core: Core::new(s.job.clone(), setup(1)),
             job: s.job.clone(),
             records: Vec::new(),
+            host: 0,
+            journals: BTreeMap::new(),
+            attempt: 1,
+            untold: BTreeSet::new(),
             outcome: None,
             rows: BTreeMap::new(),
             ahead: BTreeMap::new(),
@@ -299,6 +314,7 @@ impl World {
         for fault in &s.faults {
             match fault {
                 Fault::MasterDiesAfter(n) => world.die_after = Some(*n),
+                Fault::MasterMoves { at_ms, to } => world.later(*at_ms, Thing::Moved(*to)),
                 Fault::ContainerEnds { at_ms, nth, reason } => world.later(*at_ms, Thing::Nth(*nth, *reason)),
                 Fault::Preempted { at_ms, nth, warning_ms } => world.later(*at_ms, Thing::Warned(*nth, *warning_ms)),
                 Fault::Drained { at_ms } => world.later(*at_ms, Thing::Drained),
@@ -397,6 +413,7 @@ impl World {
                 self.closed = Some(0);
                 self.update(UpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
             }
+            Thing::Moved(to) => self.master_moves(to),
             Thing::Ordered(order) => {
                 self.orders.push(UpdateKind::clone(&order));
                 if self.master_up {
@@ -485,7 +502,7 @@ impl World {
 
     /// Whoever takes over would give the same sizes, and has seen the same.
     fn compare_with_journal(&mut self) {
-        let mut other = Core::replay(self.job.clone(), setup(), &self.records);
+        let mut other = Core::replay(self.job.clone(), setup(self.attempt), &self.records);
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
         let event = Event::Registered {
             epoch: Epoch(self.epoch),
@@ -512,7 +529,8 @@ impl World {
     fn master_dies(&mut self) {
         self.die_after = None;
         self.master_up = false;
-        self.core = Core::replay(self.job.clone(), setup(), &self.records);
+        self.attempt += 1;
+        self.core = Core::replay(self.job.clone(), setup(self.attempt), &self.records);
         self.core.assert_invariants();
         if let Some(outcome) = self.core.outcome() {
             self.outcome = Some(outcome.clone());
@@ -537,6 +555,24 @@ impl World {
         }
     }
 
+    /// It finds what was written on that host before, if anything, and executors that know another secret.
+    fn master_moves(&mut self, to: usize) {
+        let left = std::mem::replace(&mut self.host, to);
+        let found = self.journals.remove(&to).unwrap_or_default();
+        self.journals.insert(left, std::mem::replace(&mut self.records, found));
+        self.master_dies();
+        if self.records.is_empty() {
+            self.core = Core::new(self.job.clone(), setup(self.attempt));
+        }
+        // The next run says itself how many ends it knows of.
+        self.granted.clear();
+        let alive = self.boxes.values().map(|b| &b.granted.request);
+        for request in alive.chain(self.exits.values().map(|(request, _, _)| request)) {
+            *self.granted.entry(request.clone()).or_default() += 1;
+        }
+        self.untold.extend(self.launches.keys().cloned());
+    }
+
     /// The resource manager takes in what the master wants, and grants what there is room for.
     fn sync(&mut self) {
         let ack = self.core.acknowledged();
@@ -551,6 +587,9 @@ impl World {
         for ask in self.core.asks(&greeting()) {
             self.launches.insert(ask.request.clone(), (*ask.launch).clone());
             self.placements.insert(ask.request.clone(), (*ask.placement).clone());
+            if self.untold.remove(&ask.request) {
+                *self.granted.entry(ask.request.clone()).or_default() += ask.settled;
+            }
             loop {
                 let granted = self.granted.get(&ask.request).copied().unwrap_or(0);
                 if granted >= ask.count || !self.grant(&ask, ask.launch.env["HEADROOM_SLOTS"].parse().expect("slots")) {

@@ -90,6 +90,9 @@ pub struct Granted {
     pub node: NodeId,
     /// Its size.
     pub resource: Resource,
+    /// The run of the master that it was granted to; 0 where that is not told.
+    #[serde(default)]
+    pub attempt: u32,
 }
 
 /// One container request.

@@ -17,6 +17,8 @@ pub struct Granted {
     pub node: NodeId,
     /// Its size.
     pub resource: Resource,
+    /// The run of the master that it was granted to.
+    pub attempt: u32,
 }
 
 /// One numbered message to a master.

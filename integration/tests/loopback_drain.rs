@@ -1,0 +1,43 @@
+//! A host is drained with the application master on it: the next master has the job's tasks running elsewhere without waiting for anybody.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::fs;
+use std::time::Duration;
+
+use headroom_types::{Bytes, ContainerId};
+use headroom_wire::v1::apps::{AppState, AppView};
+use integration::cluster::{Cluster, NodeShape, SOON, Whose};
+use integration::jobs::JobFile;
+
+/// Well below the minute that an executor may take to say hello: the next master does not wait for those of the former one.
+const NEXT: Duration = Duration::from_secs(40);
+
+fn all_run(view: &AppView) -> Option<()> {
+    view.job.as_ref().filter(|job| job.totals.running == 4).map(|_| ())
+}
+
+#[test]
+fn executors_of_a_master_whose_journal_is_gone_are_replaced_at_once() {
+    let cluster = Cluster::start(&[NodeShape::default(); 2]).expect("a cluster");
+    let gate = cluster.dir().join("gate");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.1; done", gate.display());
+    let job = JobFile::new("moved", 2, 2, Bytes::from_mib(32)).stage("wait", 4, &["sh", "-c", &wait], "");
+    let app = cluster.submit(job.text()).expect("submits");
+    cluster.until_app(&app, "four tasks to run", SOON, all_run).expect("they run");
+    let master = cluster.live_containers(&app, Whose::Master).expect("containers").remove(0);
+    let before: Vec<ContainerId> =
+        cluster.live_containers(&app, Whose::Executors).expect("containers").into_iter().map(|c| c.id).collect();
+
+    let node = master.node.as_str();
+    let drained = cluster.rmctl(&["node", "drain", node, "--reason", "kernel upgrade", "--deadline", "1s"]).expect("runs");
+    assert_eq!(drained.code, 0, "{}{}", drained.stdout, drained.stderr);
+    let again = |view: &AppView| (view.attempt == 2).then(|| all_run(view)).flatten();
+    cluster.until_app(&app, "four tasks to run under the next master", NEXT, again).expect("they run again");
+    let after = cluster.live_containers(&app, Whose::Executors).expect("containers");
+    assert!(after.iter().all(|c| c.node != master.node && !before.contains(&c.id)), "{after:?}");
+
+    fs::write(&gate, "").expect("opens the gate");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!((end.state, end.attempt), (AppState::Finished, 2), "{}", end.diagnostics);
+}
