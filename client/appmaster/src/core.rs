@@ -22,6 +22,7 @@ mod rm;
 mod rungs;
 mod scale;
 mod sets;
+mod shun;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};

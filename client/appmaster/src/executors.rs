@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick};
 
+use crate::policy::backoff;
 use crate::taskset::TaskKey;
 
 /// The line to an executor.
@@ -59,6 +60,28 @@ pub struct Seat {
     pub starved: bool,
     /// Somebody asked for another attempt in the place of this one.
     pub to_retry: bool,
+    /// How many launches in a row had failed on the node before.
+    pub round: u32,
+}
+
+/// What is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launched {
+    /// An executor.
+    Executor,
+    /// A task of the stage at this place in the job file.
+    Task(usize),
+}
+
+/// A node on which launches fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shunned {
+    /// How often in a row; several together are one.
+    pub failures: u32,
+    /// What failed last.
+    pub launched: Launched,
+    /// No task is begun there before this moment; 0 once it has passed.
+    pub until: Tick,
 }
 
 /// A task waits for more memory.
@@ -105,6 +128,8 @@ pub struct Executor {
     pub purpose: Purpose,
     /// Where it is.
     pub node: NodeId,
+    /// How many containers of its request, and launches on its node, had failed in a row when it was granted.
+    pub rounds: (u32, u32),
     /// Slots.
     pub slots: u32,
     /// The line to it.
@@ -142,6 +167,7 @@ impl Executor {
             request,
             purpose,
             node,
+            rounds: (0, 0),
             slots,
             line: Line::Silent { until },
             greeted: false,
@@ -198,8 +224,8 @@ impl Executor {
     fn enlarged(&self) -> Bytes {
         self.resource.as_ref().map_or(Bytes::ZERO, |has| has.memory.saturating_sub(self.base))
     }
-    /// True when a task can be started in it now.
-    pub fn takes_work(&self) -> bool {
+    /// True when a task can be started in it, as far as it is up to the executor.
+    fn takes_work(&self) -> bool {
         self.line == Line::Up && self.stays() && self.warning.is_none()
     }
     /// True when it may run tasks: not told to end and not known to have ended.
@@ -223,7 +249,7 @@ pub struct Request {
     pub wanted: u32,
     /// Containers of it whose end was taken in.
     pub settled: BTreeSet<ContainerId>,
-    /// Containers in a row that ended before an executor in them had said hello.
+    /// How often in a row containers ended before an executor in them had said hello; several together are one.
     pub unused: u32,
     /// A replacement is not asked for before this moment.
     pub hold_until: Tick,
@@ -253,6 +279,8 @@ pub struct Fleet {
     /// Containers whose end was taken in and that the resource manager shows alive again, as when a node that was given up comes
     /// back: they are to be stopped.
     pub strays: BTreeSet<ContainerId>,
+    /// Nodes on which launches fail.
+    pub shunned: BTreeMap<NodeId, Shunned>,
     /// When the next executor that nobody needs has waited long enough for work.
     pub idle_until: Option<Tick>,
 }
@@ -324,9 +352,43 @@ impl Fleet {
         })
     }
 
+    /// Launches that failed on a node in a row.
+    pub fn failures(&self, node: &NodeId) -> u32 {
+        self.shunned.get(node).map_or(0, |shunned| shunned.failures)
+    }
+
+    /// A launch that was begun when `round` had failed there has failed too.
+    pub fn launch_failed(&mut self, node: &NodeId, launched: Launched, round: u32) {
+        let new = Shunned { failures: 0, launched, until: Tick(0) };
+        let shunned = self.shunned.entry(node.clone()).or_insert(new);
+        shunned.failures = next_round(shunned.failures, round);
+        shunned.launched = launched;
+    }
+
+    /// From now on, and for longer the more launches of tasks have failed there, none is begun on that node.
+    pub fn shut(&mut self, node: &NodeId, now: Tick) {
+        let Some(shunned) = self.shunned.get_mut(node) else { return };
+        match shunned.launched {
+            Launched::Executor => {}
+            Launched::Task(_) => shunned.until = now.plus(backoff(shunned.failures)),
+        }
+    }
+
+    /// What had failed there last does not fail any more.
+    pub fn launch_succeeded(&mut self, node: &NodeId, launched: Launched) {
+        if self.shunned.get(node).is_some_and(|shunned| shunned.launched == launched) {
+            self.shunned.remove(node);
+        }
+    }
+
+    /// True when a task can be started in this executor now.
+    pub fn takes_work(&self, executor: &Executor) -> bool {
+        executor.takes_work() && self.shunned.get(&executor.node).is_none_or(|shunned| shunned.until == Tick(0))
+    }
+
     /// For each request of one task, a container that could take it now.
     pub fn ready_own(&self) -> BTreeMap<&RequestId, &ContainerId> {
-        let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_)) && e.takes_work() && e.free() > 0;
+        let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0;
         self.executors.iter().rev().filter(|(_, e)| own(e)).map(|(id, e)| (&e.request, id)).collect()
     }
 
@@ -344,8 +406,14 @@ impl Fleet {
             [line, reserved, forgotten, again, held, e.ended.as_ref().map(|(_, at, _)| *at)]
         });
         let holds = self.requests.values().map(|r| (r.hold_until > Tick(0)).then_some(r.hold_until));
-        executors.chain(holds).chain([self.idle_until]).flatten().min()
+        let shut = self.shunned.values().map(|s| (s.until > Tick(0)).then_some(s.until));
+        executors.chain(holds).chain(shut).chain([self.idle_until]).flatten().min()
     }
+}
+
+/// How often in a row, once what was begun when it was `round` times has failed too.
+pub fn next_round(failures: u32, round: u32) -> u32 {
+    failures.max(round.min(failures).saturating_add(1))
 }
 
 fn count(n: usize) -> u32 {

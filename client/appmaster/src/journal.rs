@@ -160,7 +160,7 @@ mod tests {
     }
     fn gone(seq: u64) -> Record {
         let container = format!("job.1.e1.c{seq}").parse().expect("id");
-        Record::Gone { container, request: "set-main".parse().expect("id"), unused: false }
+        Record::Gone { container, request: "set-main".parse().expect("id"), unused: false, failed: false }
     }
 
     #[test]

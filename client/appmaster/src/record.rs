@@ -47,6 +47,9 @@ pub enum Record {
         request: RequestId,
         /// Whether it ended before any executor in it had said hello.
         unused: bool,
+        /// Whether it could not be started, or its program failed at once: that counts against its node.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        failed: bool,
     },
     /// An attempt is given to an executor. Written before the executor is told.
     Placed {

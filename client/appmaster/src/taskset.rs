@@ -195,6 +195,14 @@ impl Task {
             priority: self.priority,
         }
     }
+    /// Its attempts that could not be started.
+    pub fn failed_starts(&self) -> impl Iterator<Item = &AttemptRow> {
+        self.attempts.iter().filter(|row| row.reason == Some(ExitReason::LaunchFailed))
+    }
+    /// True when one of them was on that node.
+    pub fn failed_to_start_on(&self, node: &NodeId) -> bool {
+        self.failed_starts().any(|row| row.node == *node)
+    }
     /// Remembers where a repeated attempt should not run.
     pub fn avoid_after(&mut self, elsewhere: Elsewhere, container: &ContainerId, node: &NodeId) {
         self.avoid = match elsewhere {

@@ -1,13 +1,14 @@
 //! The only place where lasting state changes: one record at a time, live and on replay alike.
 
-use headroom_types::{Bytes, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
+use headroom_types::{Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, Growth};
 
+use super::shun::is_of_the_node;
 use super::{Core, Phase};
 use crate::event::{Ending, Now, Outcome};
-use crate::executors::{Executor, Purpose, Request, Seat};
+use crate::executors::{Executor, Launched, Purpose, Request, Seat, next_round};
 use crate::ledger;
-use crate::policy::{Account, Next, Place, Size};
+use crate::policy::{Account, Next, Place, Size, backoff};
 use crate::record::Record;
 use crate::spec::{self, Parsed};
 use crate::taskset::{Change, State, TaskKey, on};
@@ -24,7 +25,7 @@ impl Core {
                 self.runs.insert(*attempt);
             }
             Record::Gained { container, request, node } => self.apply_gained(now, container, request, node),
-            Record::Gone { container, request, unused } => self.apply_gone(now, container, request, *unused),
+            Record::Gone { container, request, unused, failed } => self.apply_gone(now, container, request, (*unused, *failed)),
             Record::Placed { task, row } => self.apply_placed(*task, row),
             Record::Ended { task, row, account, innocent, next, need } => {
                 self.learn(*task, row, *account, *need, next);
@@ -86,20 +87,29 @@ impl Core {
             return;
         }
         let (base, share) = bases;
-        let mut executor = Executor::granted(id.clone(), request.purpose, node.clone(), slots, until);
+        let (purpose, unused) = (request.purpose, request.unused);
+        let mut executor = Executor::granted(id.clone(), purpose, node.clone(), slots, until);
+        executor.rounds = (unused, self.fleet.failures(node));
         (executor.base, executor.share) = (base, share);
         self.fleet.executors.entry(container.clone()).or_insert(executor);
     }
 
-    fn apply_gone(&mut self, now: Now, container: &ContainerId, id: &RequestId, unused: bool) {
-        self.fleet.executors.remove(container);
+    fn apply_gone(&mut self, now: Now, container: &ContainerId, id: &RequestId, (unused, failed): (bool, bool)) {
+        let gone = self.fleet.executors.remove(container);
+        if let Some(gone) = &gone {
+            if failed {
+                self.fleet.launch_failed(&gone.node, Launched::Executor, gone.rounds.1);
+            } else if !unused {
+                self.fleet.launch_succeeded(&gone.node, Launched::Executor);
+            }
+        }
         let replaying = self.phase == Phase::Replaying;
         let Some(request) = self.request_mut(id) else { return };
         request.settled.insert(container.clone());
-        request.unused = if unused { request.unused + 1 } else { 0 };
-        if request.unused > 1 && !replaying {
-            let wait = std::time::Duration::from_secs(1 << request.unused.min(5));
-            request.hold_until = now.tick.plus(wait);
+        let round = gone.map_or(request.unused, |gone| gone.rounds.0);
+        request.unused = if unused { next_round(request.unused, round) } else { 0 };
+        if unused && !replaying {
+            request.hold_until = now.tick.plus(backoff(request.unused));
         }
     }
 
@@ -110,6 +120,7 @@ impl Core {
         task.attempts.push(row.clone());
         task.wide_since = None;
         task.note.clear();
+        let round = self.fleet.failures(&row.node);
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             let memory = row.profile.memory();
             let seat = Seat {
@@ -121,15 +132,15 @@ impl Core {
                 held: None,
                 starved: false,
                 to_retry: false,
+                round,
             };
             executor.seats.insert(row.attempt.clone(), seat);
         }
     }
 
     fn apply_ended(&mut self, now: Now, key: TaskKey, row: &AttemptRow, (account, innocent): (Account, bool), next: &Next) {
-        if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
-            executor.seats.remove(&row.attempt);
-        }
+        let seat = self.fleet.executors.get_mut(&row.container).and_then(|executor| executor.seats.remove(&row.attempt));
+        self.note_launch(key, row, account, seat);
         self.commits.remove(&key);
         let first =
             self.tasks.get(key).and_then(|task| task.attempts.first()).map_or(row.profile.memory(), |a| a.profile.memory());
@@ -148,6 +159,17 @@ impl Core {
         let change = self.decided(now, key, row, next);
         self.change(key, change);
         self.unblock();
+    }
+
+    /// Whether the attempt could be launched, for what is known of its node.
+    fn note_launch(&mut self, key: TaskKey, row: &AttemptRow, account: Account, seat: Option<Seat>) {
+        let launched = Launched::Task(key.stage);
+        if is_of_the_node(row, account) {
+            let round = seat.map_or_else(|| self.fleet.failures(&row.node), |seat| seat.round);
+            self.fleet.launch_failed(&row.node, launched, round);
+        } else if row.reason.is_some_and(|reason| reason.charge() != Charge::Free) {
+            self.fleet.launch_succeeded(&row.node, launched);
+        }
     }
 
     /// What a decision changes in the task itself; the change of state that goes with it.
@@ -337,6 +359,8 @@ impl Core {
     /// True when elsewhere is wanted and this container is not elsewhere.
     pub(super) fn is_avoided(&self, key: TaskKey, container: &ContainerId) -> bool {
         let (Some(task), Some(executor)) = (self.tasks.get(key), self.fleet.executors.get(container)) else { return false };
-        task.avoid.container.as_ref() == Some(container) || task.avoid.node.as_ref() == Some(&executor.node)
+        task.avoid.container.as_ref() == Some(container)
+            || task.avoid.node.as_ref() == Some(&executor.node)
+            || task.failed_to_start_on(&executor.node)
     }
 }

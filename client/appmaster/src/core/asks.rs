@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{ContainerId, Name, RequestId};
+use headroom_types::{ContainerId, Name, NodeId, RequestId};
 use headroom_wire::v1::am::{Ask, Match};
 
 use super::Core;
@@ -30,8 +30,9 @@ impl Core {
     }
 
     fn ask(&self, wanted: &Wanted, greeting: &Greeting) -> Option<Ask> {
-        let (resource, priority, avoid) = match wanted.purpose {
-            Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0, None),
+        let mut avoid: BTreeSet<NodeId> = self.shunned_nodes().cloned().collect();
+        let (resource, priority) = match wanted.purpose {
+            Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0),
             Purpose::Own(key) => {
                 let task = self.tasks.get(key)?;
                 let memory = match spec::purpose_of(&self.job, &wanted.request)? {
@@ -40,7 +41,9 @@ impl Core {
                     spec::Parsed::Own { .. } | spec::Parsed::Set(_) => task.size.memory(),
                 };
                 let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10).saturating_add(task.priority);
-                (spec::own_resource(self.set_of(key)?, self.stage_of(key)?, memory), priority, task.avoid.node.clone())
+                avoid.extend(task.avoid.node.clone());
+                avoid.extend(task.failed_starts().map(|row| row.node.clone()));
+                (spec::own_resource(self.set_of(key)?, self.stage_of(key)?, memory), priority)
             }
         };
         let set = self.set_of_purpose(wanted.purpose)?;
@@ -49,7 +52,7 @@ impl Core {
             // A program of the job's may be a file that another stage names.
             Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
         };
-        let mut placement = self.preference(wanted.purpose, avoid.as_ref());
+        let mut placement = self.preference(wanted.purpose, &avoid);
         let one_of = |(name, values): (&Name, &BTreeSet<String>)| (name.clone(), Match::OneOf(values.clone()));
         placement.labels = set.place.labels.clone();
         placement.attributes = set.place.attributes.iter().map(one_of).collect();

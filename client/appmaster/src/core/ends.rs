@@ -6,6 +6,7 @@ use headroom_types::{Bytes, ContainerId, ExitReason};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
+use super::shun::is_of_the_node;
 use super::{Core, learn, send};
 use crate::event::{Effect, Now};
 use crate::policy::blame::Fate;
@@ -43,6 +44,7 @@ impl Core {
             runtime,
         });
         let class = self.class_of_loss(&row.container, report.reason, class);
+        let class = self.class_of_launch(key, &row, report.reason, class);
         fill_row(&mut row, report);
         self.note_read(key, &mut row, report.read);
         if let Class::Memory(failure) = class {
@@ -95,10 +97,15 @@ impl Core {
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);
         let innocent = account == Account::Innocent && within(&row);
+        let failures = self.fleet.failures(&row.node);
         let ended = Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone(), need };
         self.record(now, ended, out);
         self.tell_ended(now, key, &row, account, &next);
         self.tell_gap(now, key, &row);
+        if is_of_the_node(&row, account) {
+            self.shun(now, &row.node, failures, &format!("{} could not be started ({})", row.attempt, row.log_tail));
+            self.note_shunned(key, &row.node);
+        }
         if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
             self.tell_badly_sized(now, key, &why);
         }

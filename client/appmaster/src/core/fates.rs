@@ -13,7 +13,7 @@ use crate::policy::classify::{Class, Facts, MemoryFailure, classify};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
-/// After so many containers of a request that ended before an executor in them said hello, its tasks are given up.
+/// After so many times in a row that containers of a request ended before an executor in them said hello, its tasks are given up.
 const MOST_UNUSED: u32 = 5;
 
 impl Core {
@@ -27,7 +27,7 @@ impl Core {
                 self.lose_attempts(now, &executor, lost_as(report.reason), &why, out);
             }
         }
-        self.forget_container(now, container, &executor, &report.reason.sentence(), out);
+        self.forget_container(now, container, &executor, Some(report.reason), out);
     }
 
     /// Closes what is still open in an executor as lost through no fault of the tasks.
@@ -42,14 +42,29 @@ impl Core {
     }
 
     /// Takes a container out of the books. One that ended before any executor in it said hello counts against its request.
-    pub(super) fn forget_container(&mut self, now: Now, id: &ContainerId, executor: &Executor, why: &str, out: &mut Vec<Effect>) {
+    pub(super) fn forget_container(
+        &mut self,
+        now: Now,
+        id: &ContainerId,
+        executor: &Executor,
+        reason: Option<ExitReason>,
+        out: &mut Vec<Effect>,
+    ) {
         let unused = !executor.greeted && !executor.leaving;
-        let request = executor.request.clone();
-        self.record(now, Record::Gone { container: id.clone(), request: request.clone(), unused }, out);
-        let hopeless = self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MOST_UNUSED);
+        let failed = unused && reason.is_some_and(failed_at_once);
+        let why = reason.map_or_else(|| "it was never reported".to_owned(), |reason| reason.sentence());
+        let (request, before) = (executor.request.clone(), self.fleet.failures(&executor.node));
+        self.record(now, Record::Gone { container: id.clone(), request: request.clone(), unused, failed }, out);
+        if failed {
+            self.shun(now, &executor.node, before, &format!("an executor of {request} was not ready: {why}"));
+        }
+        // One that is there may still say hello, and then the job goes on with it.
+        let alone = !self.fleet.of_request(&request).any(|(_, e)| e.stays());
+        let hopeless = unused && alone && self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MOST_UNUSED);
         if hopeless {
             let sentence = format!(
-                "{MOST_UNUSED} containers of request {request} in a row ended before their executor was ready, last: {why}"
+                "{MOST_UNUSED} times in a row containers of request {request} ended before their executor was ready, last on {}: {why}",
+                executor.node
             );
             self.give_up_request(now, executor.purpose, Cause::Transient, &sentence, out);
         }
@@ -133,6 +148,24 @@ impl Core {
                 MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false }
             }
         }
+    }
+}
+
+/// Ends that say something of the node, when they come before the executor is ready.
+fn failed_at_once(reason: ExitReason) -> bool {
+    match reason {
+        ExitReason::LaunchFailed | ExitReason::Exit { .. } | ExitReason::Signal { .. } => true,
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit
+        | ExitReason::AncestorOom
+        | ExitReason::NodeOom
+        | ExitReason::KilledExternally
+        | ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost => false,
     }
 }
 

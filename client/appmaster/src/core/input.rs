@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// Where containers of this purpose would rather be: where the input of their tasks is.
-    pub(super) fn preference(&self, purpose: Purpose, avoid: Option<&NodeId>) -> Placement {
+    pub(super) fn preference(&self, purpose: Purpose, avoid: &BTreeSet<NodeId>) -> Placement {
         let keys: Vec<TaskKey> = match purpose {
             Purpose::Own(key) => vec![key],
             Purpose::Set(set) => {
@@ -191,7 +191,7 @@ impl Core {
         };
         let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
         for key in keys {
-            nodes.extend(self.hosts_of(key).into_iter().filter(|node| Some(node) != avoid));
+            nodes.extend(self.hosts_of(key).into_iter().filter(|node| !avoid.contains(node)));
             if nodes.len() > MOST_PREFERRED {
                 return Placement::default();
             }

@@ -60,7 +60,7 @@ impl Core {
     }
 
     /// False when nothing new was learned.
-    fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
+    pub(super) fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
         let Some(executor) = self.fleet.executors.get_mut(container).filter(|e| e.stays()) else { return false };
         let warning = Warning { until };
         let new = executor.warning != Some(warning);

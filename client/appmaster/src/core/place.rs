@@ -94,7 +94,7 @@ impl Core {
     fn rooms(&self, set: usize) -> Vec<Room> {
         // More than there may be from now on: the newest begin nothing new.
         let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
-        let up = self.fleet.staying(set).take(most).filter(|(_, e)| e.takes_work());
+        let up = self.fleet.staying(set).take(most).filter(|(_, e)| self.fleet.takes_work(e));
         up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
     }
 
@@ -110,7 +110,10 @@ impl Core {
             node.is_some_and(|node| self.locality(key, node) == Some(Locality::Local))
         };
         let worth = |r: &&Room| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone()));
-        let later = |r: &&Room| task.avoid.node.is_some() && task.avoid.container.as_ref() != Some(&r.container);
+        let later = |r: &&Room| {
+            let failed = self.fleet.executors.get(&r.container).is_some_and(|e| task.failed_to_start_on(&e.node));
+            task.avoid.node.is_some() && task.avoid.container.as_ref() != Some(&r.container) && !failed
+        };
         let other = fits().filter(|r| !self.is_avoided(key, &r.container)).max_by_key(worth);
         other.or_else(|| fits().filter(|r| !elsewhere || later(r)).max_by_key(worth))
     }

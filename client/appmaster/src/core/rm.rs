@@ -51,6 +51,7 @@ impl Core {
         self.phase = Phase::Working;
         self.join_runs(now, out);
         self.forget_ended_elsewhere(now, containers, out);
+        self.shun_again(now);
         for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, Line::Silent { .. })) {
             executor.line = Line::Silent { until: now.tick.plus(REATTACH) };
         }
@@ -70,7 +71,7 @@ impl Core {
         for (container, executor) in known.map(|(id, e)| (id.clone(), e.clone())).collect::<Vec<_>>() {
             let why = "its executor ended under another run of the master";
             self.lose_attempts(now, &executor, ExitReason::NodeLost, why, out);
-            self.record(now, Record::Gone { container, request: executor.request, unused: false }, out);
+            self.record(now, Record::Gone { container, request: executor.request, unused: false, failed: false }, out);
         }
     }
 
@@ -159,7 +160,7 @@ impl Core {
         }
         let Some(entry) = self.request_mut(request) else { return };
         if !entry.settled.contains(&container) {
-            self.record(now, Record::Gone { container, request: request.clone(), unused: false }, out);
+            self.record(now, Record::Gone { container, request: request.clone(), unused: false, failed: false }, out);
         }
     }
 

@@ -7,7 +7,7 @@ use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
 use crate::event::{Effect, Now};
-use crate::executors::{Executor, Line, Purpose};
+use crate::executors::{Executor, Line, Purpose, next_round};
 use crate::policy::{Cause, Place, Size, ladder};
 use crate::record::Record;
 use crate::spec;
@@ -63,12 +63,15 @@ impl Core {
         for (container, executor) in due {
             match &executor.ended {
                 Some((report, _, _)) => self.container_gone(now, &container, report, out),
-                None if executor.leaving => self.forget_container(now, &container, &executor, "it was never reported", out),
+                None if executor.leaving => self.forget_container(now, &container, &executor, None, out),
                 None => self.line_lost(now, &container, &executor, out),
             }
         }
         for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(_, at)| at <= now.tick)) {
             executor.reserved = None;
+        }
+        for shunned in self.fleet.shunned.values_mut().filter(|shunned| shunned.until <= now.tick) {
+            shunned.until = Tick(0);
         }
     }
 
@@ -80,7 +83,7 @@ impl Core {
             let request = executor.request.clone();
             let unused = !executor.greeted;
             if let Some(request) = self.fleet.requests.get_mut(&request).filter(|_| unused) {
-                request.unused += 1;
+                request.unused = next_round(request.unused, executor.rounds.0);
             }
         }
     }

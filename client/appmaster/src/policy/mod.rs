@@ -249,7 +249,11 @@ pub fn decide(case: &Case<'_>) -> (Account, Next) {
         Account::Transient => transient(case),
         Account::Innocent => innocent(case),
         Account::Taken => {
-            let why = format!("its place was taken ({}): same size on another node, not charged", case.reason);
+            let why = if case.reason == ExitReason::LaunchFailed {
+                "its node could not start it: same size on another node, not charged".to_owned()
+            } else {
+                format!("its place was taken ({}): same size on another node, not charged", case.reason)
+            };
             again(case.size.clone(), Elsewhere::Node, why)
         }
         Account::Spike => again(case.size.clone(), Elsewhere::No, "same size once more: page cache filled the limit"),
@@ -297,7 +301,7 @@ fn not_again(case: &Case<'_>) -> Next {
 }
 
 /// 1 s after the first failure, twice as long after each further one, 30 s at most.
-fn backoff(failures: u32) -> Duration {
+pub(crate) fn backoff(failures: u32) -> Duration {
     Duration::from_secs(1u64 << failures.saturating_sub(1).min(5)).min(Duration::from_secs(30))
 }
 

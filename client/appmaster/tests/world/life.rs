@@ -12,9 +12,10 @@ impl World {
         };
         let open = |node: usize| self.closed != Some(node);
         let free = |node: usize| if open(node) { self.nodes[node].saturating_sub(used(node)) } else { Bytes::ZERO };
+        let avoid = |node: usize| ask.avoid_nodes.iter().any(|far| far.as_str() == format!("n{node}"));
         let near = |node: usize| placement.prefer_nodes.iter().any(|near| near.as_str() == format!("n{node}"));
         let fits = (0..self.nodes.len()).filter(|n| free(*n) >= resource.memory);
-        let Some(node) = fits.max_by_key(|n| (near(*n), free(*n))) else {
+        let Some(node) = fits.max_by_key(|n| (!avoid(*n), near(*n), free(*n))) else {
             return false;
         };
         self.containers += 1;
@@ -39,7 +40,7 @@ impl World {
         };
         self.boxes.insert(container.clone(), boxed);
         self.later(5, Thing::Granted(granted));
-        if self.nothing_starts {
+        if self.barren.contains(&node) {
             self.later(20, Thing::ContainerEnds(container, ExitReason::LaunchFailed));
         } else {
             self.later(20, Thing::Hello(container));
@@ -115,11 +116,20 @@ impl World {
         }
     }
 
+    /// No task can be started in it.
+    fn is_broken(&self, container: &ContainerId) -> bool {
+        let node = &self.boxes[container].granted.node;
+        self.broken.iter().any(|broken| node.as_str() == format!("n{broken}"))
+    }
+
     pub(super) fn habit(&self, id: &TaskId) -> Habit {
         self.habits.get(id).unwrap_or(&self.usual).clone()
     }
 
     pub(super) fn start(&mut self, container: &ContainerId, attempt: TaskAttemptId) {
+        if self.is_broken(container) {
+            return self.later(1, Thing::TaskEnds(container.clone(), attempt));
+        }
         let habit = self.habit(&attempt.task);
         let start = self.boxes[container].running[&attempt].clone();
         self.later(1, Thing::Deliver(Event::Started { container: container.clone(), attempt: attempt.clone() }));
@@ -185,6 +195,7 @@ impl World {
         let nth = usize::try_from(attempt.attempt - 1).expect("small");
         let forced = habit.ends.get(nth).copied();
         let verdict = if self.shared_fate { None } else { verdict(&habit, &start) };
+        let forced = if self.is_broken(container) { Some(ExitReason::LaunchFailed) } else { forced };
         let forced = if self.stopped.contains(attempt) { Some(ExitReason::Stopped) } else { forced };
         let (reason, dimension) = match forced {
             Some(reason) => (reason, None),

@@ -70,6 +70,10 @@ pub enum Fault {
     Twice,
     /// Containers end as soon as they are granted.
     NothingStarts,
+    /// Containers end on this node as soon as they are granted.
+    NoContainers { node: usize },
+    /// Tasks cannot be started on this node.
+    NoTasks { node: usize },
 }
 
 struct Box_ {
@@ -212,6 +216,8 @@ pub struct World {
     untold: BTreeSet<RequestId>,
     pub outcome: Option<Outcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
+    /// What was ever said of waiting tasks.
+    pub notes: BTreeSet<String>,
     /// What was told to follow, by the task and the number of its attempts then.
     pub ahead: BTreeMap<(TaskId, usize), Vec<u64>>,
     pub events: Vec<JobEvent>,
@@ -235,7 +241,10 @@ pub struct World {
     containers: u64,
     die_after: Option<usize>,
     twice: bool,
-    nothing_starts: bool,
+    /// Nodes on which no container starts.
+    barren: BTreeSet<usize>,
+    /// Nodes on which no task starts.
+    broken: BTreeSet<usize>,
     shared_fate: bool,
     quick: bool,
     mirrored: bool,
@@ -278,6 +287,7 @@ impl World {
             untold: BTreeSet::new(),
             outcome: None,
             rows: BTreeMap::new(),
+            notes: BTreeSet::new(),
             ahead: BTreeMap::new(),
             events: Vec::new(),
             granted: BTreeMap::new(),
@@ -297,7 +307,8 @@ impl World {
             containers: 0,
             die_after: None,
             twice: false,
-            nothing_starts: false,
+            barren: BTreeSet::new(),
+            broken: BTreeSet::new(),
             shared_fate: s.shared_fate,
             quick: s.quick,
             mirrored: s.mirrored,
@@ -311,28 +322,36 @@ impl World {
             placements: BTreeMap::new(),
             closed: None,
         };
-        for fault in &s.faults {
-            match fault {
-                Fault::MasterDiesAfter(n) => world.die_after = Some(*n),
-                Fault::MasterMoves { at_ms, to } => world.later(*at_ms, Thing::Moved(*to)),
-                Fault::ContainerEnds { at_ms, nth, reason } => world.later(*at_ms, Thing::Nth(*nth, *reason)),
-                Fault::Preempted { at_ms, nth, warning_ms } => world.later(*at_ms, Thing::Warned(*nth, *warning_ms)),
-                Fault::Drained { at_ms } => world.later(*at_ms, Thing::Drained),
-                Fault::ManagerRestarts { at_ms } => {
-                    world.later(*at_ms, Thing::Registered(Epoch(2)));
-                }
-                Fault::Partitioned { at_ms, nth, for_ms } => world.later(*at_ms, Thing::Cut(*nth, *for_ms)),
-                Fault::MasterDiesAfterCommit(n) => world.files.die_after = Some(*n),
-                Fault::Ordered { at_ms, order } => {
-                    world.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Order(order.clone()))))
-                }
-                Fault::Scaled { at_ms, order } => world.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Scale(order.clone())))),
-                Fault::Twice => world.twice = true,
-                Fault::NothingStarts => world.nothing_starts = true,
-            }
-        }
+        world.plan(&s.faults);
         world.later(0, Thing::Registered(Epoch(1)));
         world
+    }
+
+    fn plan(&mut self, faults: &[Fault]) {
+        for fault in faults {
+            match fault {
+                Fault::MasterDiesAfter(n) => self.die_after = Some(*n),
+                Fault::MasterMoves { at_ms, to } => self.later(*at_ms, Thing::Moved(*to)),
+                Fault::ContainerEnds { at_ms, nth, reason } => self.later(*at_ms, Thing::Nth(*nth, *reason)),
+                Fault::Preempted { at_ms, nth, warning_ms } => self.later(*at_ms, Thing::Warned(*nth, *warning_ms)),
+                Fault::Drained { at_ms } => self.later(*at_ms, Thing::Drained),
+                Fault::ManagerRestarts { at_ms } => {
+                    self.later(*at_ms, Thing::Registered(Epoch(2)));
+                }
+                Fault::Partitioned { at_ms, nth, for_ms } => self.later(*at_ms, Thing::Cut(*nth, *for_ms)),
+                Fault::MasterDiesAfterCommit(n) => self.files.die_after = Some(*n),
+                Fault::Ordered { at_ms, order } => self.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Order(order.clone())))),
+                Fault::Scaled { at_ms, order } => self.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Scale(order.clone())))),
+                Fault::Twice => self.twice = true,
+                Fault::NothingStarts => self.barren.extend(0..self.nodes.len()),
+                Fault::NoContainers { node } => {
+                    self.barren.insert(*node);
+                }
+                Fault::NoTasks { node } => {
+                    self.broken.insert(*node);
+                }
+            }
+        }
     }
 
     fn later(&mut self, after_ms: u64, thing: Thing) {
@@ -517,6 +536,7 @@ impl World {
 
     fn take(&mut self, patch: JobPatch) {
         for row in &patch.tasks {
+            self.notes.insert(format!("{}: {}", row.task, row.note));
             if row.attempts.last().is_some_and(|a| a.ended.is_none()) {
                 let sizes = row.ahead.iter().map(|size| size.whole_mib()).collect();
                 self.ahead.insert((row.task.clone(), row.attempts.len()), sizes);

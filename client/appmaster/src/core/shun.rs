@@ -1,0 +1,87 @@
+//! Nodes on which launches fail: a directory that is missing there, a full disk, a program of another release.
+//!
+//! That is the node's fault as long as others can: a task's first failed launch on a node is not charged to it, and it goes there again only
+//! when no other executor is left. For the whole job nothing is begun on the node for a while, twice as long after each further round;
+//! executors that are there leave as soon as nothing runs in them, and others are asked for elsewhere. Several launches that fail
+//! together are one round.
+
+use headroom_types::{ContainerId, ExitReason, NodeId, Reason};
+use headroom_wire::v1::job::AttemptRow;
+
+use super::Core;
+use crate::event::Now;
+use crate::executors::Launched;
+use crate::policy::classify::Class;
+use crate::policy::{Account, backoff};
+use crate::taskset::TaskKey;
+
+/// A task is not charged for the first failed launch on so many nodes.
+const MOST_UNCHARGED: usize = 5;
+
+/// True when the attempt was not started, for a reason that may lie with its node.
+pub(super) fn is_of_the_node(row: &AttemptRow, account: Account) -> bool {
+    let free = match account {
+        Account::Transient | Account::Taken => true,
+        Account::Success | Account::Memory | Account::Spike | Account::Plain | Account::Innocent => false,
+    };
+    free && row.reason == Some(ExitReason::LaunchFailed)
+}
+
+impl Core {
+    /// A failed launch is charged to the task from the second one on the same node on.
+    pub(super) fn class_of_launch(&self, key: TaskKey, row: &AttemptRow, reason: ExitReason, class: Class) -> Class {
+        let Some(task) = self.tasks.get(key) else { return class };
+        let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MOST_UNCHARGED;
+        let free = reason == ExitReason::LaunchFailed && class == Class::Transient;
+        if free && new { Class::Taken } else { class }
+    }
+
+    /// Launches on the node have failed more often in a row than `before`.
+    pub(super) fn shun(&mut self, now: Now, node: &NodeId, before: u32, what: &str) {
+        let Some(shunned) = self.fleet.shunned.get(node).copied() else { return };
+        self.fleet.shut(node, now.tick);
+        self.empty(node, shunned.launched);
+        if shunned.failures > before {
+            let wait = match shunned.launched {
+                Launched::Executor => String::new(),
+                Launched::Task(_) => format!("nothing is begun there for {} s, ", backoff(shunned.failures).as_secs()),
+            };
+            let message = format!("{node}: {what}; {} in a row there: {wait}other nodes are asked for", shunned.failures);
+            self.view.tell(now, Reason::NodeShunned, node.to_string(), message);
+        }
+    }
+
+    /// What `rmctl why` says of a task that may have to wait for the node.
+    pub(super) fn note_shunned(&mut self, key: TaskKey, node: &NodeId) {
+        let wait = backoff(self.fleet.failures(node)).as_secs();
+        if let Some(task) = self.tasks.get_mut(key).filter(|task| !task.is_final()) {
+            task.note.push_str(&format!("; nothing is begun on {node} for {wait} s"));
+            self.view.touch(key);
+        }
+    }
+
+    /// The records do not say when the waits of an earlier run of the master were over: they begin anew.
+    pub(super) fn shun_again(&mut self, now: Now) {
+        for (node, launched) in self.fleet.shunned.iter().map(|(node, s)| (node.clone(), s.launched)).collect::<Vec<_>>() {
+            self.fleet.shut(&node, now.tick);
+            self.empty(&node, launched);
+        }
+    }
+
+    /// Executors on the node leave as soon as nothing runs in them, where it is tasks that they cannot start.
+    fn empty(&mut self, node: &NodeId, launched: Launched) {
+        match launched {
+            Launched::Executor => return,
+            Launched::Task(_) => {}
+        }
+        let there = self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone());
+        for container in there.collect::<Vec<ContainerId>>() {
+            self.warn(&container, None);
+        }
+    }
+
+    /// Nodes that containers should rather not be on.
+    pub(super) fn shunned_nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.fleet.shunned.keys()
+    }
+}

@@ -1,0 +1,151 @@
+//! Launches that fail at once: the node is left alone for a while, the task goes elsewhere and is not charged, and where there is no other
+//! node the job ends after its attempts, with waits between them.
+
+#[macro_use]
+mod world;
+
+use headroom_types::ExitReason;
+use headroom_wire::v1::job::{AttemptRow, TaskState};
+use world::{Fault, Habit, Scenario, World};
+
+/// One failure that is charged fails the job.
+const STRICT: &str = concat!(
+    job_head!("launches", "160MiB", 2, 3, 2),
+    r#"[retry]
+transient = 0
+[[stage]]
+name = "map"
+count = 12
+command = ["prog"]
+"#
+);
+
+/// The larger node is the broken one, so executors come there first.
+fn strict() -> Scenario {
+    Scenario::of(STRICT).nodes(&[4096, 1024]).usual(Habit::native(10, 5_000)).fault(Fault::NoTasks { node: 0 })
+}
+
+fn failed(world: &World) -> Vec<&AttemptRow> {
+    let all = world.rows.values().flat_map(|row| &row.attempts);
+    all.filter(|a| a.reason == Some(ExitReason::LaunchFailed)).collect()
+}
+
+fn all_done_elsewhere(world: &World) {
+    assert_eq!((world.core.totals().done, world.core.totals().failed), (world.core.totals().tasks, 0));
+    let failed = failed(world);
+    assert!(
+        !failed.is_empty() && failed.iter().all(|a| a.node.as_str() == "n0" && a.decision.contains("not charged")),
+        "{failed:?}"
+    );
+    for row in world.rows.values() {
+        let last = row.attempts.last().expect("an attempt");
+        assert!(row.attempts.len() <= 2 && last.node.as_str() == "n1", "{row:?}");
+    }
+}
+
+#[test]
+fn a_node_on_which_nothing_starts_costs_no_attempt_while_there_is_another() {
+    let world = strict().run();
+    all_done_elsewhere(&world);
+    assert_eq!(failed(&world).len(), 6, "what its executors were given first, and nothing after that");
+    let told = world.words("NodeShunned");
+    assert!(told.len() == 1 && told[0].contains("n0") && told[0].contains("nothing is begun there for 1 s"), "{told:?}");
+}
+
+#[test]
+fn the_only_executor_is_replaced_by_one_on_another_node() {
+    let world =
+        Scenario::of(&STRICT.replace("count = 3", "count = 1")).nodes(&[4096, 1024]).fault(Fault::NoTasks { node: 0 }).run();
+    all_done_elsewhere(&world);
+    assert_eq!(failed(&world).len(), 2);
+}
+
+/// Executors are on both nodes, and the tasks that failed on one wait until the other has room.
+#[test]
+fn a_task_waits_for_a_node_that_is_full_rather_than_try_the_broken_one_again() {
+    let s = Scenario::of(STRICT).nodes(&[4096, 200]).usual(Habit::native(10, 60_000)).fault(Fault::NoTasks { node: 0 });
+    let world = s.run();
+    all_done_elsewhere(&world);
+    assert!(
+        world.notes.contains(
+            "map/0: its node could not start it: same size on another node, not charged; nothing is begun on n0 for 1 s"
+        )
+    );
+    let told = world.words("NodeShunned");
+    assert!(told.iter().any(|words| words.contains("for 4 s")), "other tasks have tried it now and then: {told:?}");
+}
+
+#[test]
+fn a_task_with_a_container_of_its_own_gets_one_on_another_node() {
+    let job = STRICT.replace("count = 12", "count = 2");
+    let s = Scenario::of(&job).nodes(&[4096, 2048]).usual(Habit::native(300, 5_000)).fault(Fault::NoTasks { node: 0 });
+    let world = s.run();
+    assert_eq!(world.core.totals().done, 2);
+    assert!(failed(&world).iter().all(|a| a.decision.contains("not charged")));
+}
+
+/// Milliseconds from one attempt of a task to the next.
+fn gaps(world: &World, task: &str) -> Vec<u64> {
+    world.row(task).attempts.windows(2).map(|pair| pair[1].started.0 - pair[0].started.0).collect()
+}
+
+#[test]
+fn on_the_only_node_the_attempts_are_spent_with_longer_and_longer_waits() {
+    let job = STRICT.replace("transient = 0", "transient = 3");
+    let world = Scenario::of(&job).nodes(&[4096]).fault(Fault::NoTasks { node: 0 }).run();
+    assert_eq!(world.core.totals().failed, 12);
+    let gaps = gaps(&world, "map/0");
+    assert!(gaps.len() == 4 && gaps.iter().zip([1_000, 2_000, 4_000, 8_000]).all(|(gap, least)| *gap >= least), "{gaps:?}");
+    let row = world.row("map/0");
+    assert!(row.state == TaskState::Failed && row.note.contains("was lost 4 times"), "{}", row.note);
+    assert!(row.note.contains("is the directory of the job file on every node?"), "{}", row.note);
+    assert!(world.words("NodeShunned").len() >= 4, "{:?}", world.words("NodeShunned"));
+}
+
+#[test]
+fn on_two_nodes_that_are_both_broken_the_job_ends_too() {
+    let s = Scenario::of(STRICT).nodes(&[1024, 1024]);
+    let world = s.fault(Fault::NoTasks { node: 0 }).fault(Fault::NoTasks { node: 1 }).run();
+    assert_eq!(world.core.totals().failed, 12);
+    assert!(world.rows.values().all(|row| row.attempts.len() <= 3), "one on each node is free");
+}
+
+#[test]
+fn whenever_the_master_dies_nothing_is_charged_to_a_task() {
+    let whole = strict().run();
+    for n in 1..=whole.records.len() {
+        let world = strict().fault(Fault::MasterDiesAfter(n)).run();
+        assert_eq!(world.result(), whole.result(), "died after record {n}");
+    }
+}
+
+/// All eight executors fail together on the one node, and are one failure.
+#[test]
+fn executors_that_do_not_start_on_one_node_come_on_another() {
+    let job = STRICT.replace("count = 3", "count = 8");
+    let world =
+        Scenario::of(&job).nodes(&[4096, 2048]).usual(Habit::native(10, 5_000)).fault(Fault::NoContainers { node: 0 }).run();
+    assert_eq!((world.core.totals().done, world.core.totals().transient), (12, 0));
+    assert!(world.granted.values().sum::<u32>() <= 16, "{:?}", world.granted);
+    let told = world.words("NodeShunned");
+    assert!(told.len() == 1 && told[0].contains("n0: an executor of set-main was not ready"), "{told:?}");
+}
+
+/// Some of the executors never start, and the others are enough.
+#[test]
+fn executors_that_do_start_are_worked_with() {
+    let job = STRICT.replace("count = 3", "count = 8");
+    let s = Scenario::of(&job).nodes(&[4096, 200]).usual(Habit::native(10, 60_000)).fault(Fault::NoContainers { node: 0 });
+    let world = s.run();
+    assert_eq!((world.core.totals().done, world.core.totals().failed), (12, 0));
+}
+
+#[test]
+fn executors_that_start_nowhere_end_the_job_after_longer_and_longer_waits() {
+    let job = STRICT.replace("count = 3", "count = 8");
+    let world = Scenario::of(&job).nodes(&[4096]).fault(Fault::NothingStarts).run();
+    assert_eq!(world.core.totals().failed, 12);
+    assert!(world.now_ms >= 16_000, "1, 2, 4 and 8 seconds: {}", world.now_ms);
+    assert!(world.row("map/0").note.contains("5 times in a row") && world.row("map/0").note.contains("on n0"));
+    assert!(world.granted.values().sum::<u32>() <= 40, "{:?}", world.granted);
+}
