@@ -8,6 +8,7 @@
 mod files;
 mod habit;
 mod life;
+mod masters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -544,53 +545,6 @@ impl World {
         }
         self.rows.extend(patch.tasks.into_iter().map(|row| (row.task.clone(), row)));
         self.events.extend(patch.events);
-    }
-
-    fn master_dies(&mut self) {
-        self.die_after = None;
-        self.master_up = false;
-        self.attempt += 1;
-        self.core = Core::replay(self.job.clone(), setup(self.attempt), &self.records);
-        self.core.assert_invariants();
-        if let Some(outcome) = self.core.outcome() {
-            self.outcome = Some(outcome.clone());
-            return;
-        }
-        self.things.retain(|_, thing| {
-            !matches!(
-                thing,
-                Thing::Commit(..)
-                    | Thing::Deliver(_)
-                    | Thing::Granted(_)
-                    | Thing::Hello(_)
-                    | Thing::Exited(_)
-                    | Thing::Resized(..)
-            )
-        });
-        self.later(200, Thing::Registered(Epoch(self.epoch)));
-        let boxes: Vec<ContainerId> = self.boxes.keys().cloned().collect();
-        for (n, container) in boxes.into_iter().enumerate() {
-            self.boxes.get_mut(&container).expect("there").connected = false;
-            self.later(250 + 10 * u64::try_from(n).expect("few"), Thing::Hello(container));
-        }
-    }
-
-    /// It finds what was written on that host before, if anything, and executors that know another secret.
-    fn master_moves(&mut self, to: usize) {
-        let left = std::mem::replace(&mut self.host, to);
-        let found = self.journals.remove(&to).unwrap_or_default();
-        self.journals.insert(left, std::mem::replace(&mut self.records, found));
-        self.master_dies();
-        if self.records.is_empty() {
-            self.core = Core::new(self.job.clone(), setup(self.attempt));
-        }
-        // The next run says itself how many ends it knows of.
-        self.granted.clear();
-        let alive = self.boxes.values().map(|b| &b.granted.request);
-        for request in alive.chain(self.exits.values().map(|(request, _, _)| request)) {
-            *self.granted.entry(request.clone()).or_default() += 1;
-        }
-        self.untold.extend(self.launches.keys().cloned());
     }
 
     /// The resource manager takes in what the master wants, and grants what there is room for.
