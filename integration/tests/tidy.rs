@@ -43,7 +43,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "wire",
         ],
     ),
-    ("appmaster", &["client", "config", "identity", "sizes", "transport", "types", "wire"]),
+    ("appmaster", &["client", "config", "identity", "sizes", "telemetry", "transport", "types", "wire"]),
     ("executor", &["client", "node-cgroup", "node-core", "node-exec", "transport", "types", "wire"]),
     (
         "rmctl",

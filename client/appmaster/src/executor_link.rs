@@ -2,28 +2,29 @@
 //!
 //! One reading and one writing task for each connection, with bounded queues. It checks version, secret and line length, and knows
 //! nothing of tasks. A connection that is not understood is closed; the executor tries again and says hello anew. One that knows the
-//! secret is told why, a stranger is told nothing. Kinds that a later version may have added are passed over.
+//! secret is told why, a stranger is told nothing, and has little room until then. Kinds that a later version may have added are
+//! passed over.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use headroom_transport::{Lock, Reading, Stream, Writing, greet, halves};
+use headroom_telemetry::{Turned, Why};
+use headroom_transport::{Local, Lock, Peers, Present, Reading, Writing, greet, halves};
 use headroom_types::{AppId, ContainerId};
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, OLDEST, Salute, ToExecutor, VERSION};
-use tokio::io::AsyncWriteExt as _;
-
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, MAX_UNPROVEN, OLDEST, Salute, ToExecutor, VERSION, token_in};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
 use crate::event::Hello;
 
-/// How long a new connection may take to say hello.
+/// How long a new connection may take to show the secret, with its handshake.
 const FIRST_LINE: Duration = Duration::from_secs(5);
 /// An executor sends a sign of life at least this often.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -33,8 +34,12 @@ const QUIET: Duration = Duration::from_secs(5);
 const WRITE: Duration = Duration::from_secs(10);
 /// Messages that may wait for one executor.
 const WAITING: usize = 1024;
-/// Connections at once.
+/// Executors at once.
 const MOST_CONNECTIONS: usize = 20_000;
+/// Connections at once that have not shown the secret yet.
+const MOST_STRANGERS: usize = 256;
+/// Of these, from one address that is not this host's. Of a node's executors that come back at the same time some may have to try again.
+const STRANGERS_OF_ONE: u32 = 64;
 
 /// Tells connections of the same executor apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +89,10 @@ pub struct Gate {
 /// Why a connection was closed.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("it said nothing for {} s", FIRST_LINE.as_secs())]
-    Silent,
+    #[error("no handshake: {0}")]
+    NoHandshake(#[source] io::Error),
+    #[error("it did not say for {} s what was waited for", .0.as_secs())]
+    Silent(Duration),
     #[error("the line is longer than {MAX_LINE} bytes")]
     TooLong,
     #[error("its first line is no hello")]
@@ -98,6 +105,8 @@ enum Refused {
     Token,
     #[error("container {0} belongs to another application")]
     Foreign(ContainerId),
+    #[error("{MOST_CONNECTIONS} executors are connected")]
+    Full,
     #[error("the connection broke")]
     Gone,
 }
@@ -106,86 +115,185 @@ impl Refused {
     /// The words for an executor that has shown the secret.
     fn told(&self) -> Option<ToExecutor> {
         match self {
-            Refused::TooLong | Refused::NotUnderstood(_) | Refused::Version(_) | Refused::Foreign(_) => {
+            Refused::TooLong | Refused::NotUnderstood(_) | Refused::Version(_) | Refused::Foreign(_) | Refused::Full => {
                 Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST, newest: VERSION })
             }
-            Refused::Silent | Refused::NoHello | Refused::Token | Refused::Gone => None,
+            Refused::NoHandshake(_) | Refused::Silent(_) | Refused::NoHello | Refused::Token | Refused::Gone => None,
         }
     }
 }
 
 /// Takes connections, encrypted where there is a lock, until the receiver of `events` is gone.
 pub async fn serve(listener: TcpListener, lock: Option<Lock>, gate: Gate, events: mpsc::Sender<LinkEvent>) {
-    let gate = Arc::new(gate);
-    let numbers = AtomicU64::new(1);
-    let room = Arc::new(tokio::sync::Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            () = events.closed() => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
-                let connection = Connection(numbers.fetch_add(1, Ordering::Relaxed));
-                let (gate, events, server) = (Arc::clone(&gate), events.clone(), lock.as_ref().map(|l| l.server.clone()));
-                tokio::spawn(async move {
-                    let _ = stream.set_nodelay(true); // only costs speed
-                    match greet(stream, server).await {
-                        Ok((stream, _)) => converse(connection, stream, peer, &gate, events).await,
-                        Err(error) => tracing::warn!(%peer, %error, "refused an executor's connection"),
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "an executor could not connect");
-                tokio::time::sleep(Duration::from_millis(50)).await; // out of file descriptors: do not spin
+    Arc::new(Door::new(lock, gate)).serve(listener, events).await;
+}
+
+/// Where connections come in. Whoever has not shown the secret has little room and little time.
+struct Door {
+    gate: Gate,
+    lock: Option<Lock>,
+    /// Places of those who have not shown it. None is taken in while there is none free: executors that all come at once wait in the
+    /// kernel's queue for a moment, instead of being sent away to come again.
+    strangers: Arc<Semaphore>,
+    /// Of these, by address: one that has its fill is hung up on, so that it does not make others wait.
+    peers: Arc<Peers>,
+    /// Places of those who have shown it.
+    known: Arc<Semaphore>,
+    patience: Duration,
+    turned: Turned,
+}
+
+/// What somebody takes up who has not shown the secret.
+struct Stranger {
+    _place: OwnedSemaphorePermit,
+    _present: Present,
+}
+
+/// Somebody who has shown the secret, and the first line if all of it is there.
+struct Known {
+    lines: Lines,
+    write: Writing,
+    line: Option<String>,
+}
+
+impl Door {
+    fn new(lock: Option<Lock>, gate: Gate) -> Door {
+        Door {
+            gate,
+            lock,
+            strangers: Arc::new(Semaphore::new(MOST_STRANGERS)),
+            peers: Peers::new(STRANGERS_OF_ONE, Local::Free),
+            known: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            patience: FIRST_LINE,
+            turned: Turned::default(),
+        }
+    }
+
+    async fn serve(self: Arc<Self>, listener: TcpListener, events: mpsc::Sender<LinkEvent>) {
+        let mut number = 0;
+        loop {
+            let accepted = tokio::select! {
+                () = events.closed() => return,
+                accepted = self.accept(&listener) => accepted,
+            };
+            match accepted {
+                Ok((stream, peer, stranger)) => {
+                    number += 1;
+                    tokio::spawn(Arc::clone(&self).visit(Connection(number), stream, peer, stranger, events.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "an executor could not connect");
+                    tokio::time::sleep(Duration::from_millis(50)).await; // out of file descriptors: do not spin
+                }
             }
         }
+    }
+
+    /// The next one for whom there is a place. Every place is free again when patience is over.
+    async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr, Stranger)> {
+        let place = Arc::clone(&self.strangers).acquire_owned().await.map_err(io::Error::other)?;
+        loop {
+            let (stream, peer) = listener.accept().await?;
+            if let Some(present) = self.peers.enter(peer.ip()) {
+                return Ok((stream, peer, Stranger { _place: place, _present: present }));
+            }
+            self.turned.away(peer.ip(), Why::Crowded, &format_args!("{} say nothing", self.peers.most()));
+        }
+    }
+
+    async fn visit(
+        self: Arc<Self>,
+        connection: Connection,
+        stream: TcpStream,
+        peer: SocketAddr,
+        stranger: Stranger,
+        events: mpsc::Sender<LinkEvent>,
+    ) {
+        let _ = stream.set_nodelay(true); // only costs speed
+        let proven = timeout(self.patience, self.prove(stream)).await;
+        drop(stranger);
+        match proven.unwrap_or(Err(Refused::Silent(self.patience))) {
+            Ok(known) => self.converse(connection, known, peer, events).await,
+            Err(why) => self.turned.away(peer.ip(), Why::Unproven, &why),
+        }
+    }
+
+    /// Finds out whether it knows the secret, with as little of its first line as that takes.
+    async fn prove(&self, stream: TcpStream) -> Result<Known, Refused> {
+        let (stream, _) =
+            greet(stream, self.lock.as_ref().map(|lock| lock.server.clone())).await.map_err(Refused::NoHandshake)?;
+        let (read, write) = halves(stream);
+        let mut short = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_UNPROVEN));
+        let (line, token) = match short.next().await {
+            Some(Ok(line)) => {
+                let salute = Salute::read(&line);
+                (Some(line), salute.map(|salute| salute.token))
+            }
+            Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
+                let beginning = short.read_buffer();
+                (None, token_in(beginning.get(..MAX_UNPROVEN).unwrap_or(beginning)))
+            }
+            Some(Err(LinesCodecError::Io(_))) | None => return Err(Refused::Gone),
+        };
+        if !same(&token.ok_or(Refused::NoHello)?, &self.gate.token) {
+            return Err(Refused::Token);
+        }
+        // What has come beyond that is read again as it came.
+        let rest = io::Cursor::new(short.read_buffer().to_vec());
+        let read: Reading = Box::new(rest.chain(short.into_inner()));
+        Ok(Known { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE)), write, line })
+    }
+
+    async fn converse(&self, connection: Connection, known: Known, peer: SocketAddr, events: mpsc::Sender<LinkEvent>) {
+        let Known { mut lines, mut write, line } = known;
+        let (hello, _place) = match self.admit(&mut lines, line).await {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                tracing::warn!(%peer, %why, "refused an executor's connection");
+                if let Some(words) = why.told() {
+                    let _ = timeout(WRITE, say(&mut write, &words)).await; // it is closed in any case
+                }
+                return;
+            }
+        };
+        let container = hello.container.clone();
+        let (sender, waiting) = mpsc::channel(WAITING);
+        let (closed, mut broken) = mpsc::channel(1);
+        let writer = tokio::spawn(transmit(write, waiting, closed));
+        let last = sender.downgrade();
+        if events.send(LinkEvent::Up { connection, hello, sender, writer }).await.is_err() {
+            return;
+        }
+        let why = tokio::select! {
+            why = receive(&mut lines, connection, &container, &events) => why,
+            _ = broken.recv() => Refused::Gone,
+        };
+        match (why.told(), last.upgrade()) {
+            (Some(words), Some(last)) => {
+                tracing::warn!(%container, %why, "an executor is not understood, closing its connection");
+                let _ = last.try_send(words); // one that does not read does not read this either
+            }
+            (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
+        }
+        let _ = events.send(LinkEvent::Down { connection, container }).await;
+    }
+
+    /// What it says of itself, and a place for it.
+    async fn admit(&self, lines: &mut Lines, line: Option<String>) -> Result<(Hello, OwnedSemaphorePermit), Refused> {
+        let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| Refused::Full)?;
+        let line = match line {
+            Some(line) => line,
+            None => next(lines, SILENCE).await?,
+        };
+        Ok((hello(&line, &self.gate)?, place))
     }
 }
 
 type Lines = FramedRead<Reading, LinesCodec>;
 
-async fn converse(connection: Connection, stream: Stream, peer: SocketAddr, gate: &Gate, events: mpsc::Sender<LinkEvent>) {
-    let (read, mut write) = halves(stream);
-    let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE));
-    let hello = match first_words(&mut lines, gate).await {
-        Ok(hello) => hello,
-        Err(why) => {
-            tracing::warn!(%peer, %why, "refused an executor's connection");
-            if let Some(words) = why.told() {
-                let _ = timeout(WRITE, say(&mut write, &words)).await; // it is closed in any case
-            }
-            return;
-        }
-    };
-    let container = hello.container.clone();
-    let (sender, waiting) = mpsc::channel(WAITING);
-    let (closed, mut broken) = mpsc::channel(1);
-    let writer = tokio::spawn(transmit(write, waiting, closed));
-    let last = sender.downgrade();
-    if events.send(LinkEvent::Up { connection, hello, sender, writer }).await.is_err() {
-        return;
-    }
-    let why = tokio::select! {
-        why = receive(&mut lines, connection, &container, &events) => why,
-        _ = broken.recv() => Refused::Gone,
-    };
-    match (why.told(), last.upgrade()) {
-        (Some(words), Some(last)) => {
-            tracing::warn!(%container, %why, "an executor is not understood, closing its connection");
-            let _ = last.try_send(words); // one that does not read does not read this either
-        }
-        (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
-    }
-    let _ = events.send(LinkEvent::Down { connection, container }).await;
-}
-
 async fn next(lines: &mut Lines, wait: Duration) -> Result<String, Refused> {
     match timeout(wait, lines.next()).await {
-        Err(_) => Err(Refused::Silent),
+        Err(_) => Err(Refused::Silent(wait)),
         Ok(None) => Err(Refused::Gone),
         Ok(Some(Err(LinesCodecError::MaxLineLengthExceeded))) => Err(Refused::TooLong),
         Ok(Some(Err(LinesCodecError::Io(_)))) => Err(Refused::Gone),
@@ -193,18 +301,12 @@ async fn next(lines: &mut Lines, wait: Duration) -> Result<String, Refused> {
     }
 }
 
-async fn first_words(lines: &mut Lines, gate: &Gate) -> Result<Hello, Refused> {
-    // Whoever sends an endless line has not shown the secret.
-    let stranger = |why| if matches!(why, Refused::TooLong) { Refused::NoHello } else { why };
-    let line = next(lines, FIRST_LINE).await.map_err(stranger)?;
-    let salute = Salute::read(&line).ok_or(Refused::NoHello)?;
-    if !same(&salute.token, &gate.token) {
-        return Err(Refused::Token);
-    }
+fn hello(line: &str, gate: &Gate) -> Result<Hello, Refused> {
+    let salute = Salute::read(line).ok_or(Refused::NoHello)?;
     if !(OLDEST..=VERSION).contains(&salute.version) {
         return Err(Refused::Version(salute.version));
     }
-    match FromExecutor::read(&line).map_err(Refused::NotUnderstood)? {
+    match FromExecutor::read(line).map_err(Refused::NotUnderstood)? {
         FromExecutor::Hello { container, .. } if container.app != gate.app => Err(Refused::Foreign(container)),
         FromExecutor::Hello { container, slots, running, unacked, .. } => Ok(Hello { container, slots, running, unacked }),
         FromExecutor::Started { .. }
@@ -269,4 +371,99 @@ async fn say(write: &mut Writing, message: &ToExecutor) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     write.write_all(&line).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    fn gate() -> Gate {
+        Gate { token: "secret".into(), app: "job.1".parse().expect("id") }
+    }
+
+    async fn serving(door: Arc<Door>) -> (SocketAddr, mpsc::Receiver<LinkEvent>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("an address");
+        let (events, heard) = mpsc::channel(16);
+        tokio::spawn(door.serve(listener, events));
+        (address, heard)
+    }
+
+    async fn hello(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        let hello = r#"{"kind":"hello","version":1,"container":"job.1.e1.c1","token":"secret","slots":1,"task_groups":false,"running":[],"unacked":[]}"#;
+        stream.write_all(format!("{hello}\n").as_bytes()).await.expect("sends");
+        stream
+    }
+
+    async fn is_closed(stream: &mut TcpStream) -> bool {
+        let mut rest = Vec::new();
+        matches!(timeout(SOON, stream.read_to_end(&mut rest)).await, Ok(Ok(0) | Err(_)))
+    }
+
+    async fn comes_in(events: &mut mpsc::Receiver<LinkEvent>) -> LinkEvent {
+        let event = timeout(SOON, events.recv()).await.expect("in time").expect("an event");
+        assert!(matches!(event, LinkEvent::Up { .. }), "{event:?}");
+        event
+    }
+
+    #[tokio::test]
+    async fn one_address_has_a_part_of_the_strangers_places_and_executors_have_none_of_them() {
+        let peers = Peers::new(2, Local::Counted);
+        let door = Door { peers: peers.clone(), patience: SOON * 2, ..Door::new(None, gate()) };
+        let (address, mut events) = serving(Arc::new(door)).await;
+        let first = TcpStream::connect(address).await.expect("connects");
+        let mut known = Vec::new();
+        for _ in 0..3 {
+            known.push((hello(address).await, comes_in(&mut events).await));
+        }
+        let second = TcpStream::connect(address).await.expect("connects");
+        for _ in 0..2 {
+            assert!(is_closed(&mut hello(address).await).await, "it has its fill, whatever the next one says");
+        }
+        drop((first, second));
+        let gone = async {
+            while peers.addresses() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(SOON, gone).await.expect("their places are free");
+        known.push((hello(address).await, comes_in(&mut events).await));
+    }
+
+    /// Beside one that is only waited for as long as a handshake may take.
+    #[tokio::test]
+    async fn the_handshake_is_a_part_of_the_time_of_a_stranger() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let lock = Lock::at(&dir.path().join("lock.pem")).expect("a lock");
+        let other = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let _mute = TcpStream::connect(other.local_addr().expect("an address")).await.expect("connects");
+        let (accepted, _) = other.accept().await.expect("accepts");
+        let longest = greet(accepted, Some(lock.server.clone()));
+        let door = Door { patience: Duration::from_millis(200), ..Door::new(Some(lock.clone()), gate()) };
+        let (address, _events) = serving(Arc::new(door)).await;
+        let mut mute = TcpStream::connect(address).await.expect("connects");
+        let mut shaken = headroom_transport::connect(&address.to_string(), Some(lock.pin)).await.expect("a handshake");
+        let mut rest = Vec::new();
+        let both = async { (is_closed(&mut mute).await, timeout(SOON, shaken.read_to_end(&mut rest)).await.is_ok()) };
+        tokio::select! {
+            closed = both => assert_eq!(closed, (true, true)),
+            _ = longest => panic!("a stranger outlives the time of a handshake"),
+        }
+    }
+
+    #[tokio::test]
+    async fn more_executors_than_there_are_places_for_are_told_so() {
+        let door = Door { known: Arc::new(Semaphore::new(1)), ..Door::new(None, gate()) };
+        let (address, mut events) = serving(Arc::new(door)).await;
+        let first = (hello(address).await, comes_in(&mut events).await);
+        let mut second = hello(address).await;
+        let mut words = String::new();
+        timeout(SOON, second.read_to_string(&mut words)).await.expect("in time").expect("reads");
+        assert!(words.contains("refused") && words.contains("executors are connected"), "{words}");
+        drop(first);
+        assert!(matches!(timeout(SOON, events.recv()).await, Ok(Some(LinkEvent::Down { .. }))));
+    }
 }

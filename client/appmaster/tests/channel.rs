@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_appmaster::executor_link::{Gate, LinkEvent, serve};
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, OLDEST, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE, MAX_UNPROVEN, OLDEST, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -159,4 +159,85 @@ async fn an_endless_line_ends_the_connection() {
     let flood = vec![b'x'; MAX_LINE + 64 * 1024];
     let _ = timeout(SOON, stream.write_all(&flood)).await.expect("does not hang"); // refused in the middle of it
     assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+}
+
+/// As many as there may be of those who have not shown the secret.
+const STRANGERS: usize = 256;
+
+/// Connects and says nothing.
+fn silent(address: &str) -> std::net::TcpStream {
+    let stream = std::net::TcpStream::connect(address).expect("connects");
+    stream.set_nonblocking(true).expect("does not wait");
+    stream
+}
+
+fn is_open(stream: &std::net::TcpStream) -> bool {
+    stream.peek(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_not_shown_the_secret_has_little_room_and_gives_it_back() {
+    let (address, mut events) = server().await;
+    let strangers: Vec<_> = (0..STRANGERS).map(|_| silent(&address)).collect();
+    let mut stream = TcpStream::connect(&address).await.expect("connects");
+    say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
+    assert!(matches!(heard(&mut events).await, LinkEvent::Up { .. }), "it waits, and is not sent away");
+    assert!(!strangers.iter().all(is_open), "there is no room for it and all of them");
+}
+
+/// A master that has come back, with somebody at its port who leaves one place.
+#[tokio::test(flavor = "multi_thread")]
+async fn executors_that_come_all_at_once_come_in_one_after_the_other() {
+    const EXECUTORS: usize = 600;
+    let (address, mut events) = server().await;
+    let _strangers: Vec<_> = (1..STRANGERS).map(|_| silent(&address)).collect();
+    let executors: Vec<_> = (0..EXECUTORS)
+        .map(|n| {
+            let address = address.clone();
+            tokio::spawn(async move {
+                let mut stream = TcpStream::connect(&address).await.expect("connects");
+                say(&mut stream, &hello(VERSION, "secret", &format!("job.1.e1.c{n}"))).await;
+                stream
+            })
+        })
+        .collect();
+    let mut up = std::collections::BTreeMap::new();
+    while up.len() < EXECUTORS {
+        let LinkEvent::Up { hello, sender, .. } = heard(&mut events).await else { panic!("one was sent away") };
+        up.insert(hello.container, sender);
+    }
+    for executor in executors {
+        timeout(SOON, executor).await.expect("in time").expect("connects");
+    }
+}
+
+/// A hello with room for what an executor has to tell after a long time alone.
+fn long_hello(before: usize, token: &str, behind: usize) -> String {
+    let (before, behind) = ("b".repeat(before), "a".repeat(behind));
+    format!(
+        r#"{{"kind":"hello","version":1,"before":"{before}","container":"job.1.e1.c1","token":"{token}","slots":4,"task_groups":true,"running":[],"unacked":[],"behind":"{behind}"}}"#
+    ) + "\n"
+}
+
+#[tokio::test]
+async fn of_a_line_that_does_not_show_the_secret_little_is_read() {
+    let (address, mut events) = server().await;
+    let much = MAX_LINE - 1024;
+    for line in [long_hello(MAX_UNPROVEN, "secret", 0), long_hello(0, "guess", much), "x".repeat(MAX_UNPROVEN + 1)] {
+        let mut stream = TcpStream::connect(&address).await.expect("connects");
+        let _ = timeout(SOON, stream.write_all(line.as_bytes())).await.expect("does not hang"); // refused in the middle of it
+        assert!(is_closed(&mut stream).await, "{line:.60}");
+        assert!(events.try_recv().is_err(), "{line:.60}");
+    }
+    // Neither is lost what comes behind a hello in the same breath.
+    let alike = [long_hello(0, "secret", much), long_hello(0, "secret", MAX_UNPROVEN), long_hello(MAX_UNPROVEN / 2, "secret", 0)];
+    for line in alike {
+        let mut stream = TcpStream::connect(&address).await.expect("connects");
+        let both = line + "{\"kind\":\"usage\",\"tasks\":[]}\n";
+        timeout(SOON, stream.write_all(both.as_bytes())).await.expect("does not hang").expect("sends");
+        let LinkEvent::Up { sender: _open, .. } = heard(&mut events).await else { panic!("no hello") };
+        assert!(matches!(heard(&mut events).await, LinkEvent::Heard { .. }));
+        drop(stream);
+        assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+    }
 }

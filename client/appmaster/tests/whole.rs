@@ -10,6 +10,7 @@ use headroom_appmaster::record::Record;
 use headroom_appmaster::run::{self, Finished, Options, RunError, Wish};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::{InputGap, Locality, TaskState};
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -96,6 +97,23 @@ async fn a_job_survives_new_lives_of_the_resource_manager() {
     let seen = cluster.seen();
     assert_eq!((end.exit_code(), seen.totals.done, seen.registrations), (0, 7, 3));
     assert_eq!(seen.totals.transient, 0, "nothing was lost by it");
+    assert_eq!(seen.started, 7 + 2, "nothing ran twice but the two killed attempts");
+}
+
+/// Whoever knows the secret and says another's hello is taken for it: the later line counts, the earlier one is closed, nothing is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_lines_of_one_executor_the_later_one_counts() {
+    let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));
+    let (options, _wish) = options(&cluster, dir.path());
+    let running = tokio::spawn(finished(options));
+    cluster.until("tasks run", |s| s.started >= 2).await;
+    let (mut twin, container) = cluster.twin().await;
+    cluster.until("the executor to be hung up on and to come back", |s| s.hellos[&container] >= 2).await;
+    let mut words = Vec::new();
+    let _ = timeout(SOON, twin.read_to_end(&mut words)).await.expect("it is hung up on in turn"); // a reset is an end too
+    let end = running.await.expect("runs");
+    let seen = cluster.seen();
+    assert_eq!((end.exit_code(), seen.totals.done, seen.totals.transient), (0, 7, 0));
     assert_eq!(seen.started, 7 + 2, "nothing ran twice but the two killed attempts");
 }
 

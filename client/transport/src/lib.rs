@@ -9,8 +9,10 @@ pub mod channel;
 pub mod door;
 pub mod keys;
 pub mod own;
+pub mod peers;
 pub mod watched;
 
 pub use channel::{Address, Line, Lock, Pin, Reading, Writing, connect, halves};
 pub use door::{Caller, Stream, greet};
 pub use keys::{KeyFiles, Keys, KeysError, trusting_nobody};
+pub use peers::{Local, Peers, Present};

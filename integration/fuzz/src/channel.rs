@@ -1,6 +1,6 @@
 //! The task channel between masters and executors: lines of JSON, and the addresses that both tell each other.
 
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, Salute, ToExecutor};
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, Salute, ToExecutor, token_in};
 
 /// Every line is a message, one to be passed over, or refused in words that do not grow with it.
 pub fn check(data: &[u8]) {
@@ -26,6 +26,9 @@ fn one(line: &str) {
     }
     if let Some(salute) = Salute::read(line) {
         assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
+        // The reader of whole lines also takes a list for an object.
+        let object = line.trim_start().starts_with('{');
+        assert!(!object || token_in(line.as_bytes()) == Some(salute.token), "it is known before the end of the line");
     } else {
         assert!(!matches!(said, Ok(FromExecutor::Hello { .. })), "a hello that does not salute");
     }

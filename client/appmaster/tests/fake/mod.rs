@@ -63,6 +63,8 @@ pub struct Seen {
     pub started: u32,
     pub environment: BTreeMap<String, String>,
     pub command: Vec<String>,
+    /// How often the executor of each container has said hello.
+    pub hellos: BTreeMap<ContainerId, u32>,
     /// Where the containers of each request would rather be.
     pub preferred: BTreeMap<String, Vec<String>>,
 }
@@ -104,6 +106,21 @@ struct ExecutorState {
     leaving: bool,
 }
 
+impl Executor {
+    fn hello(&self) -> FromExecutor {
+        let state = self.state.lock().expect("not poisoned");
+        FromExecutor::Hello {
+            version: VERSION,
+            container: self.container.clone(),
+            token: self.token.clone(),
+            slots: self.slots,
+            task_groups: true,
+            running: state.running.keys().cloned().collect(),
+            unacked: state.unacked.values().cloned().collect(),
+        }
+    }
+}
+
 impl Cluster {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -127,6 +144,18 @@ impl Cluster {
         let result = change(&mut self.inner.lock().expect("not poisoned"));
         self.changed.send_modify(|n| *n += 1);
         result
+    }
+    /// A line to the master on which somebody has said what the executor of a container would say, and whose words these are.
+    pub async fn twin(&self) -> (TcpStream, ContainerId) {
+        let (url, executor) = {
+            let inner = self.inner.lock().expect("not poisoned");
+            let (_, executor) = inner.live.values().next().expect("a container");
+            (inner.master_url.clone().expect("a master"), Arc::clone(executor))
+        };
+        let mut stream = TcpStream::connect(url.trim_start_matches("tcp://")).await.expect("connects");
+        let line = format!("{}\n", serde_json::to_string(&executor.hello()).expect("writes"));
+        stream.write_all(line.as_bytes()).await.expect("sends");
+        (stream, executor.container.clone())
     }
     pub fn seen(&self) -> Seen {
         self.inner.lock().expect("not poisoned").seen.clone()
@@ -365,18 +394,8 @@ async fn run_executor(cluster: Cluster, executor: Arc<Executor>, mut words: mpsc
         };
         let (read, mut write) = stream.into_split();
         let mut lines = BufReader::new(read).lines();
-        let hello = {
-            let state = executor.state.lock().expect("not poisoned");
-            FromExecutor::Hello {
-                version: VERSION,
-                container: executor.container.clone(),
-                token: executor.token.clone(),
-                slots: executor.slots,
-                task_groups: true,
-                running: state.running.keys().cloned().collect(),
-                unacked: state.unacked.values().cloned().collect(),
-            }
-        };
+        let hello = executor.hello();
+        cluster.with(|i| *i.seen.hellos.entry(executor.container.clone()).or_default() += 1);
         let mut out = vec![hello];
         loop {
             for message in out.drain(..) {

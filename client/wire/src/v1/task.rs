@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use headroom_types::exit::TaskReport;
 use headroom_types::{Bytes, ContainerId, TaskAttemptId, UnixMillis};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
 
 /// Version of this protocol.
 pub const VERSION: u32 = 1;
@@ -20,6 +20,9 @@ pub const VERSION: u32 = 1;
 pub const OLDEST: u32 = 1;
 /// Longest line either side accepts. Bytes.
 pub const MAX_LINE: usize = 1 << 20;
+/// A hello that is longer has its `token` within so many bytes: before that nobody knows who speaks, and no more is kept of it. What takes
+/// room in a hello, `running` and `unacked`, comes after it.
+pub const MAX_UNPROVEN: usize = 16 << 10;
 
 /// From the executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,6 +215,38 @@ impl Salute {
     }
 }
 
+/// The `token` of a hello of which only the beginning is there; `None` when it is not in it. A text that is none goes unnoticed until
+/// the rest has come.
+#[must_use]
+pub fn token_in(beginning: &[u8]) -> Option<String> {
+    let mut token = None;
+    // It fails at the end in any case: the rest of the line is missing.
+    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(Seek(&mut token));
+    token
+}
+
+/// Looks for the token, and keeps nothing else.
+struct Seek<'a>(&'a mut Option<String>);
+
+impl<'de> Visitor<'de> for Seek<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "token" {
+                *self.0 = Some(map.next_value()?);
+                break;
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
 impl std::fmt::Debug for Salute {
     /// Without the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -285,5 +320,30 @@ mod tests {
         assert_eq!((salute.version, salute.token.as_str()), (9, "s"));
         assert!(!format!("{salute:?}").contains("\"s\""));
         assert_eq!(Salute::read(r#"{"kind":"started","version":9,"token":"s"}"#), None);
+    }
+
+    #[test]
+    fn the_token_is_found_in_a_hello_that_is_not_all_there() {
+        let hello = FromExecutor::Hello {
+            version: VERSION,
+            container: "job.1.e1.c1".parse().expect("id"),
+            token: "se\"cret".into(),
+            slots: 1024,
+            task_groups: true,
+            running: (1..2000).map(|n| format!("map/{n}@1").parse().expect("id")).collect(),
+            unacked: Vec::new(),
+        };
+        let line = serde_json::to_vec(&hello).expect("writes");
+        let shown = line.windows(7).position(|w| w == b"\"slots\"").expect("it is after the token");
+        for end in 0..line.len().min(MAX_UNPROVEN) {
+            let found = token_in(&line[..end]);
+            assert!(found.is_none() || found.as_deref() == Some("se\"cret"), "{found:?} in {end} bytes");
+            assert_eq!(found.is_some(), end >= shown - 1, "in {end} bytes");
+        }
+        assert!(shown < 1024 && line.len() > MAX_UNPROVEN, "it is where it has to be in a long one");
+        assert_eq!(token_in(br#"{"running":[{"token":"a"}],"slots":{"token":["b"]},"token":"c","#).as_deref(), Some("c"));
+        for none in ["", "[", r#"["token","a"]"#, r#"{"token":7}"#, r#"{"tokens":"a""#, "token", &"[".repeat(MAX_UNPROVEN)] {
+            assert_eq!(token_in(none.as_bytes()), None, "{none:.40}");
+        }
     }
 }

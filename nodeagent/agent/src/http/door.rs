@@ -1,10 +1,9 @@
 //! Where callers come in: plain on loopback, with certificates where other hosts reach it. Each has its time and its room.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Role;
 use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
 use headroom_telemetry::{Page, Turned, Why};
-use headroom_transport::{Caller, Keys, greet};
+use headroom_transport::{Caller, Keys, Local, Peers, Present, greet};
 use headroom_wire::v1::error::Code;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -47,6 +46,7 @@ pub(crate) struct Door {
     keys: Option<Arc<Keys>>,
     /// The time for headers.
     headers: Duration,
+    peers: Arc<Peers>,
     refusals: Arc<Refusals>,
 }
 
@@ -77,48 +77,16 @@ pub(crate) struct Guest {
     peer: SocketAddr,
 }
 
-/// Who is inside, by address.
-#[derive(Debug)]
-struct Rooms {
-    strangers: Arc<Semaphore>,
-    open: Mutex<BTreeMap<IpAddr, u32>>,
-}
-
 /// One connection that was let in; what it takes is given back with it.
 struct Inside {
-    rooms: Arc<Rooms>,
-    peer: IpAddr,
+    strangers: Arc<Semaphore>,
+    _present: Present,
     _place: OwnedSemaphorePermit,
-}
-
-impl Rooms {
-    /// `None` when that address has as many connections as one may have.
-    fn enter(rooms: &Arc<Rooms>, peer: IpAddr, place: OwnedSemaphorePermit) -> Option<Inside> {
-        let mut open = rooms.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_peer = open.entry(peer).or_default();
-        if *of_peer >= OF_ONE && !peer.to_canonical().is_loopback() {
-            return None;
-        }
-        *of_peer += 1;
-        Some(Inside { rooms: Arc::clone(rooms), peer, _place: place })
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        let mut open = self.rooms.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of_peer) = open.get_mut(&self.peer) {
-            *of_peer = of_peer.saturating_sub(1);
-            if *of_peer == 0 {
-                open.remove(&self.peer);
-            }
-        }
-    }
 }
 
 impl Door {
     pub(crate) fn new(listener: TcpListener, keys: Option<Arc<Keys>>) -> Self {
-        Door { listener, keys, headers: HEADERS, refusals: Arc::default() }
+        Door { listener, keys, headers: HEADERS, peers: Peers::new(OF_ONE, Local::Free), refusals: Arc::default() }
     }
 
     /// Counts them.
@@ -129,14 +97,16 @@ impl Door {
     /// Takes callers in, each of whom is asked in its own time, until it is dropped.
     pub(crate) async fn serve(self, router: Router) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let rooms = Arc::new(Rooms { strangers: Arc::new(Semaphore::new(STRANGERS)), open: Mutex::default() });
+        let strangers = Arc::new(Semaphore::new(STRANGERS));
         while let Ok(place) = places.clone().acquire_owned().await {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    let Some(inside) = Rooms::enter(&rooms, peer.ip(), place) else {
-                        self.refusals.connections.away(peer.ip(), Why::Crowded, &format_args!("{OF_ONE} are open"));
+                    let Some(present) = self.peers.enter(peer.ip()) else {
+                        let open = format_args!("{} are open", self.peers.most());
+                        self.refusals.connections.away(peer.ip(), Why::Crowded, &open);
                         continue;
                     };
+                    let inside = Inside { strangers: strangers.clone(), _present: present, _place: place };
                     let visit =
                         Visit { inside, peer, keys: self.keys.clone(), headers: self.headers, refusals: self.refusals.clone() };
                     let router = router.clone();
@@ -175,7 +145,7 @@ impl Visit {
         let (stream, caller) = greeted.map_err(|error| away(Why::Unproven, error))?;
         let stranger = match caller {
             Caller::Nobody => {
-                let strangers = self.inside.rooms.strangers.clone().try_acquire_owned();
+                let strangers = self.inside.strangers.clone().try_acquire_owned();
                 let full = || io::Error::other(format!("{STRANGERS} without a certificate are here"));
                 Some(strangers.map_err(|_| away(Why::Strangers, full()))?)
             }
@@ -351,21 +321,35 @@ mod tests {
         serving.abort();
     }
 
-    #[test]
-    fn one_address_does_not_take_every_place() {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let rooms = Arc::new(Rooms { strangers: Arc::new(Semaphore::new(STRANGERS)), open: Mutex::default() });
-        let enter = |peer: &str| {
-            let place = places.clone().try_acquire_owned().expect("a place");
-            Rooms::enter(&rooms, peer.parse().expect("an address"), place)
+    /// Whoever has its fill is hung up on; what it had is free again when it leaves.
+    #[tokio::test]
+    async fn one_address_does_not_take_every_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("an address");
+        let peers = Peers::new(2, Local::Counted);
+        let door = Door { peers: peers.clone(), ..Door::new(listener, None) };
+        let refusals = door.refusals().clone();
+        let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
+        let mut inside = Vec::new();
+        for _ in 0..2 {
+            inside.push(TcpStream::connect(address).await.expect("connects"));
+        }
+        let mut third = TcpStream::connect(address).await.expect("connects");
+        let mut said = Vec::new();
+        let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("it is closed"); // a reset is an end too
+        assert!(said.is_empty());
+        let mut page = Page::new();
+        refusals.put(&mut page);
+        let page = page.write(headroom_telemetry::Format::Text);
+        assert!(page.contains("headroom_node_connections_refused_total{reason=\"crowded\"} 1.0\n"), "{page}");
+        drop(inside);
+        let gone = async {
+            while peers.addresses() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
         };
-        let mut inside: Vec<Inside> = (0..OF_ONE).filter_map(|_| enter("192.0.2.7")).collect();
-        assert_eq!(inside.len(), OF_ONE as usize);
-        assert!(enter("192.0.2.7").is_none() && enter("::ffff:127.0.0.1").is_some());
-        inside.extend(enter("192.0.2.8"));
-        assert_eq!(places.available_permits(), CONNECTIONS - OF_ONE as usize - 1);
-        inside.clear();
-        assert!(rooms.open.lock().expect("whole").is_empty() && enter("192.0.2.7").is_some());
-        assert_eq!(places.available_permits(), CONNECTIONS);
+        timeout(SOON, gone).await.expect("their places are free");
+        assert!(asked(address).await.ends_with("well"));
+        serving.abort();
     }
 }

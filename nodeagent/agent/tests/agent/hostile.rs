@@ -212,6 +212,51 @@ async fn malformed_calls_are_refused_and_others_are_served() {
     assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container runs on");
 }
 
+/// Bytes of a body come one by one, and it never ends. With the node's own word or without it: whoever is at the port can try.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_drips_is_cut_off_and_nobody_waits_for_it() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 256, &[]);
+    let key = rm.until("a word", |book| book.registrations.last().and_then(|r| r.key.clone())).await;
+    let id = rm.run(1, 64, sh("exec sleep 600"));
+    rm.running(&id).await;
+    let mut dripping = Vec::new();
+    for (path, body) in [("exec", "{\"command\":[\"true\"]"), ("signal", "{\"signal\":\"TERM\"")] {
+        for key in [key.as_str(), "guess"] {
+            let head = "HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\ncontent-length: 100000";
+            let text = format!("POST /v1/containers/{id}/{path} {head}\r\n{KEY}: {key}\r\n\r\n{body}");
+            let url = node.url.trim_start_matches("http://").to_owned();
+            dripping.push((key != "guess", tokio::task::spawn_blocking(move || drip(&url, &text))));
+        }
+    }
+    lives(&node);
+    for (known, drip) in dripping {
+        let answer = tokio::time::timeout(PATIENCE, drip).await.expect("it is cut off").expect("ends");
+        let status = status(&answer);
+        assert!(status == Some(400) || (!known && status == Some(403)), "{answer:.300}");
+        lives(&node);
+    }
+    assert!(rm.with(|book| !book.exits.contains_key(&id)), "nothing came of it");
+}
+
+/// Sends a blank after another until the other end has enough; what it said.
+fn drip(address: &str, beginning: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.write_all(beginning.as_bytes()).expect("writes");
+    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a deadline");
+    let (mut text, mut room, end) = (Vec::new(), [0; 4096], Instant::now() + PATIENCE);
+    while Instant::now() < end {
+        let _ = stream.write_all(b" "); // what comes back says when it is over
+        match stream.read(&mut room) {
+            Ok(0) => return String::from_utf8_lossy(&text).into_owned(),
+            Ok(n) => text.extend_from_slice(&room[..n]),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(_) => return String::from_utf8_lossy(&text).into_owned(),
+        }
+    }
+    panic!("it may drip for ever")
+}
+
 /// Each of these would be a file somewhere else, if names were taken as they come.
 fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
     assert!(get(node, key, &format!("/v1/containers/{id}/logs/stdout")).1.contains("said"));

@@ -14,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_config::Limits;
 use headroom_telemetry::{Turned, Why};
+use headroom_transport::{Local, Peers, Present};
 use headroom_wire::v1::error::{Code, Problem};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -112,20 +113,21 @@ pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fa
 #[derive(Clone, Debug)]
 pub(crate) struct Doors {
     limits: Limits,
-    open: Arc<Mutex<BTreeMap<IpAddr, u32>>>,
+    peers: Arc<Peers>,
     turned: Arc<Turned>,
 }
 
 /// One connection that was let in.
 #[derive(Debug)]
 pub(crate) struct Inside {
-    doors: Doors,
-    peer: IpAddr,
+    turned: Arc<Turned>,
+    present: Present,
 }
 
 impl Doors {
     pub(crate) fn new(limits: Limits, turned: Arc<Turned>) -> Self {
-        Doors { limits, open: Arc::default(), turned }
+        let local = if limits.loopback { Local::Counted } else { Local::Free };
+        Doors { limits, peers: Peers::new(limits.connections_per_peer, local), turned }
     }
 
     /// As many places elsewhere; whoever is turned away is counted together.
@@ -135,34 +137,18 @@ impl Doors {
 
     /// `None` when that caller has as many connections as it may.
     pub(crate) fn enter(&self, peer: IpAddr) -> Option<Inside> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = open.entry(peer).or_default();
-        if *n >= self.limits.connections_per_peer && counts(peer, &self.limits) {
-            drop(open);
-            self.turned.away(peer, Why::Crowded, &format_args!("{} are open", self.limits.connections_per_peer));
+        let Some(present) = self.peers.enter(peer) else {
+            self.turned.away(peer, Why::Crowded, &format_args!("{} are open", self.peers.most()));
             return None;
-        }
-        *n += 1;
-        Some(Inside { doors: self.clone(), peer })
+        };
+        Some(Inside { turned: self.turned.clone(), present })
     }
 }
 
 impl Inside {
     /// It did not show what lets it in.
     pub(crate) fn unproven(&self, error: &std::io::Error) {
-        self.doors.turned.away(self.peer, Why::Unproven, error);
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        let mut open = self.doors.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = open.get_mut(&self.peer) {
-            *n = n.saturating_sub(1);
-            if *n == 0 {
-                open.remove(&self.peer);
-            }
-        }
+        self.turned.away(self.present.peer(), Why::Unproven, error);
     }
 }
 
@@ -217,6 +203,6 @@ mod tests {
         drop(first);
         assert!(doors.enter(ip("10.0.0.1")).is_some());
         drop(second);
-        assert!(doors.open.lock().expect("whole").is_empty());
+        assert_eq!(doors.peers.addresses(), 0);
     }
 }

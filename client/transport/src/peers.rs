@@ -1,0 +1,119 @@
+//! How many connections each address has, so that one of them does not take every place.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Whether programs of this host are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// They may have as many as they like.
+    Free,
+    /// They are like any other.
+    Counted,
+}
+
+/// Connections by address.
+#[derive(Debug)]
+pub struct Peers {
+    most: u32,
+    local: Local,
+    open: Mutex<BTreeMap<IpAddr, u32>>,
+}
+
+/// One connection, counted until it is dropped.
+#[derive(Debug)]
+pub struct Present {
+    peers: Arc<Peers>,
+    peer: IpAddr,
+}
+
+impl Peers {
+    /// At most so many of one address.
+    #[must_use]
+    pub fn new(most: u32, local: Local) -> Arc<Self> {
+        Arc::new(Peers { most, local, open: Mutex::default() })
+    }
+
+    /// `None` when that address has as many connections as one may have.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Present> {
+        let peer = peer.to_canonical();
+        let counted = match self.local {
+            Local::Free => !peer.is_loopback(),
+            Local::Counted => true,
+        };
+        // Whoever panicked here left whole figures behind.
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_peer = open.get(&peer).copied().unwrap_or_default();
+        if counted && of_peer >= self.most {
+            return None;
+        }
+        open.insert(peer, of_peer + 1);
+        Some(Present { peers: Arc::clone(self), peer })
+    }
+
+    /// How many one address may have.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Addresses that have one at least.
+    #[must_use]
+    pub fn addresses(&self) -> usize {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Present {
+    /// Where it comes from.
+    #[must_use]
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut open = self.peers.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_peer) = open.get_mut(&self.peer) {
+            *of_peer = of_peer.saturating_sub(1);
+            if *of_peer == 0 {
+                open.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn who_leaves_gives_its_place_back() {
+        let peers = Peers::new(2, Local::Free);
+        let (first, second) = (peers.enter(ip("192.0.2.7")), peers.enter(ip("::ffff:192.0.2.7")));
+        assert!(first.is_some() && second.is_some(), "both have a place");
+        assert!(peers.enter(ip("192.0.2.7")).is_none() && peers.enter(ip("::ffff:192.0.2.7")).is_none());
+        assert!(peers.enter(ip("192.0.2.8")).is_some(), "another address has its own");
+        drop(first);
+        let third = peers.enter(ip("192.0.2.7"));
+        assert!(third.is_some() && peers.enter(ip("192.0.2.7")).is_none());
+        drop((second, third));
+        assert_eq!(peers.addresses(), 0, "who is not there is forgotten");
+    }
+
+    #[test]
+    fn this_host_is_counted_where_it_is_to_be() {
+        for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            let (free, counted) = (Peers::new(1, Local::Free), Peers::new(1, Local::Counted));
+            let (_free, _counted) = (free.enter(ip(own)), counted.enter(ip(own)));
+            assert!(free.enter(ip(own)).is_some() && counted.enter(ip(own)).is_none(), "{own}");
+        }
+    }
+}
