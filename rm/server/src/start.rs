@@ -76,10 +76,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     let address = listener.local_addr().context("the address that was taken")?;
     let (keys, authority) = certificates(&options, address)?;
     let url = format!("{}://{address}", if keys.is_some() { "https" } else { "http" });
-    let (state, store) = (options.state.clone(), options.store);
-    let opened =
-        tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
-    opened.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let opened = open_state(&options).await?;
     let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
     let once = Once::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
@@ -133,6 +130,15 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
     Ok(running)
+}
+
+/// The state that is on disk, with a line of the log for whatever was odd about it.
+async fn open_state(options: &Options) -> anyhow::Result<headroom_rm_store::Opened> {
+    let (state, store) = (options.state.clone(), options.store);
+    let opened =
+        tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
+    opened.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    Ok(opened)
 }
 
 /// A certificate, and an authority that signs.
