@@ -141,9 +141,9 @@ fn a_life_of_the_packages() {
     assert!(tree.contains(&process) && tree.contains("keeper"), "{tree}");
 
     survives("restart", &process, || drop(run("systemctl", &["restart", "headroom-resourcemanager", "headroom-nodeagent"])));
-    let keeper = property("headroom-containers", "MainPID");
+    let life = property("headroom-containers", "InvocationID");
     survives("upgrade", &process, || drop(install("later", 2)));
-    assert_eq!(property("headroom-containers", "MainPID"), keeper, "nobody touches the unit of the containers");
+    assert_eq!(property("headroom-containers", "InvocationID"), life, "nobody touches the unit of the containers");
     the_journal_knows();
     fs::write(gate, "").expect("opens the gate");
     let ended = until("the job to end", SOON, || Ok(job.try_wait()?)).expect("ends");

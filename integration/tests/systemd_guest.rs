@@ -18,7 +18,9 @@ use integration::{programs, test_name};
 const URL: &str = "http://127.0.0.1:7070";
 const MANAGER: &str = "headroom-resourcemanager";
 const AGENT: &str = "headroom-nodeagent";
-const UNITS: [&str; 3] = [MANAGER, "headroom-containers", AGENT];
+/// The unit whose cgroup the containers live in.
+const HOME: &str = "headroom-containers";
+const UNITS: [&str; 3] = [MANAGER, HOME, AGENT];
 /// Where the built programs are shown in the guest; the units themselves name `/usr/bin`.
 const PROGRAMS: &str = "/opt/headroom";
 const CONTAINERS: &str = "/sys/fs/cgroup/headroom.slice/headroom-containers.service/containers";
@@ -91,6 +93,16 @@ fn limits() -> BTreeMap<String, String> {
     .collect()
 }
 
+/// The process that sleeps beside the containers.
+fn keeper() -> i32 {
+    let dir = Path::new(CONTAINERS).with_file_name("keeper");
+    fs::read_to_string(dir.join("cgroup.procs")).expect("reads").trim().parse().expect("one process")
+}
+
+fn lives(pid: i32) -> bool {
+    Path::new(&format!("/proc/{pid}/cmdline")).exists()
+}
+
 fn main_pid(unit: &str) -> i32 {
     property(unit, "MainPID").parse().expect("a number")
 }
@@ -125,6 +137,45 @@ fn hangs(unit: &str, log: &WorkLog) {
     assert!(restarts() > before, "it was systemd that started it again");
 }
 
+/// The process that holds the containers' cgroup is no reason to end them.
+fn keeper_is_killed(log: &WorkLog) {
+    let (before, life, keeper) = (limits(), property(HOME, "InvocationID"), keeper());
+    assert_eq!(main_pid(HOME), 0, "nobody in the unit takes the others along");
+    Cluster::kill_process(keeper).expect("kills");
+    until("the keeper to go", SOON, || Ok((!lives(keeper)).then_some(()))).expect("goes");
+    assert_eq!((property(HOME, "ActiveState").as_str(), property(HOME, "InvocationID")), ("active", life));
+    assert_eq!(limits(), before, "containers and their limits");
+    assert!(log.started().into_iter().all(lives), "a task went with the keeper");
+}
+
+/// All that is in the containers' unit dies at once, as by a mistaken `systemctl kill`: the unit and the agent begin anew, the work is done
+/// again, and nobody's size grows.
+fn all_are_killed() {
+    let log = WorkLog::at("/tmp/again.log".into());
+    let arguments = ["--mib", "4", "--until", "/tmp/second-gate"];
+    let job = JobFile::new("again", 1, 2, Bytes::from_mib(32)).workload("map", 2, log.path(), &arguments).expect("a stage");
+    fs::write("/tmp/again.toml", job.text()).expect("writes");
+    let submitted = rmctl(URL, &["submit", "/tmp/again.toml", "-o", "name"]).expect("runs");
+    assert_eq!(submitted.code, 0, "{}", submitted.stderr);
+    let app = submitted.stdout.trim();
+    until("two tasks to run", SOON, || Ok((log.started().len() == 2).then_some(()))).expect("run");
+
+    let before = log.started();
+    run("systemctl", &["kill", "--signal", "KILL", HOME]);
+    until("the tasks to run again", JOB, || Ok((log.started().len() == 4).then_some(()))).expect("run");
+    assert!(!before.into_iter().any(lives), "a task belongs to nobody");
+    for unit in UNITS {
+        assert_eq!(property(unit, "ActiveState"), "active", "{unit}");
+    }
+    assert!(lives(keeper()) && limits().len() == 2, "{:?}", limits());
+    fs::write("/tmp/second-gate", "").expect("opens the gate");
+    let ended = rmctl(URL, &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())]).expect("runs");
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(log.ends(), (0..2).map(|n| (format!("map/{n}"), 1)).collect::<Counts>(), "each task ended once");
+    let events = rmctl(URL, &["events"]).expect("runs").stdout;
+    assert!(events.contains("killed_externally") && !events.contains(" Escalated "), "{events}");
+}
+
 /// Prints what systemd and the resource manager know when the test fails.
 struct Witness;
 impl Drop for Witness {
@@ -157,6 +208,7 @@ fn agents_come_and_go() {
     survives("restart", AGENT, &log, || drop(run("systemctl", &["restart", AGENT])));
     hangs(AGENT, &log);
     hangs(MANAGER, &log);
+    keeper_is_killed(&log);
 
     fs::write(gate, "").expect("opens the gate");
     let ended = rmctl(URL, &["wait", app, "--timeout", &format!("{}s", JOB.as_secs())]).expect("runs");
@@ -164,8 +216,9 @@ fn agents_come_and_go() {
     let once: Counts = (0..4).map(|n| (format!("map/{n}"), 1)).collect();
     assert_eq!((log.starts(), log.ends()), (once.clone(), once), "each task ran once");
 
-    run("systemctl", &["stop", "headroom-containers"]);
-    assert_eq!(property(AGENT, "ActiveState"), "inactive", "the agent needs the keeper");
+    all_are_killed();
+    run("systemctl", &["stop", HOME]);
+    assert_eq!(property(AGENT, "ActiveState"), "inactive", "the agent needs the home of its containers");
 }
 
 #[test]

@@ -122,6 +122,8 @@ pub(crate) struct Loop {
     telling: Option<UnixMillis>,
     /// Its stop goes without grace.
     at_once: Option<ContainerId>,
+    /// The cgroup of all containers has gone; only another agent can have another one.
+    homeless: bool,
 }
 
 /// A shutdown under way.
@@ -151,6 +153,7 @@ impl Loop {
             reload: None,
             telling: None,
             at_once: None,
+            homeless: false,
         }
     }
 
@@ -175,7 +178,7 @@ impl Loop {
         sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             let wake = self.clock.instant(self.tend());
-            if self.is_closed() {
+            if self.homeless || self.is_closed() {
                 break;
             }
             tokio::select! {
@@ -268,6 +271,12 @@ impl Loop {
     }
 
     fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
+        if !self.facts.site.enforcer.has_home() {
+            // Every order would fail like this one within a moment, and cost somebody an attempt.
+            error!(container_id = %id, why, "the cgroup of all containers is gone; this agent ends, the next makes another");
+            self.homeless = true;
+            return;
+        }
         warn!(container_id = %id, why, "the container could not be launched");
         self.counts.failed(step);
         self.feed(id, container::Event::Failed { why });

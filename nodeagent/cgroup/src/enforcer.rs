@@ -118,6 +118,15 @@ impl Enforcer {
         }
     }
 
+    /// Whether the directory of all containers is still there. It goes with the unit it is in, when all that was in it was killed.
+    pub fn has_home(&self) -> bool {
+        match self {
+            Enforcer::Cgroup2(e) => e.has_home(),
+            Enforcer::Cgroup1(e) => e.has_home(),
+            Enforcer::Poll(_) => true,
+        }
+    }
+
     /// Files a shim is put in by, so that it is never charged to a container. None for poll.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
         match self {

@@ -76,6 +76,11 @@ impl V1 {
         self.root.path()
     }
 
+    /// Whether the fence is still there.
+    pub fn has_home(&self) -> bool {
+        self.containers.path().is_dir()
+    }
+
     /// Whether the number of processes can be limited.
     pub fn has_pids(&self) -> bool {
         self.pids.is_some()

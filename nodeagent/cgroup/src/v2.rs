@@ -54,6 +54,11 @@ impl V2 {
         self.has
     }
 
+    /// Whether the fence is still there.
+    pub fn has_home(&self) -> bool {
+        self.containers.path().is_dir()
+    }
+
     /// The fence as a group.
     pub fn fence(&self) -> Result<Group> {
         Ok(Group { dir: Dir::open(self.containers.path())?, role: Role::Fence, name: CONTAINERS.into() })

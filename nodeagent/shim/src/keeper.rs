@@ -1,14 +1,15 @@
-//! `container-shim --keeper`: the process that holds the delegated cgroup in which containers live, so that the agent can come and go.
+//! `container-shim --keeper`: makes the delegated cgroup in which containers live ready, and leaves a process that holds it, so that the agent
+//! can come and go.
 //!
-//! It moves itself out of the way into `keeper/`, hands controllers to the directories beside it, says that it is ready, and sleeps until
-//! it is told to stop. It never looks at a container. (systemd before 254 cannot restart a unit whose own cgroup has become
+//! It moves itself out of the way into `keeper/`, hands controllers to the directories beside it, and ends; a child of it sleeps until it is
+//! told to stop. Neither ever looks at a container. (systemd before 254 cannot start a unit again whose own cgroup has become
 //! an inner node, which is why the agent's unit and this one are two.)
+//!
+//! The service manager is not told about the child. A unit whose main process dies is ended with all that is in it; one without lives
+//! for as long as anything does, be it the containers alone.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,21 +29,30 @@ enum Wanted {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let wait_for_the_end = sys::block_termination();
-    let status = match own_group() {
-        Some(dir) => match take(&dir) {
-            Ok(()) => format!("holding {}", dir.display()),
-            Err(error) => {
-                sys::say(2, &format!("container-shim --keeper: {error}\n"));
-                return ExitCode::FAILURE;
-            }
-        },
-        None => "no cgroup v2 memory controller here; nothing to hold".to_owned(),
+    match hold() {
+        Ok(code) => code,
+        Err(error) => {
+            sys::say(2, &format!("container-shim --keeper: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns twice: in this process when all is ready, in its child when that was told to stop.
+fn hold() -> io::Result<ExitCode> {
+    let held = match own_group() {
+        Some(dir) => {
+            take(&dir)?;
+            format!("holds {}", dir.display())
+        }
+        None => "has nothing to hold: no cgroup v2 memory controller here".to_owned(),
     };
-    notify(&format!("READY=1\nSTATUS={status}\n"));
-    wait_for_the_end();
-    notify("STOPPING=1\n");
-    ExitCode::SUCCESS
+    let wait_for_the_end = sys::block_termination();
+    match sys::fork().map_err(io::Error::from_raw_os_error)? {
+        Some(child) => sys::say(1, &format!("container-shim --keeper: process {child} {held}\n")),
+        None => wait_for_the_end(),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The own directory in cgroup v2, if the memory controller is there.
@@ -95,17 +105,4 @@ fn make(dir: &Path) -> io::Result<()> {
 fn put(path: &Path, value: &str) -> io::Result<()> {
     let written = OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(value.as_bytes()));
     written.map_err(|e| io::Error::new(e.kind(), format!("cannot write {value:?} to {}: {e}", path.display())))
-}
-
-/// One datagram to the service manager; without one there is nobody to tell.
-fn notify(text: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name),
-        None => SocketAddr::from_pathname(&name),
-    };
-    let sent = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &to));
-    if let Err(error) = sent {
-        sys::say(2, &format!("container-shim --keeper: cannot notify the service manager: {error}, ignoring\n"));
-    }
 }

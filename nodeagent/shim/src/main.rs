@@ -1,7 +1,7 @@
 //! `container-shim`: the parent of one container's processes, so that the agent can be restarted, upgraded or killed.
 //!
 //! `container-shim DIR` runs what `DIR/spec` says, waits for it, and writes `DIR/exit`. `container-shim --launcher` makes such shims by forks,
-//! for an agent at the other end of its standard input. `container-shim --keeper` holds the delegated cgroup in which containers live.
+//! for an agent at the other end of its standard input. `container-shim --keeper` makes the delegated cgroup in which containers live ready, and holds it.
 //! It never decides anything: no limit, no kill, no verdict.
 //!
 //! *Architecture Invariant*: one thread, no dependencies but libc, because one of it stays resident for each container.
