@@ -13,11 +13,13 @@ use fakes::unmanaged as submit;
 use headroom_client::{AuditWanted, Client, ClientError, Follow, TokenFrom, Trust};
 use headroom_config::Anonymous;
 use headroom_resourcemanager::{Options, Running, start};
-use headroom_wire::v1::acl::{AppAccess, NewToken};
+use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
 use headroom_wire::v1::apps::ChangeApp;
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::queues::Gate;
 
+/// Far longer than anything takes.
+const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 /// An account of every Debian host, without rights of its own.
 const NOBODY: u32 = 65_534;
 
@@ -167,6 +169,32 @@ async fn the_stream_tells_nobody_more_than_the_calls_do() {
     assert!(!told.contains("HR0403"), "a line of the record is told: {told}");
 }
 
+/// A stream that its token opened is open for as long as the token holds; others notice nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_the_leave_of_its_caller() {
+    let world = guarded(Anonymous::Nothing).await;
+    let ann = mint(&world, "ann", &["cluster:read"], None).await;
+    let bob = mint(&world, "bob", &["cluster:read"], None).await;
+    let brief = mint(&world, "eve", &["cluster:read"], Some(1)).await;
+    let open = async |token: &MintedToken, path: &str| {
+        let call = reqwest::Client::new().get(format!("{}{path}", world.port.base())).bearer_auth(&token.token.0);
+        let mut answer = call.send().await.expect("answers");
+        assert_eq!(answer.status(), 200, "{path}");
+        answer.chunk().await.expect("reads").expect("says something");
+        answer
+    };
+    let streams = ["/v1/stream?topics=nodes", "/v1/events?follow=true"];
+    let anns = [open(&ann, streams[0]).await, open(&ann, streams[1]).await];
+    let briefs = open(&brief, streams[0]).await;
+    let mut bobs = open(&bob, streams[0]).await;
+    world.by_socket.revoke(&ann.view.accessor).await.expect("an administrator");
+    for answer in anns.into_iter().chain([briefs]) {
+        tokio::time::timeout(SOON, answer.bytes()).await.expect("ends").expect("in good order");
+    }
+    // A sign of life comes to whoever may still look.
+    tokio::time::timeout(SOON, bobs.chunk()).await.expect("in time").expect("reads").expect("goes on");
+}
+
 /// A browser sends its cookie until it has another one: one that does not hold keeps nobody from the page or from signing in, and
 /// opens nothing else. A token in a header is another matter: whoever sends it can leave it away.
 #[tokio::test(flavor = "multi_thread")]
@@ -208,11 +236,15 @@ async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
     assert!(after.iter().any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")), "{after:?}");
 }
 
+async fn mint(world: &Guarded, user: &str, rights: &[&str], lifetime_s: Option<u64>) -> MintedToken {
+    let rights = rights.iter().map(|right| (*right).to_owned()).collect();
+    let wanted = NewToken { user: Some(user.to_owned()), rights, lifetime_s, about: String::new() };
+    world.by_socket.mint(&wanted).await.expect("an administrator")
+}
+
 /// A client that shows a token for somebody with these rights.
 async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
-    let rights = rights.iter().map(|right| (*right).to_owned()).collect();
-    let wanted = NewToken { user: Some(user.to_owned()), rights, lifetime_s: None, about: String::new() };
-    let minted = world.by_socket.mint(&wanted).await.expect("an administrator");
+    let minted = mint(world, user, rights, None).await;
     let trust = Trust { token: TokenFrom::Text(minted.token.0), ..Trust::default() };
     Client::with(&world._running.url, trust).expect("address")
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::doors::Visitor;
+use super::lasting;
 use crate::access::Access;
 use crate::clock::Clock;
 
@@ -38,7 +39,7 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
     let visitor = request.extensions_mut().remove::<Visitor>();
     let path = request.uri().path();
     let principal = match shown(request.headers()) {
-        None => visitor.map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
+        None => visitor.as_ref().map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
         Some(Ok(shown)) => match access.bearer(shown.token(), known.clock.unix_now()) {
             Ok(principal) => principal,
             // A host that joins is nobody yet; whether its token holds is found where it joins.
@@ -49,9 +50,19 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
         },
         Some(Err(detail)) => reject(&mut request, Problem::new(Code::HR0401, detail)),
     };
-    request.extensions_mut().insert(principal);
+    let token = shown(request.headers()).and_then(Result::ok).map(|shown| shown.token().to_owned());
+    request.extensions_mut().insert(principal.clone());
     request.extensions_mut().insert(known.scheme);
-    next.run(request).await
+    let answer = next.run(request).await;
+    let clock = known.clock;
+    let still = move |access: &Access| match (&token, &visitor) {
+        // Whoever was let through without leave needs none to be answered to the end.
+        _ if principal == Principal::Anonymous => true,
+        (Some(token), _) => access.bearer(token, clock.unix_now()).is_ok_and(|now| now == principal),
+        (None, Some(visitor)) => of(access, visitor) == principal,
+        (None, None) => true,
+    };
+    lasting::while_it_holds(answer, known.access, still)
 }
 
 fn reject(request: &mut Request, problem: Problem) -> Principal {
@@ -59,8 +70,8 @@ fn reject(request: &mut Request, problem: Problem) -> Principal {
     Principal::Anonymous
 }
 
-fn of(access: &Access, visitor: Visitor) -> Principal {
-    let Visitor { principal, groups, account } = visitor;
+fn of(access: &Access, visitor: &Visitor) -> Principal {
+    let Visitor { principal, groups, account } = visitor.clone();
     let Some(name) = account else { return principal };
     let usual = if let Principal::User { rights, .. } = principal { rights } else { Rights::default() };
     let rights = access.rights(&name, &groups, usual);

@@ -16,6 +16,7 @@ pub(crate) mod events;
 pub(crate) mod families;
 pub(crate) mod guard;
 pub(crate) mod join;
+mod lasting;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod live;
