@@ -3,6 +3,7 @@
 //! [`compile`] reads the text and tells every mistake at once; [`fit::never_fits`] compares the result with the largest
 //! container a cluster could ever give.
 
+mod access;
 mod executors;
 mod files;
 pub mod fit;
@@ -77,11 +78,12 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -
     let profiles = profiles::read(root, r, cluster);
     let executors = executors::read(root, r, &profiles);
     let retry = retry(root, r);
+    let access = access::read(root, r);
     let codes = runtime::ExitCodes::read(root, r);
     let stages = stages::read(root, r, stages::Job { profiles: &profiles, executors: &executors, codes: &codes });
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
-    Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry })
+    Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access })
 }
 
 /// `sizes`: only some modes have learned ones.

@@ -15,6 +15,10 @@ fn a_whole_file_is_read_to_the_last_key() {
     assert_eq!((job.name.as_str(), job.priority, job.mode, job.tasks()), ("group-by", 5, Mode::Uber, 21));
     assert_eq!((job.retry.max_attempts, job.retry.memory_attempts, job.retry.transient), (5, 7, 2));
     assert_eq!(job.retry.cap, Some(Bytes::from_gib(4)));
+    assert_eq!(
+        (job.access.view.as_slice(), job.access.change.as_slice()),
+        (["bob", "@etl"].map(str::to_owned).as_slice(), &[][..])
+    );
     assert_eq!(job.executors[0].share(), Bytes::from_mib(64));
     let place = &job.executors[0].place;
     let name = |text: &str| text.parse().expect("a name");
@@ -119,6 +123,10 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("command = [\"java\"]", "command = []", "stage.reduce.command"),
         ("cap = \"4GiB\"", "cap = \"4 lots\"", "retry.cap"),
         ("max_attempts = 5", "max_atempts = 5", "retry.max_atempts"),
+        ("view = [\"bob\", \"@etl\"]", "view = \"bob\"", "access.view"),
+        ("view = [\"bob\", \"@etl\"]", "view = [\"no body\"]", "access.view"),
+        ("view = [\"bob\", \"@etl\"]", "change = [\"@\"]", "access.change"),
+        ("view = [\"bob\", \"@etl\"]", "see = [\"bob\"]", "access.see"),
     ];
     for (from, to, key) in cases {
         let problems = mistakes(from, to);

@@ -9,6 +9,25 @@ fn typed(cluster: &Cluster, arguments: &[&str]) -> Ran {
     cluster.rmctl(arguments).expect("runs")
 }
 
+/// Whom its file names comes near a job from its beginning, whether its master is launched or stands beside its user.
+#[test]
+fn a_job_is_shared_with_whom_its_file_names() {
+    let cluster = Cluster::of_one().expect("a cluster");
+    let job = JobFile::new("shared", 1, 1, Bytes::from_mib(64)).stage("once", 1, &["true"], "");
+    let text = format!("{}\n[access]\nview = [\"bob\"]\nchange = [\"@oncall\"]\n", job.text());
+    let place = cluster.dir().join("shared.toml");
+    std::fs::write(&place, &text).expect("writes");
+    let launched = cluster.submit(&text).expect("submits");
+    let place = place.display().to_string();
+    let beside = typed(&cluster, &["submit", &place, "--unmanaged"]);
+    assert_eq!(beside.code, 0, "{}{}", beside.stdout, beside.stderr);
+    for app in [launched.to_string(), "shared.2".to_owned()] {
+        let shared = typed(&cluster, &["app", "share", &app, "-o", "json"]);
+        let shared: serde_json::Value = serde_json::from_str(&shared.stdout).expect("JSON");
+        assert_eq!((&shared["view"][0], &shared["change"][0]), (&"bob".into(), &"@oncall".into()), "{app}: {shared}");
+    }
+}
+
 #[test]
 fn a_container_is_looked_into_and_its_task_does_not_notice() {
     let cluster = Cluster::of_one().expect("a cluster");

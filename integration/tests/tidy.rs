@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("telemetry", &[]),
     ("transport", &["identity", "types"]),
     ("client", &["identity", "transport", "types", "wire"]),
-    ("config", &["types", "wire"]),
+    ("config", &["identity", "types", "wire"]),
     ("rm-core", &["types"]),
     ("rm-store", &["rm-core", "types"]),
     ("resourcemanager", &["config", "identity", "rm-core", "rm-store", "sizes", "telemetry", "transport", "types", "wire"]),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, Epoch, ExitReason, Resource};
+use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::{Ask, LaunchSpec, MasterSync, RegisterMaster};
 use headroom_wire::v1::apps::{ContainerView, Master, SubmitApp};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
@@ -61,6 +62,7 @@ impl Story {
             lifetime_ms: None,
             master: Master::Unmanaged,
             idempotency_key: None,
+            access: AppAccess::default(),
         };
         let submitted = cluster.call(client.submit(&new)).expect("submits");
         let (app, attempt, epoch) = (submitted.app, submitted.attempt, submitted.epoch);

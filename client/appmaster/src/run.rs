@@ -165,6 +165,7 @@ pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
         lifetime_ms: None,
         master: Master::Unmanaged,
         idempotency_key: Some(secret()?),
+        access: job.access.clone(),
     };
     let submitted = answered(&options.rm, || client.submit(&body)).await?;
     options.app = Some(submitted.app.clone());

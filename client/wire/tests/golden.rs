@@ -209,9 +209,13 @@ fn application_messages() {
         lifetime_ms: None,
         master: apps::Master::Managed { resource: size(), launch: Box::new(launch()), max_attempts: 2 },
         idempotency_key: Some("2026-11-21-a".into()),
+        access: acl::AppAccess { view: vec!["bob".into(), "@etl".into()], change: Vec::new() },
     };
     golden("submit_app_managed", &managed);
-    golden("submit_app_unmanaged", &apps::SubmitApp { master: apps::Master::Unmanaged, ..managed });
+    golden(
+        "submit_app_unmanaged",
+        &apps::SubmitApp { master: apps::Master::Unmanaged, access: acl::AppAccess::default(), ..managed },
+    );
     golden("submitted", &apps::Submitted { app: app(), attempt: attempt(), epoch: Epoch(3) });
     golden("kill_app", &apps::KillApp { reason: Some("wrong input".into()) });
     golden(

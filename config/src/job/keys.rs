@@ -75,6 +75,7 @@ pub const KEYS: &[Key] = &[
     key("", "executors", "tables [executors.NAME]", MUST, "Sets of equal containers, in the slots of which tasks run."),
     key("", "stage", "tables [[stage]]", MUST, "Arrays of equal tasks, in the order in which they are shown."),
     key("", "retry", "a table [retry]", "the usual of each key", "How often a task is tried, and how far it may grow."),
+    key("", "access", "a table [access]", "its owner only", "Who else may come near the job; rights of the cluster go before."),
     key(
         "profiles.NAME",
         "from",
@@ -276,6 +277,14 @@ pub const KEYS: &[Key] = &[
         "memory over time above 0, GiB·h",
         "no bound",
         "Once memory failures have cost the job that much, nothing of it is given more.",
+    ),
+    key("access", "view", "a list of accounts, and of groups with @, at most 32", "nobody", "They may look at the job."),
+    key(
+        "access",
+        "change",
+        "a list of accounts, and of groups with @, at most 32",
+        "nobody",
+        "They may look at the job, change it and end it.",
     ),
 ];
 

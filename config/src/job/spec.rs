@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headroom_types::{Bytes, FetchedFile, Name, NodeId, Profile, QueuePath};
+use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::Mode;
 
 use super::place::Where;
@@ -29,6 +30,8 @@ pub struct JobSpec {
     pub stages: Vec<StageSpec>,
     /// How often a task is tried.
     pub retry: RetrySpec,
+    /// Whom its owner lets come near it.
+    pub access: AppAccess,
 }
 
 impl JobSpec {

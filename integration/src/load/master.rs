@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::retry::Backoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
+use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::{
     Ask, FinishApp, LaunchSpec, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update, UpdateKind,
 };
@@ -134,7 +135,7 @@ impl Crowd {
 pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
     let (name, user) = (name.parse()?, Some("load".to_owned()));
     let (queue, priority, lifetime_ms, master) = (None, 0, None, Kind::Unmanaged);
-    Ok(SubmitApp { name, queue, priority, user, lifetime_ms, master, idempotency_key: key })
+    Ok(SubmitApp { name, queue, priority, user, lifetime_ms, master, idempotency_key: key, access: AppAccess::default() })
 }
 
 /// Submits one application.

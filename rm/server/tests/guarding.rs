@@ -14,7 +14,7 @@ use headroom_client::{AuditWanted, Client, ClientError, Follow, TokenFrom, Trust
 use headroom_config::Anonymous;
 use headroom_resourcemanager::{Options, Running, start};
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
-use headroom_wire::v1::apps::ChangeApp;
+use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::queues::Gate;
 
@@ -303,6 +303,16 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     alice.share_app(&sort, &share(&[], &[])).await.expect("her own");
     assert_eq!(code(&bob.app(&sort).await.expect_err("no longer")), Some(Code::HR0403));
     assert_eq!(code(&alice.share_app(&sort, &share(&["no body"], &[])).await.expect_err("no name")), Some(Code::HR0400));
+
+    // Or from the beginning; with a name that is none there is no application.
+    let shared = SubmitApp { access: share(&["dan"], &["bob"]), ..into("merge", "root.etl") };
+    let merge = alice.submit(&shared).await.expect("submits").app;
+    assert_eq!(alice.app_access(&merge).await.expect("her own"), shared.access);
+    assert_eq!(viewer.app(&merge).await.expect("may look").id, merge);
+    assert_eq!(bob.change_app(&merge, None, &faster).await.expect("may change").priority, 3);
+    let wrong = SubmitApp { access: share(&["no body"], &[]), ..into("wrong", "root.etl") };
+    assert_eq!(code(&alice.submit(&wrong).await.expect_err("no name")), Some(Code::HR0400));
+    assert_eq!(names(&alice).await, ["sort", "merge"]);
 
     // A keeper opens and closes the queue and ends what is in it, and no other.
     let gate = Gate::Paused;

@@ -188,6 +188,7 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
         lifetime_ms: None,
         master,
         idempotency_key: Some(key.to_owned()),
+        access: job.spec.access.clone(),
     }
 }
 

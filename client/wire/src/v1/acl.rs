@@ -144,6 +144,13 @@ pub struct AppAccess {
     pub change: Vec<String>,
 }
 
+impl AppAccess {
+    /// Nobody but its owner, and who may more than their own.
+    pub fn is_nobody(&self) -> bool {
+        self.view.is_empty() && self.change.is_empty()
+    }
+}
+
 /// `GET /v1/acl/self`: who calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

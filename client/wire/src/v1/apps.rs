@@ -6,6 +6,7 @@ use headroom_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::acl::AppAccess;
 use super::am::LaunchSpec;
 use super::job::JobView;
 
@@ -33,6 +34,9 @@ pub struct SubmitApp {
     /// Sent again with the same key, the same application is answered instead of a second one made. At most 64 characters.
     #[serde(default)]
     pub idempotency_key: Option<String>,
+    /// Whom its owner lets come near it from the beginning; `PUT /v1/apps/{app}/access` changes it.
+    #[serde(default, skip_serializing_if = "AppAccess::is_nobody")]
+    pub access: AppAccess,
 }
 
 /// Who runs the application master.

@@ -50,11 +50,18 @@ pub(crate) async fn submit(
         guard::queue(&principal, body.queue.as_ref())?;
     }
     // A key in the header means what a key in the body means; in the journal it holds over a restart too.
+    checked_access(&body.access)?;
+    let access = std::mem::take(&mut body.access);
     let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
     let Answer::Submitted { app, attempt } = web.handle.call(incoming::submit(body)?).await? else {
         return Err(unexpected());
     };
+    // Whoever gets no answer sends it again with the same key, and then this is said again too.
+    if !access.is_nobody() {
+        let wish = Box::new(Wish::Share { app: app.clone(), access });
+        web.handle.ask(|reply| Input::Access { wish, reply }).await??;
+    }
     let attempt = AttemptId { app: app.clone(), attempt };
     Ok(Json(Submitted { app, attempt, epoch: web.epoch }))
 }
@@ -266,6 +273,19 @@ pub(crate) async fn shared(
     Ok(Json(web.shared.access.borrow().shared(&app)))
 }
 
+/// Accounts and groups only, and not too many of them.
+fn checked_access(access: &AppAccess) -> Result<(), Problem> {
+    for list in [&access.view, &access.change] {
+        if list.len() > MOST_NAMED {
+            let problem =
+                Problem::new(Code::HR0413, format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()));
+            return Err(problem.hint("name a group of the manager's host: @etl"));
+        }
+        list.iter().try_for_each(|subject| access::subject(subject).map(|_| ()))?;
+    }
+    Ok(())
+}
+
 /// Its owner lets these come near it from now on, and nobody else; whoever may see or change more than their own is not asked.
 #[utoipa::path(put, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)), request_body = AppAccess,
     responses((status = 200, body = AppAccess), Bad, Missing, TooLarge, TooMany))]
@@ -276,16 +296,7 @@ pub(crate) async fn share(
     Body(body): Body<AppAccess>,
 ) -> Result<(Extension<Changed>, Json<AppAccess>), Failure> {
     without_job(&web, &app).await?;
-    for list in [&body.view, &body.change] {
-        if list.len() > MOST_NAMED {
-            let problem =
-                Problem::new(Code::HR0413, format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()));
-            return Err(problem.hint("name a group of the manager's host: @etl").into());
-        }
-        for subject in list {
-            access::subject(subject)?;
-        }
-    }
+    checked_access(&body)?;
     let words = |access: &AppAccess| format!("view {}; change {}", access.view.join(","), access.change.join(","));
     let before = words(&web.shared.access.borrow().shared(&app));
     let wish = Box::new(Wish::Share { app, access: body.clone() });

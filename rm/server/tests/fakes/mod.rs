@@ -121,7 +121,16 @@ pub(crate) fn launch() -> LaunchSpec {
 pub(crate) fn unmanaged(name: &str) -> SubmitApp {
     let master = Master::Unmanaged;
     let user = Some("test".into());
-    SubmitApp { name: id(name), queue: None, priority: 0, user, lifetime_ms: None, master, idempotency_key: None }
+    SubmitApp {
+        name: id(name),
+        queue: None,
+        priority: 0,
+        user,
+        lifetime_ms: None,
+        master,
+        idempotency_key: None,
+        access: Default::default(),
+    }
 }
 
 pub(crate) fn managed(name: &str, resource: Resource, max_attempts: u32) -> SubmitApp {

@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use headroom_identity::Principal;
 use headroom_rm_core::{Answer, Call};
 use headroom_types::{Bytes, Cpus, Name, Resource};
+use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::apps::{Master, SubmitApp};
 use headroom_wire::yarn::ids::YarnApp;
@@ -202,6 +203,7 @@ fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Faul
         lifetime_ms: None,
         master,
         idempotency_key: Some(application_id.to_string()),
+        access: AppAccess::default(),
     })
 }
 
@@ -276,7 +278,11 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), Fault> {
             &spec.credentials,
             "tokens and secrets are not carried; put what the program needs into its environment",
         ),
-        ("am-container-spec.application-acls", &spec.application_acls, "there are no lists of who may see an application"),
+        (
+            "am-container-spec.application-acls",
+            &spec.application_acls,
+            "PUT /v1/apps/{app}/access says who may come near an application",
+        ),
         ("application-timeouts", application_timeouts, "send PUT /ws/v1/cluster/apps/{app}/timeout after this"),
     ];
     if let Some((key, _, instead)) = values.iter().find(|(_, value, _)| holds_something(value)) {

@@ -1,0 +1,37 @@
+//! `[access]`: whom the owner of a job lets come near it.
+
+use headroom_identity::role::is_user;
+use headroom_wire::v1::acl::AppAccess;
+use toml::de::DeValue;
+
+use crate::problem::Report;
+use crate::raw::{self, Section, hint};
+
+/// Most accounts and groups of one list, as the resource manager takes them.
+const MOST: usize = 32;
+
+pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> AppAccess {
+    let Some(mut s) = root.table(r, "access", hint("it says who else may come near the job", "write a table [access]")) else {
+        return AppAccess::default();
+    };
+    let view = hint("they may look at the job", "write a list of accounts, and of groups with @: view = [\"bob\", \"@etl\"]");
+    let change =
+        hint("they may change and end the job", "write a list of accounts, and of groups with @: change = [\"@oncall\"]");
+    let access = AppAccess {
+        view: s.read_or(r, "view", view, Vec::new(), subjects),
+        change: s.read_or(r, "change", change, Vec::new(), subjects),
+    };
+    s.finish(r);
+    access
+}
+
+fn subjects(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let named = raw::texts(value)?;
+    if named.len() > MOST {
+        return Err(format!("{} accounts and groups are named, {MOST} at most", named.len()));
+    }
+    match named.iter().find(|text| !is_user(text.strip_prefix('@').unwrap_or(text))) {
+        Some(text) => Err(format!("{:?} is neither an account nor a group", text.chars().take(40).collect::<String>())),
+        None => Ok(named),
+    }
+}
