@@ -123,6 +123,16 @@ fn each_kind_of_mistake_is_found_and_names_its_key() {
         ("command = [\"java\"]", "command = []", "stage.reduce.command"),
         ("cap = \"4GiB\"", "cap = \"4 lots\"", "retry.cap"),
         ("max_attempts = 5", "max_atempts = 5", "retry.max_atempts"),
+    ];
+    for (from, to, key) in cases {
+        let problems = mistakes(from, to);
+        assert!(problems.iter().any(|p| p.key == key), "{to}: {}", render(&problems));
+    }
+}
+
+#[test]
+fn each_mistake_about_sharing_is_found_and_names_its_key() {
+    let cases = [
         ("view = [\"bob\", \"@etl\"]", "view = \"bob\"", "access.view"),
         ("view = [\"bob\", \"@etl\"]", "view = [\"no body\"]", "access.view"),
         ("view = [\"bob\", \"@etl\"]", "change = [\"@\"]", "access.change"),

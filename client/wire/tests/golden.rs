@@ -11,7 +11,6 @@ use headroom_types::{
     AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
     ExitReport, FetchedFile, FileKind, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
-use headroom_wire::v1::share::Percent;
 use headroom_wire::v1::{acl, am, apps, error, events, families, job, nodes, queues, task};
 use kept::golden;
 
@@ -321,6 +320,7 @@ fn node_messages() {
     golden(
         "register_node",
         &nodes::RegisterNode {
+            serial: 1_763_700_000_000,
             offers: size(),
             enforcer: EnforcerKind::Cgroup1,
             url: "http://127.0.0.1:7072".into(),
@@ -516,60 +516,6 @@ fn why_something_waits() {
     );
 }
 
-fn etl() -> queues::QueueSpec {
-    queues::QueueSpec {
-        guaranteed: serde_json::from_str("\"40%\"").expect("a share"),
-        maximum: serde_json::from_str(r#"{"memory":"80GiB","cpus":16,"gpu":2}"#).expect("a share"),
-        weight: Some(2),
-        priority: 1,
-        order: queues::Order::Fair,
-        user_limit: Some(Percent::from_thousandths(250)),
-        master_share: Some(Percent::from_thousandths(125)),
-        max_running: Some(4),
-        max_apps: Some(40),
-        gate: queues::Gate::Paused,
-        preemptable: queues::Preemptable::No,
-        max_lifetime_ms: Some(3_600_000),
-        queues: [("night".parse().expect("name"), queues::QueueSpec::default())].into(),
-    }
-}
-
-#[test]
-fn messages_about_queues() {
-    let root = queues::QueueSpec { queues: [("etl".parse().expect("name"), etl())].into(), ..queues::QueueSpec::default() };
-    golden("queue_spec", &root);
-    golden("queues_checked", &queues::QueuesChecked { generation: 8, tree: root });
-    golden("set_gate", &queues::SetGate { gate: queues::Gate::Draining });
-    let bound = Resource::new(Bytes::from_gib(80), Cpus::from_cores(16));
-    let leaf = queues::QueueView {
-        path: "root.etl".parse().expect("queue"),
-        spec: queues::QueueSpec { queues: [].into(), ..etl() },
-        gate: queues::Gate::Paused,
-        guaranteed: bound.clone(),
-        maximum: bound.clone(),
-        used: size(),
-        masters: Resource::default(),
-        share: 1250,
-        below_guarantee: false,
-        containers: 3,
-        pending: 2,
-        waiting: size(),
-        apps: 4,
-        running: 1,
-        users: vec![queues::QueueUser { user: "ana".into(), apps: 4, used: size() }],
-        queues: Vec::new(),
-    };
-    let root = queues::QueueView {
-        path: "root".parse().expect("queue"),
-        spec: queues::QueueSpec::default(),
-        gate: queues::Gate::Open,
-        users: Vec::new(),
-        queues: vec![leaf.clone()],
-        ..leaf
-    };
-    golden("queues_view", &queues::QueuesView { generation: 7, root });
-}
-
 #[test]
 fn events_and_problems() {
     golden(
@@ -594,6 +540,8 @@ fn events_and_problems() {
     let bad = error::Problem::new(error::Code::HR0400, "1 problem in the tree of queues");
     golden("problem_queues", &error::Problem { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad });
     golden("problem", &error::Problem::new(error::Code::HR0422, "8 GiB fits on no node").hint("lower the profile"));
+    let late = error::Problem::new(error::Code::HR0409, "registration 6 of node n1 comes after its registration 7");
+    golden("problem_above", &error::Problem { above: Some(7), ..late });
 }
 
 #[test]

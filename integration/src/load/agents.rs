@@ -231,6 +231,7 @@ impl Agent {
 
     async fn register(&mut self) -> Result<()> {
         let body = RegisterNode {
+            serial: 0,
             offers: self.offers.clone(),
             enforcer: EnforcerKind::Poll,
             url: "http://127.0.0.1:9".into(),

@@ -463,7 +463,7 @@ fn is_another_life(refusal: &Refusal) -> bool {
         Refusal::NeverFits { .. } | Refusal::TooMany { .. } | Refusal::TooManyTags { .. } | Refusal::NotOver { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
-        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) => false,
+        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) | Refusal::Overtaken { .. } => false,
     }
 }
 
@@ -481,6 +481,6 @@ fn may_try_again(refusal: &Refusal) -> bool {
         Refusal::NotOver { .. } => false,
         Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
         Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
-        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) => false,
+        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) | Refusal::Overtaken { .. } => false,
     }
 }

@@ -38,12 +38,14 @@ enum Stream {
 pub(super) struct Link {
     phase: Phase,
     backoff: Backoff,
+    /// Of the latest registration.
+    serial: u64,
 }
 
 impl Default for Link {
     fn default() -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-        Link { phase: Phase::Down { retry_at: 0 }, backoff }
+        Link { phase: Phase::Down { retry_at: 0 }, backoff, serial: 0 }
     }
 }
 
@@ -108,6 +110,7 @@ impl World {
             let life = host.life;
             match host.link.due(now) {
                 Wish::Register => {
+                    host.link.serial = host.link.serial.saturating_add(1).max(now);
                     let call = Call::RegisterNode { node: node.clone(), facts: Box::new(registration(host)) };
                     let number = self.call(caller, Input::Call(Box::new(call)));
                     self.link_of(node, |link| link.phase = Phase::Registering { number });
@@ -161,6 +164,10 @@ impl World {
                     link.phase = Phase::Up { epoch, sync, report: None, stream };
                     self.agent_steps(node, agent::Event::NewPeer { acked });
                     self.tell_the_rest(node);
+                }
+                Heard::Refused(Refusal::Overtaken { latest, .. }) => {
+                    link.serial = link.serial.max(latest);
+                    link.phase = Phase::Down { retry_at: now + link.wait() };
                 }
                 Heard::Refused(Refusal::Decommissioned(_)) => link.phase = Phase::Down { retry_at: now + DISMISSED },
                 Heard::Listening | Heard::Refused(_) | Heard::TooOld | Heard::Lost => {
@@ -276,6 +283,7 @@ fn registration(host: &Host) -> Registration {
         health: Health::Healthy,
         seen: host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
         exits,
+        serial: host.link.serial,
     }
 }
 

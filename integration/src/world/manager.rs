@@ -22,6 +22,8 @@ pub(super) enum Thing {
         caller: Caller,
         number: u64,
         input: Box<Input>,
+        /// The only one that hears it.
+        life: Option<u64>,
     },
     /// A batch is on disk.
     Durable {
@@ -45,7 +47,7 @@ pub(super) enum Input {
 #[derive(Debug, Default)]
 pub(super) struct Manager {
     pub(super) cluster: Option<Cluster>,
-    life: u64,
+    pub(super) life: u64,
     started: u64,
     disk: Disk,
     inbox: VecDeque<(Caller, u64, Input)>,
@@ -74,8 +76,8 @@ impl World {
     pub(super) fn manager_thing(&mut self, thing: Thing) {
         match thing {
             Thing::Start => self.manager_starts(),
-            Thing::Call { caller, number, input } => {
-                if self.manager.cluster.is_none() {
+            Thing::Call { caller, number, input, life } => {
+                if self.manager.cluster.is_none() || life.is_some_and(|life| life != self.manager.life) {
                     return self.reply(caller, number, Heard::Lost);
                 }
                 self.manager.inbox.push_back((caller, number, *input));

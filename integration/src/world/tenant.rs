@@ -402,7 +402,7 @@ impl Tenant {
             | Refusal::NeverFits { .. } => {}
             Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => {}
             Refusal::Conflict { .. } | Refusal::NotResizable { .. } | Refusal::NoRoom { .. } => {}
-            Refusal::Decommissioned(_) | Refusal::NotReserved(_) => {}
+            Refusal::Decommissioned(_) | Refusal::NotReserved(_) | Refusal::Overtaken { .. } => {}
         }
     }
 }

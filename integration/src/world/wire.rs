@@ -114,16 +114,17 @@ impl World {
         if self.is_cut(node.as_ref()) || self.is_lost() {
             return number;
         }
-        // A registration of a node that arrives after a later one would be taken for the node's present state: messages carry no
-        // number of their own, so that is left out here.
+        // Numbers of registrations are known to one life of the resource manager, and so is the connection on which they come: no life
+        // hears what was sent to an earlier one.
         let registration = matches!(&input, Input::Call(call) if matches!(**call, Call::RegisterNode { .. }));
+        let life = registration.then_some(self.manager.life);
         let twice = self.scenario.weather.twice;
-        if !registration && !self.is_calm() && self.chance.per_mille(twice) {
+        if !self.is_calm() && self.chance.per_mille(twice) {
             let again = there + self.chance.between(1, 4_000);
-            let input = input.clone();
-            self.later(again, Thing::Manager(manager::Thing::Call { caller: Caller::Nobody, number: 0, input: Box::new(input) }));
+            let (caller, input) = (Caller::Nobody, Box::new(input.clone()));
+            self.later(again, Thing::Manager(manager::Thing::Call { caller, number: 0, input, life }));
         }
-        self.later(there, Thing::Manager(manager::Thing::Call { caller, number, input: Box::new(input) }));
+        self.later(there, Thing::Manager(manager::Thing::Call { caller, number, input: Box::new(input), life }));
         number
     }
 

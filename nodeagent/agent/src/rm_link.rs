@@ -18,7 +18,7 @@ use std::time::Duration;
 use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientError};
 use headroom_node_core::sync::{Due, Scope, Sync};
-use headroom_types::{ContainerId, Epoch, NodeId, Tick};
+use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::nodes::{Desired, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
 use serde::Serialize;
@@ -100,6 +100,8 @@ pub(crate) struct Link {
     well: bool,
     /// The resource manager does not want this node.
     dismissed: bool,
+    /// Of the latest registration.
+    serial: u64,
 }
 
 #[derive(Debug)]
@@ -120,7 +122,7 @@ impl Link {
     pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<Input>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
         let phase = Phase::Down { retry_at: Tick(0) };
-        Link { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false }
+        Link { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false, serial: 0 }
     }
 
     /// How it stands with the resource manager.
@@ -175,8 +177,10 @@ impl Link {
         }
     }
 
-    /// Sends a registration.
-    pub(crate) fn register(&self, body: RegisterNode) {
+    /// Sends a registration. Its number is that of the time, and above those of this agent before; earlier agents had an earlier time.
+    pub(crate) fn register(&mut self, body: RegisterNode, now: UnixMillis) {
+        self.serial = self.serial.saturating_add(1).max(now.0);
+        let body = RegisterNode { serial: self.serial, ..body };
         let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.register_node(&node, &body).await;
@@ -206,6 +210,8 @@ impl Link {
                 News::Nothing
             }
             Event::Registered(Err(error)) => {
+                // The clock was set back, or another agent has this node's name.
+                self.serial = self.serial.max(above(&error));
                 let retry_at = now.plus(self.failed("registration", &error));
                 self.phase = Phase::Down { retry_at };
                 News::Nothing
@@ -316,6 +322,18 @@ fn is_dismissal(error: &ClientError) -> bool {
         | ClientError::Unreachable { .. }
         | ClientError::NotSent
         | ClientError::Answer { .. } => false,
+    }
+}
+
+/// What a registration's number has to be above, as far as it was refused for that.
+fn above(error: &ClientError) -> u64 {
+    match error {
+        ClientError::Problem(problem) => problem.above.unwrap_or_default(),
+        ClientError::Address { .. }
+        | ClientError::Trust { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::NotSent
+        | ClientError::Answer { .. } => 0,
     }
 }
 

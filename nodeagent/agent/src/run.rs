@@ -204,7 +204,7 @@ impl Loop {
         let mut wake = now.plus(Duration::from_secs(1));
         loop {
             match self.link.due(now) {
-                rm_link::Want::Registration => self.link.register(self.registration()),
+                rm_link::Want::Registration => self.link.register(self.registration(), clock::unix_now()),
                 rm_link::Want::Report(epoch, scope) => {
                     self.telling = self.reload.as_ref().map(|reload| reload.at);
                     self.link.report(self.report(epoch, &scope));

@@ -45,6 +45,7 @@ impl Loop {
             containers: self.all_observed(),
             exits: self.exits(),
             key: Some(self.facts.key.clone()),
+            serial: 0,
         }
     }
 

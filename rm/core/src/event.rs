@@ -344,6 +344,8 @@ pub struct Registration {
     pub seen: Vec<Seen>,
     /// Ends that nobody has acknowledged.
     pub exits: Vec<ExitReport>,
+    /// Above that of every registration it sent before; 0 when it does not say.
+    pub serial: u64,
 }
 
 /// A node's sign of life.

@@ -212,6 +212,7 @@ impl Load {
     fn registration(&self, n: usize) -> Option<Call> {
         let offers = Resource::new(Bytes::from_gib(64), Cpus::from_cores(32));
         let facts = Registration {
+            serial: 0,
             offers,
             enforcer: EnforcerKind::Cgroup2,
             url: "http://127.0.0.1:1".into(),

@@ -244,6 +244,8 @@ pub struct Node {
     pub traits: Traits,
     /// Its last sign of life.
     pub heard: Tick,
+    /// The number of its latest registration; 0 when it said none.
+    pub serial: u64,
     /// In use on the whole host. Bytes.
     pub host_used: Bytes,
     /// Its containers in the cluster's table.

@@ -22,6 +22,11 @@ impl Cluster {
         if self.is_barred(id) {
             return Err(Refusal::Decommissioned(id.clone()));
         }
+        // One that was overtaken on its way says how things were: what has begun since would be taken for gone.
+        let latest = self.nodes.get(id).map_or(0, |n| n.serial);
+        if facts.serial != 0 && facts.serial <= latest {
+            return Err(Refusal::Overtaken { node: id.clone(), given: facts.serial, latest });
+        }
         self.enter_node(id, &facts, ctx);
         self.node_event(id, node::Event::Registered(facts.health), ctx);
         for seen in &facts.seen {
@@ -76,6 +81,7 @@ impl Cluster {
             version: facts.version.clone(),
             traits: facts.traits.clone(),
             heard: ctx.now,
+            serial: facts.serial,
             host_used: Default::default(),
             containers,
         };

@@ -264,6 +264,16 @@ impl Scenario {
         self.try_register(node).unwrap_or_else(|refusal| panic!("{node} was refused: {refusal:?}"));
         self
     }
+    /// A registration by which the node has nothing, with this number.
+    ///
+    /// # Errors
+    /// As the resource manager refuses it.
+    pub fn register_empty(&mut self, node: &str, serial: u64) -> Result<Answer, Refusal> {
+        let node: NodeId = id(node);
+        let facts = self.nodes.get(&node).expect("a node of this story").registration();
+        let facts = Box::new(crate::Registration { seen: Vec::new(), exits: Vec::new(), serial, ..facts });
+        self.call(Call::RegisterNode { node, facts })
+    }
     /// The same for a node that may be refused.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ struct Model {
 struct World {
     s: Scenario,
     masters: BTreeMap<AppId, Model>,
-    /// Nodes that were away for too long: what they had was given up or replaced.
+    /// Nodes that were away for too long, or left at their deadline: what they had was given up or replaced.
     gone: bool,
 }
 
@@ -218,7 +218,7 @@ impl World {
             }),
             Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) | Op::Tag { .. } => self.operate(op),
         }
-        self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0;
+        self.gone |= self.s.logged("NodeLost") + self.s.logged("NodeMissing") > 0 || self.left_with_something();
         self.no_more_than_asked();
     }
     fn operate(&mut self, op: Op) {
@@ -293,6 +293,13 @@ impl World {
         self.sync(&app);
     }
 
+    /// A node was to leave at a deadline, and did so before it heard that it is to stop what it had.
+    fn left_with_something(&self) -> bool {
+        let left = |name: &NodeId| {
+            self.s.cluster.marks().any(|(marked, mark)| marked == name && mark.drained && mark.then == AfterDrain::Decommission)
+        };
+        self.s.nodes.iter().filter(|(_, node)| !node.has.is_empty()).any(|(name, _)| left(name))
+    }
     fn no_more_than_asked(&self) {
         for (app, model) in &self.masters {
             let mut given: BTreeMap<&RequestId, BTreeSet<&ContainerId>> = BTreeMap::new();

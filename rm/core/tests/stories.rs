@@ -381,6 +381,27 @@ fn a_sync_that_was_overtaken_takes_nothing_back() {
 }
 
 #[test]
+fn a_registration_that_was_overtaken_takes_nothing_away() {
+    let mut s = Scenario::new();
+    s.node("n1", size(4, 4));
+    // An agent says that it has nothing, dies, and the next one says so too; the first message is still on its way.
+    assert!(s.register_empty("n1", 7_000).is_ok());
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(1, 1)).expect("asks");
+    s.settle();
+    let alive = s.alive(&app);
+    for late in [6_000, 7_000] {
+        let Err(Refusal::Overtaken { given, latest, .. }) = s.register_empty("n1", late) else { panic!("{late} is late") };
+        assert_eq!((given, latest), (late, 7_000));
+    }
+    assert_eq!((s.alive(&app), alive.len()), (alive, 2));
+    // Somebody who says no number is taken at their word.
+    s.register("n1").settle();
+    assert_eq!(s.alive(&app).len(), 2);
+    s.check();
+}
+
+#[test]
 fn a_restart_grants_nothing_twice() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));

@@ -175,6 +175,7 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Ca
         health: health(body.health),
         seen: body.containers.into_iter().map(seen).collect(),
         exits: body.exits,
+        serial: body.serial,
     };
     Ok(core::Call::RegisterNode { node, facts: Box::new(facts) })
 }

@@ -23,6 +23,10 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
         }
         Refusal::Recovering(_) => says(Code::HR0503).hint("try again in a second"),
         Refusal::NotReserved(_) => says(Code::HR0409).hint("ask for a new number"),
+        Refusal::Overtaken { latest, .. } => {
+            let problem = says(Code::HR0409).hint(format!("register again with a serial above {latest}"));
+            Problem { above: Some(*latest), ..problem }
+        }
         Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
         Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
         Refusal::NotOver { app, .. } => says(Code::HR0409).hint(format!("rmctl kill {app} ends it first")),

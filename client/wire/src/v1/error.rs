@@ -150,6 +150,9 @@ pub struct Problem {
     /// Everything that is wrong with a tree of queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<QueueProblem>,
+    /// A number in the call has to be above this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<u64>,
 }
 
 impl Problem {
@@ -165,6 +168,7 @@ impl Problem {
             hints: Vec::new(),
             instance: None,
             problems: Vec::new(),
+            above: None,
         }
     }
     /// The same with one more thing to do about it.

@@ -38,6 +38,10 @@ pub struct RegisterNode {
     /// The word by which it knows whoever it has registered with, when that wants to reach into a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// Above that of every registration this node sent before, so that one that was overtaken on its way is known. The agent counts on from
+    /// the time, in milliseconds; one that is refused is told in `above` what to count on from. 0 when it does not say.
+    #[serde(default)]
+    pub serial: u64,
 }
 
 /// Where a node stands and what it is, for placement.

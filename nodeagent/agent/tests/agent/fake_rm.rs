@@ -59,6 +59,8 @@ pub(crate) struct Book {
     pub(crate) gone: bool,
     /// Registrations are refused while this is set.
     pub(crate) decommissioned: bool,
+    /// Registrations need a number above this.
+    pub(crate) above: u64,
     /// How often somebody wanted to register.
     pub(crate) asked: u32,
     /// What became of configurations that were read again.
@@ -228,6 +230,11 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
             let problem = Problem::new(Code::HR0409, "node test is decommissioned");
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
+        if body.serial <= book.above {
+            let problem = Problem { above: Some(book.above), ..Problem::new(Code::HR0409, "another one came later") };
+            return (StatusCode::CONFLICT, Json(problem)).into_response();
+        }
+        book.above = body.serial;
         book.observe(body.containers.clone(), body.exits.clone());
         book.registrations.push(body);
         Epoch(book.epoch)

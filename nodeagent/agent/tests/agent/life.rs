@@ -90,3 +90,18 @@ async fn another_resource_manager_is_told_everything() {
     rm.stop(&stays, StopCause::Asked);
     assert_eq!(rm.exit(&stays).await.reason, ExitReason::Stopped, "the new stream is listened to");
 }
+
+/// Registrations are numbered by the time; an agent whose clock was set back finds out how far.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_is_numbered_above_all_before() {
+    let rm = FakeRm::start().await;
+    let ahead = u64::MAX / 2;
+    rm.with(|book| book.above = ahead);
+    let _node = Node::start(&rm.url, 256, &[]);
+    let (asked, first) = rm.until("a registration", |b| b.registrations.first().map(|r| (b.asked, r.serial))).await;
+    assert!(asked >= 2, "the first was numbered by the time");
+    assert_eq!(first, ahead + 1);
+    rm.restart();
+    let second = rm.until("another registration", |b| b.registrations.get(1).map(|r| r.serial)).await;
+    assert_eq!(second, ahead + 2);
+}

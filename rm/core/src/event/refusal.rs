@@ -45,6 +45,16 @@ pub enum Refusal {
     /// The node was given up, or never came.
     #[error("node {0} is not registered")]
     NodeNotRegistered(NodeId),
+    /// A registration that a later one of the same node has overtaken.
+    #[error("registration {given} of node {node} comes after its registration {latest}")]
+    Overtaken {
+        /// Which.
+        node: NodeId,
+        /// In the message.
+        given: u64,
+        /// The one that holds.
+        latest: u64,
+    },
     /// The master has not registered in this life of the resource manager.
     #[error("the master of {0} is not registered")]
     MasterNotRegistered(AppId),

@@ -76,6 +76,7 @@ fn stopped(cause: StopCause) -> ExitReason {
 impl FakeNode {
     pub(super) fn registration(&self) -> Registration {
         Registration {
+            serial: 0,
             offers: self.offers.clone(),
             enforcer: EnforcerKind::Cgroup2,
             url: "http://127.0.0.1:1".into(),

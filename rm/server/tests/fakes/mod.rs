@@ -179,6 +179,7 @@ impl FakeNode {
     /// Says all it has, and listens.
     pub(crate) async fn register(&mut self) {
         let body = RegisterNode {
+            serial: 0,
             offers: self.offers.clone(),
             enforcer: EnforcerKind::Poll,
             url: self.url.clone(),
