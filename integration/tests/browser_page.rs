@@ -267,6 +267,12 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     press(&mut browser, "j");
     assert_eq!(browser.eval("location.hash = document.activeElement.getAttribute('href')").expect("goes"), "#/job/none.7");
     browser.until("document.querySelector('.nowhere')", SOON).expect("there is no such job");
+    for address in ["#/nope", "#/jobs/none.7", "#/node", "#/%"] {
+        browser.eval(&format!("location.hash = '{address}'")).expect("goes");
+        browser.until("document.querySelector('main[data-page=unknown] [data-unknown]')", SOON).expect(address);
+        let shown = browser.eval("document.querySelector('[data-unknown] code').innerText").expect("text");
+        assert_eq!(shown, address);
+    }
     press(&mut browser, "?");
     browser.until("document.querySelector('[role=dialog]')", SOON).expect("help");
     press(&mut browser, "Escape");

@@ -8,7 +8,7 @@ import { html } from 'htm/preact';
 import { barred, follow, line, locked, lostAt, now, report } from './stream.js';
 import { SignIn, Who } from './signin.js';
 import './history.js';
-import { route, to } from './route.js';
+import { UNKNOWN, route, to } from './route.js';
 import { GoTo, Help, help } from './keys.js';
 import { span } from './format.js';
 import * as overview from './pages/overview.js';
@@ -22,13 +22,14 @@ import * as events from './pages/events.js';
 import * as sizes from './pages/sizes.js';
 import * as profiles from './pages/profiles.js';
 import * as audit from './pages/audit.js';
+import * as unknown from './pages/unknown.js';
 
 /** @typedef {{ topics: (id: string) => string[], more?: (query: URLSearchParams, id: string) => Record<string, string>, Page: (p: { id: string, query: URLSearchParams }) => any, title?: string }} Piece */
 
 /** @type {Record<string, Piece>} */
 const PIECES = {
   overview, jobs, events, sizes, profiles, audit, job, task, container, queues,
-  nodes: nodes.all, node: nodes.one, queue: queues.one, family: sizes.one,
+  nodes: nodes.all, node: nodes.one, queue: queues.one, family: sizes.one, [UNKNOWN]: unknown,
 };
 const TABS = [['overview', 'Overview'], ['nodes', 'Nodes'], ['queues', 'Queues'], ['jobs', 'Jobs'], ['events', 'Events'], ['sizes', 'Sizes'], ['profiles', 'Profiles'], ['audit', 'Changes']];
 const HOME = /** @type {Record<string, string>} */ ({ node: 'nodes', queue: 'queues', job: 'jobs', task: 'jobs', container: 'nodes', family: 'sizes' });
@@ -52,7 +53,7 @@ function App() {
   const key = JSON.stringify([topics, more]);
   useEffect(() => follow(topics, more), [key]);
   useEffect(() => {
-    document.title = `${id || TABS.find(([name]) => name === page)?.[1] || page} · Headroom`;
+    document.title = `${page === UNKNOWN ? 'no such page' : id || TABS.find(([name]) => name === page)?.[1] || page} · Headroom`;
   }, [page, id]);
   const here = HOME[page] ?? page;
   const why = topics.map((topic) => barred(topic).value).find(Boolean);

@@ -5,15 +5,38 @@ import { report } from './stream.js';
 
 /** @typedef {{ page: string, id: string, query: URLSearchParams }} Route */
 
-const PAGES = ['overview', 'nodes', 'queues', 'jobs', 'events', 'sizes', 'profiles', 'audit', 'node', 'queue', 'job', 'task', 'container', 'family'];
+/** Pages by whether their address ends in an id. @type {Record<string, 'none' | 'optional' | 'required'>} */
+const PAGES = {
+  overview: 'none', nodes: 'none', queues: 'none', jobs: 'none', events: 'none', sizes: 'none', audit: 'none', profiles: 'optional',
+  node: 'required', queue: 'required', job: 'required', task: 'required', container: 'required', family: 'required',
+};
+/** The page for an address that leads to no page. Its id is that address. */
+export const UNKNOWN = 'unknown';
+
+/** @param {string} page @param {string} id */
+function exists(page, id) {
+  if (!Object.hasOwn(PAGES, page)) return false;
+  return id ? PAGES[page] !== 'none' : PAGES[page] !== 'required';
+}
+
+/** Decodes one part of an address; a part that is not valid percent-encoding stays as it is. @param {string} part */
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 /** @returns {Route} */
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
-  const [page, ...rest] = path.split('/').map(decodeURIComponent);
+  const [page, ...rest] = (path || 'overview').split('/').map(decode);
+  const id = rest.join('/');
   // A report has one job and its tasks.
   if (report && page !== 'task') return { page: 'job', id: report.job, query: new URLSearchParams() };
-  return { page: PAGES.includes(page) ? page : 'overview', id: rest.join('/'), query: new URLSearchParams(query ?? '') };
+  if (!exists(page, id)) return { page: UNKNOWN, id: `#/${path}`, query: new URLSearchParams() };
+  return { page, id, query: new URLSearchParams(query ?? '') };
 }
 
 export const route = signal(read());

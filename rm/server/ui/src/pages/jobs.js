@@ -20,7 +20,7 @@ export function Pager({ page }) {
   const { from, of, rows } = page;
   const go = (/** @type {number} */ at) => ask({ from: at > 0 ? String(at) : '' });
   return html`<div class="pager"><span>${of ? `${from + 1}–${Math.min(of, from + rows)} of ${of.toLocaleString('en')}` : 'none'}</span>
-    <button type="button" disabled=${from === 0} onClick=${() => go(0)}>⏮<span class="unseen">first</span></button><button type="button" disabled=${from === 0} onClick=${() => go(from - rows)}>◀<span class="unseen">previous</span></button>
+    <button type="button" disabled=${from === 0} onClick=${() => go(0)}>|◀<span class="unseen">first</span></button><button type="button" disabled=${from === 0} onClick=${() => go(from - rows)}>◀<span class="unseen">previous</span></button>
     <button type="button" disabled=${from + rows >= of} onClick=${() => go(from + rows)}>▶<span class="unseen">next</span></button></div>`;
 }
 
