@@ -88,7 +88,7 @@ impl Host {
     /// unified, hybrid, v1 or none.
     fn mode(&self) -> String {
         let v1 = self.mounts.iter().any(|m| m.fstype == "cgroup");
-        let mode = match (cgroups_rs::fs::hierarchies::is_cgroup2_unified_mode(), v1, v2_mount(&self.mounts).is_some()) {
+        let mode = match (cgroups_rs::hierarchies::is_cgroup2_unified_mode(), v1, v2_mount(&self.mounts).is_some()) {
             (true, _, _) => "unified (cgroup v2)",
             (false, true, true) => "hybrid (v1 controllers beside an empty v2 hierarchy)",
             (false, true, false) => "legacy (cgroup v1)",
