@@ -137,6 +137,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
         telemetry: telemetry::telemetry(r, &mut root),
         ..traits(r, &mut root)
     };
+    node::check_tmpfs_sizes(r, &root, &config);
     root.finish(r);
     report.finish(Some(config))
 }

@@ -26,6 +26,6 @@ pub use job::{
     Placeholder, RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
-pub use node::{Cache, CpuBound, HealthChecks, Isolation, Logs, RunAs};
+pub use node::{Cache, CpuBound, HealthChecks, IpcScope, Isolation, Logs, RunAs};
 pub use problem::{Problem, render};
 pub use telemetry::{Cardinality, HistoryBounds, Kept, Telemetry};

@@ -25,6 +25,12 @@ pub struct Isolation {
     pub allow_root: bool,
     /// Whether each container has a `/tmp` of its own.
     pub private_tmp: bool,
+    /// Size limit of a tmpfs at a container's `/tmp`; `None` is a directory on disk. Bytes.
+    pub tmp_size: Option<Bytes>,
+    /// Which programs share `/dev/shm`, SysV IPC and message queues.
+    pub ipc: IpcScope,
+    /// Size limit of a container's `/dev/shm`; `None` is the container's memory. Bytes.
+    pub shm_size: Option<Bytes>,
     /// Mode bits that new files do not get.
     pub umask: u32,
     /// Most open files of one process.
@@ -51,6 +57,41 @@ impl FromStr for RunAs {
             "submitter" => Ok(RunAs::Submitter),
             "agent" => Ok(RunAs::Agent),
             name => user_name(name).map(RunAs::User),
+        }
+    }
+}
+
+/// Which programs share `/dev/shm`, SysV shared memory and semaphores, and message queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IpcScope {
+    /// Those of one task; a program outside a shared executor has its container's.
+    #[default]
+    Task,
+    /// Those of one container.
+    Container,
+    /// All of the host.
+    Host,
+}
+
+impl IpcScope {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            IpcScope::Task => "task",
+            IpcScope::Container => "container",
+            IpcScope::Host => "host",
+        }
+    }
+}
+
+impl FromStr for IpcScope {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "task" => Ok(IpcScope::Task),
+            "container" => Ok(IpcScope::Container),
+            "host" => Ok(IpcScope::Host),
+            other => Err(format!("{other:?} is none of task, container and host")),
         }
     }
 }
@@ -84,6 +125,9 @@ impl Default for Isolation {
             min_uid: 1000,
             allow_root: false,
             private_tmp: true,
+            tmp_size: None,
+            ipc: IpcScope::Task,
+            shm_size: None,
             umask: 0o027,
             open_files: 65_536,
             cpu: CpuBound::Share,
@@ -185,6 +229,8 @@ pub(crate) fn isolation(r: &mut Report<'_>, root: &mut Section<'_>) -> Isolation
     let names = hint("a submitter of that name runs as this user", "write users = { \"ann@example\" = \"ann\" }");
     let uid = hint("the accounts of the system are not for jobs", "write the number of the first user, such as 1000");
     let switch = hint("it is either so or not", "write true or false");
+    let ipc = hint("programs share memory with these and with no others", "write \"task\", \"container\" or \"host\"");
+    let tmpfs = hint("it is a size limit in memory", "write a size such as \"256MiB\", or leave it out");
     let mask = hint("new files do not get these bits", "write them in octal, in quotes: umask = \"027\"");
     let number = hint("one process may not take them all", "write a whole number from 64");
     let cpu = hint("idle processors are used or left idle", "write \"share\" or \"limit\"");
@@ -194,6 +240,9 @@ pub(crate) fn isolation(r: &mut Report<'_>, root: &mut Section<'_>) -> Isolation
         min_uid: t.read_or(r, "min_uid", uid, usual.min_uid, raw::count(0, u32::MAX - 1)),
         allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, raw::truth),
         private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, raw::truth),
+        tmp_size: t.read(r, "tmp_size", tmpfs, raw::some_memory).map(Spanned::into_inner),
+        ipc: t.read_or(r, "ipc", ipc, usual.ipc, raw::parsed),
+        shm_size: t.read(r, "shm_size", tmpfs, raw::some_memory).map(Spanned::into_inner),
         umask: t.read_or(r, "umask", mask, usual.umask, octal),
         open_files: t.read_or(r, "open_files", number, usual.open_files, raw::count(64, 1 << 30)),
         cpu: t.read_or(r, "cpu", cpu, usual.cpu, raw::parsed),
@@ -258,6 +307,18 @@ pub(crate) fn cache(r: &mut Report<'_>, root: &mut Section<'_>) -> Cache {
     checked
 }
 
+/// A tmpfs larger than what the node offers is larger than any container.
+pub(crate) fn check_tmpfs_sizes(r: &mut Report<'_>, root: &Section<'_>, config: &crate::NodeAgentConfig) {
+    let Some(memory) = config.memory else { return };
+    for (key, size) in [("shm_size", config.isolation.shm_size), ("tmp_size", config.isolation.tmp_size)] {
+        if let Some(size) = size.filter(|size| *size > memory) {
+            let what = format!("{size} is more than the memory of this node, {memory}, and so of any container");
+            let fix = format!("write at most the size in `memory`, or leave {key} out");
+            r.add(root.place("isolation"), &format!("isolation.{key}"), &what, "its pages are charged to the container", &fix);
+        }
+    }
+}
+
 fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String> {
     Ok((submitter.to_owned(), user_name(&raw::text(value)?)?))
 }
@@ -289,6 +350,7 @@ mod tests {
     #[test]
     fn every_key_of_the_tables_can_be_set() {
         let text = "[isolation]\nrun_as = 'jobs'\nusers = { 'ann@x' = 'ann' }\nmin_uid = 500\nallow_root = true\nprivate_tmp = false\n\
+                    tmp_size = '64MiB'\nipc = 'container'\nshm_size = '32MiB'\n\
                     umask = '077'\nopen_files = 1024\ncpu = 'limit'\n[logs]\nsize = '1MiB'\ncount = 3\ncontainer = '8MiB'\nkeep = '1h'\n\
                     [health]\ndisk_full = 80\ninodes_full = 70\nevery = '1s'\nscript = '/bin/true'\nscript_every = '2s'\n\
                     script_timeout = '3s'\n[cache]\nsize = '1GiB'\nfile = '2MiB'\nunpacked = '3MiB'\nentries = 4\ndeadline = '5s'\n";
@@ -296,6 +358,8 @@ mod tests {
         assert_eq!((c.isolation.run_as, c.isolation.umask, c.isolation.cpu), (RunAs::User("jobs".into()), 0o77, CpuBound::Limit));
         assert_eq!((c.isolation.users["ann@x"].as_str(), c.isolation.min_uid), ("ann", 500));
         assert!(c.isolation.allow_root && !c.isolation.private_tmp && c.isolation.open_files == 1024);
+        assert_eq!((c.isolation.ipc, c.isolation.tmp_size), (IpcScope::Container, Some(Bytes::from_mib(64))));
+        assert_eq!(c.isolation.shm_size, Some(Bytes::from_mib(32)));
         assert_eq!((c.logs.of_one(), c.logs.keep), (Bytes::from_mib(3), Duration::from_secs(3600)));
         assert_eq!((c.health.script, c.health.disk_full), (Some("/bin/true".into()), 80));
         assert_eq!((c.cache.entries, c.cache.deadline), (4, Duration::from_secs(5)));

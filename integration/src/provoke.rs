@@ -199,6 +199,7 @@ impl Drop for Bench {
 fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<Environment> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     Ok(Environment {
+        task_shm: None,
         master: "tcp://127.0.0.1:1".parse().context("an address")?,
         token: "none".to_owned(),
         slots: 1,

@@ -12,7 +12,8 @@ use headroom_types::{AppId, ContainerId, EnforcerKind};
 pub const MOST_SLOTS: u32 = 1024;
 
 /// Variables of the executor's own that no task gets to see: the secret, and what does not hold for a task.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
+    "HEADROOM_TASK_SHM_BYTES",
     "HEADROOM_TOKEN_FILE",
     "HEADROOM_CA_FILE",
     "HEADROOM_LISTEN",
@@ -52,6 +53,8 @@ pub struct Environment {
     pub enforcer: EnforcerKind,
     /// The container's memory cgroup; `None` for the fallback enforcer.
     pub cgroup: Option<PathBuf>,
+    /// Size limit of each task's own `/dev/shm`, in an IPC namespace of its own; `None` shares the container's. Bytes.
+    pub task_shm: Option<u64>,
     /// What every task gets.
     pub for_tasks: Vec<(OsString, OsString)>,
 }
@@ -113,6 +116,7 @@ impl Environment {
         let rm = get(vars, "HEADROOM_RM").and_then(OsStr::to_str).map(str::to_owned);
         let path = |name| get(vars, name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let (ca, token_file) = (path("HEADROOM_CA_FILE"), path("HEADROOM_TOKEN_FILE"));
+        let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES").and_then(OsStr::to_str).and_then(|t| t.parse().ok());
         let own = |key: &OsStr| OWN.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
         Some(Environment {
@@ -127,6 +131,7 @@ impl Environment {
             dir: dir?,
             enforcer: enforcer?,
             cgroup: cgroup?,
+            task_shm,
             for_tasks,
         })
     }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use headroom_node_exec::{Child, Command, SpawnError, Step, spawn};
+use headroom_node_exec::namespaces::probe;
+use headroom_node_exec::{Child, Command, Namespaces, Privilege, SpawnError, Step, spawn};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::task::TaskStart;
 
@@ -32,6 +33,10 @@ pub struct Site {
     pub work_dir: PathBuf,
     /// Badness of tasks.
     pub oom_score_adj: i32,
+    /// Namespaces of each task; `None` where tasks share the container's.
+    pub namespaces: Option<Namespaces>,
+    /// Why tasks share the container's namespaces although the node asked for their own.
+    pub no_namespaces: Option<String>,
 }
 
 impl Site {
@@ -43,7 +48,23 @@ impl Site {
             .with_context(|| format!("the container's cgroup {} cannot be used", path.display()))?;
         let work_dir = std::env::current_dir().context("the working directory is gone")?;
         let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
-        Ok(Site { environment, container, work_dir, oom_score_adj: (own + WORSE_THAN_EXECUTOR).min(1000) })
+        let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
+        let oom_score_adj = (own + WORSE_THAN_EXECUTOR).min(1000);
+        Ok(Site { environment, container, work_dir, oom_score_adj, namespaces, no_namespaces })
+    }
+}
+
+/// The namespaces of each task, and why there are none where `shm` asks for them.
+fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
+    let Some(shm) = shm else { return (None, None) };
+    let privilege = Privilege::own();
+    match probe(privilege) {
+        Ok(()) => (Some(Namespaces { privilege, shm }), None),
+        Err(why) => {
+            tracing::warn!(why, "tasks share /dev/shm and IPC of their container");
+            let missing = format!("an IPC namespace and a /dev/shm of the task's own, not its container's: {why}");
+            (None, Some(missing))
+        }
     }
 }
 
@@ -124,6 +145,7 @@ fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFile
         stdout: Some(&files.out),
         stderr: Some(&files.err),
         procs_files: &procs_files,
+        namespaces: site.namespaces,
         new_session: true,
         oom_score_adj: Some(site.oom_score_adj),
         ..Command::new(Path::new(program), &cwd)

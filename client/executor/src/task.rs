@@ -172,7 +172,7 @@ impl Task {
         let meter = Meter::new(born, start.limit, managed.then(HeapWatch::default));
         let (life, born) = (Life::Running, Instant::from_std(born));
         let growth = growth(&start, &group);
-        let (grace_ends, missing) = (None, Vec::new());
+        let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
         Ok(Task { site, start, child, group, files, started, born, lines, life, meter, growth, grace_ends, missing })
     }
 

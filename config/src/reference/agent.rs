@@ -52,6 +52,11 @@ pub(super) const KEYS: &[Key<Config>] = &[
     key("isolation.min_uid", Kind::Number, Between("0", "4294967294"), "4294967295", |c| Some(c.isolation.min_uid.to_string())),
     key("isolation.allow_root", Kind::Switch, SWITCH, "0", |c| Some(c.isolation.allow_root.to_string())),
     key("isolation.private_tmp", Kind::Switch, SWITCH, "\"no\"", |c| Some(c.isolation.private_tmp.to_string())),
+    key("isolation.tmp_size", Kind::Size, From("1"), "0", |c| c.isolation.tmp_size.map(size)),
+    key("isolation.ipc", Kind::Word, OneOf(&["\"task\"", "\"container\"", "\"host\""]), "\"all\"", |c| {
+        Some(quoted(c.isolation.ipc.as_str()))
+    }),
+    key("isolation.shm_size", Kind::Size, From("1"), "0", |c| c.isolation.shm_size.map(size)),
     key("isolation.umask", Kind::Octal, Between("\"000\"", "\"077\""), "\"100\"", |c| {
         Some(quoted(format!("{:03o}", c.isolation.umask)))
     }),

@@ -128,6 +128,9 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
             "a /tmp of its own: this agent may not mount, so only TMPDIR named a directory that others do not share".into(),
         );
     }
+    if site.lacks_ipc_namespace() {
+        missing.push("an IPC namespace and a /dev/shm of its own: this agent may not make them; it shared the host's".into());
+    }
     e.missing = missing;
     let codes = order.map(|o| o.launch.heap_exit_codes.clone()).unwrap_or_default();
     let verdict = classify(&e, Scope::Container, &codes);

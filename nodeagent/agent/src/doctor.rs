@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use headroom_config::IpcScope;
 use headroom_node_cgroup::Offers;
 use headroom_node_exec::offers::{self, Call};
 use headroom_types::Bytes;
@@ -60,6 +61,8 @@ pub struct Place {
     pub disk_full: u32,
     /// Whether containers are to have a `/tmp` of their own.
     pub private_tmp: bool,
+    /// Which programs are to share `/dev/shm` and IPC.
+    pub ipc: IpcScope,
 }
 
 /// Looks at everything; in the order in which it is worth reading.

@@ -9,11 +9,12 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use headroom_config::{CpuBound, Isolation, RunAs};
-use headroom_container_shim::record::{Privileges, Rlimit, Spec, User as ShimUser};
+use headroom_config::{CpuBound, IpcScope, Isolation, RunAs};
+use headroom_container_shim::record::{Privileges, Rlimit, Spec, User as ShimUser, UserNamespace};
 use headroom_node_cgroup::{Group, shares};
-use headroom_node_exec::{Limit, User};
-use headroom_types::Cpus;
+use headroom_node_exec::{Limit, Privilege, User};
+use headroom_types::{Bytes, Cpus};
+use headroom_wire::v1::nodes::RunOrder;
 
 use crate::disk::file;
 use crate::site::Site;
@@ -63,14 +64,40 @@ fn choose(
 }
 
 /// What a program may not do, in the words of the shim.
-pub(crate) fn restrain(site: &Site, identity: &Identity, dir: &Path, app: &Path, spec: &mut Spec) {
+pub(crate) fn restrain(site: &Site, identity: &Identity, order: &RunOrder, dir: &Path, app: &Path, spec: &mut Spec) {
     spec.user = identity.user.as_ref().map(|u| ShimUser { uid: u.uid, gid: u.gid, groups: u.groups.clone() });
     spec.umask = Some(site.isolation.umask);
     spec.privileges = Privileges::Drop;
     spec.rlimits = vec![open_files(site), Rlimit { resource: Limit::Core.kernel_number(), soft: 0, hard: 0 }];
     if site.has_private_tmp() {
         spec.private_tmp = Some(dir.join(file::TMP));
+        spec.tmp_size = site.isolation.tmp_size.map(|size| size.min(order.resource.memory).get());
         spec.visible = vec![dir.to_owned(), app.to_owned(), site.bin_dir.clone()];
+    }
+    give_ipc_namespace(site, identity, order, spec);
+}
+
+/// Size limit of the container's `/dev/shm`. Bytes.
+fn shm_size(site: &Site, order: &RunOrder) -> Bytes {
+    let memory = order.resource.memory;
+    site.isolation.shm_size.map_or(memory, |size| size.min(memory))
+}
+
+/// IPC and `/dev/shm` of the container's own, and what its executor needs to give each task the same.
+fn give_ipc_namespace(site: &Site, identity: &Identity, order: &RunOrder, spec: &mut Spec) {
+    let Some(privilege) = site.ipc_privilege() else { return };
+    let size = shm_size(site, order).get();
+    let for_tasks = site.isolation.ipc == IpcScope::Task && order.launch.task_groups;
+    // An agent that is not root cannot be user 0 of a container's.
+    let user_0 = identity.user.as_ref().map_or(site.is_root(), |user| user.uid == 0);
+    spec.shm_size = Some(size);
+    spec.user_namespace = match privilege {
+        Privilege::SysAdmin if for_tasks && user_0 => UserNamespace::Delegated,
+        Privilege::SysAdmin => UserNamespace::Host,
+        Privilege::UserNamespace => UserNamespace::Own,
+    };
+    if for_tasks {
+        crate::launch::set(&mut spec.env, "HEADROOM_TASK_SHM_BYTES", size.to_string().into());
     }
 }
 

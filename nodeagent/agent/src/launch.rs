@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use headroom_container_shim::record::{self, Spec};
+use headroom_container_shim::record::{self, Spec, UserNamespace};
 use headroom_node_cgroup::{Group, Limits, OomGroup};
 use headroom_node_exec::{Child, Command, spawn};
 use headroom_types::{Bytes, ContainerId, Cpus};
@@ -72,7 +72,7 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     }
     isolation::share(site, &group, order.resource.cpus);
     let mut spec = specification(site, id, order, &group, &work)?;
-    isolation::restrain(site, &identity, &dir, &site.layout.app(&order.app), &mut spec);
+    isolation::restrain(site, &identity, order, &dir, &site.layout.app(&order.app), &mut spec);
     name_user(&mut spec, identity.name);
     let mut file = disk::private(&dir.join(record::file::SPEC)).context("cannot make the launch specification")?;
     file.write_all(&spec.encode()).context("cannot write the launch specification")?;
@@ -95,7 +95,11 @@ pub(crate) fn beside(site: &Site, id: &ContainerId, order: &RunOrder, group: &Gr
     let work = dir.join(file::WORK);
     let mut spec = specification(site, id, order, group, &work)?;
     spec.argv = arguments(site, command.iter().map(OsString::from).collect(), &work);
-    isolation::restrain(site, &identity, &dir, &app, &mut spec);
+    isolation::restrain(site, &identity, order, &dir, &app, &mut spec);
+    if spec.user_namespace == UserNamespace::Delegated {
+        // It makes no namespaces for tasks.
+        spec.user_namespace = UserNamespace::Host;
+    }
     name_user(&mut spec, identity.name);
     // What it finds out about its own memory is not what the container's program has found out.
     spec.env.retain(|(name, _)| name != "HEADROOM_OOM_MARKER" && name != "HEADROOM_CACHED_BYTES");
@@ -187,6 +191,11 @@ pub(crate) fn advice(why: &str) -> &'static str {
         ("min_uid", "submit as another user, or map the submitter under [isolation] users in the node's configuration"),
         ("nobody is named as its submitter", "submit with a user, or set run_as under [isolation] in the node's configuration"),
         ("private-tmp", "the agent may not mount: give it CAP_SYS_ADMIN, or set private_tmp = false under [isolation]"),
+        (
+            "could not be started: namespaces",
+            "allow more namespaces (sysctl user.max_ipc_namespaces, user.max_mnt_namespaces, user.max_user_namespaces), or set \
+             ipc = \"host\" under [isolation] in the node's configuration",
+        ),
         ("permission denied", "make the program executable for the user of the node agent"),
         ("exec format", "the program is not one this machine can run; a script needs a first line such as #!/bin/sh"),
         ("no space", "make room on the disk of the node's state directory"),
@@ -330,7 +339,7 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
     env
 }
 
-fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     match env.iter_mut().find(|(known, _)| known == name) {
         Some(pair) => pair.1 = value,
         None => env.push((name.into(), value)),

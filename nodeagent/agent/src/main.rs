@@ -188,6 +188,7 @@ fn examine(options: &Options) -> ExitCode {
         cgroup_root: options.cgroup_root.clone(),
         disk_full: options.health.disk_full,
         private_tmp: options.isolation.private_tmp,
+        ipc: options.isolation.ipc,
     };
     let findings = doctor::examine(&place);
     for finding in &findings {

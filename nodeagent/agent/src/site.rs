@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use headroom_config::{Isolation, Logs};
+use headroom_config::{IpcScope, Isolation, Logs};
 use headroom_node_cgroup::Enforcer;
+use headroom_node_exec::{Privilege, namespaces};
 use headroom_transport::Keys;
 use headroom_types::{EnforcerKind, NodeId};
 
@@ -48,6 +49,8 @@ pub(crate) struct Rights {
     pub(crate) root: bool,
     /// It can give programs file systems of their own.
     pub(crate) mounts: bool,
+    /// How it can give programs IPC namespaces of their own; `None` where it cannot.
+    pub(crate) namespaces: Option<Privilege>,
     /// It can raise limits beyond its own.
     pub(crate) limits: bool,
 }
@@ -64,7 +67,17 @@ impl Rights {
         let effective = effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
         let root = nix::unistd::geteuid().is_root();
         let has = |capability: u32| effective >> capability & 1 == 1;
-        Rights { root, mounts: root && has(CAP_SYS_ADMIN), limits: has(CAP_SYS_RESOURCE) }
+        let mounts = root && has(CAP_SYS_ADMIN);
+        // In a user namespace with one user root could not start programs as others.
+        let privilege = if root { mounts.then_some(Privilege::SysAdmin) } else { Some(Privilege::UserNamespace) };
+        let namespaces = privilege.filter(|privilege| match namespaces::probe(*privilege) {
+            Ok(()) => true,
+            Err(why) => {
+                tracing::info!(why, "programs cannot be given IPC namespaces of their own");
+                false
+            }
+        });
+        Rights { root, mounts, namespaces, limits: has(CAP_SYS_RESOURCE) }
     }
 }
 
@@ -85,6 +98,17 @@ impl Site {
     /// Whether it can start programs as other users.
     pub(crate) fn is_root(&self) -> bool {
         self.rights.root
+    }
+    /// How containers get an IPC namespace and a `/dev/shm` of their own; `None` where they share the host's.
+    pub(crate) fn ipc_privilege(&self) -> Option<Privilege> {
+        match self.isolation.ipc {
+            IpcScope::Task | IpcScope::Container => self.rights.namespaces,
+            IpcScope::Host => None,
+        }
+    }
+    /// Whether an IPC namespace was asked for and cannot be had.
+    pub(crate) fn lacks_ipc_namespace(&self) -> bool {
+        self.isolation.ipc != IpcScope::Host && self.rights.namespaces.is_none()
     }
     /// Whether containers get a `/tmp` of their own; otherwise only `TMPDIR` names one.
     pub(crate) fn has_private_tmp(&self) -> bool {

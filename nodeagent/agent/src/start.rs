@@ -281,6 +281,7 @@ fn place(options: &Options, layout: &Layout) -> doctor::Place {
         cgroup_root: options.cgroup_root.clone(),
         disk_full: options.health.disk_full,
         private_tmp: options.isolation.private_tmp,
+        ipc: options.isolation.ipc,
     }
 }
 

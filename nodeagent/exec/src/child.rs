@@ -40,13 +40,15 @@ struct Board {
     errno: AtomicI32,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 11] = [
     Step::Session,
     Step::Cgroup,
     Step::OomScore,
+    Step::Namespaces,
     Step::Stdio,
     Step::Limit,
     Step::User,
+    Step::Privileges,
     Step::ParentDeath,
     Step::Chdir,
     Step::Exec,
@@ -173,7 +175,8 @@ extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
 /// Returns only with the errno of the step on the board.
 fn attempt(wish: &Prepared, board: &Board) -> i32 {
     reset_signals();
-    let steps: [Stage; 9] = [session, cgroups, oom_score, stdio, limits, user, parent_death, chdir, exec];
+    let steps: [Stage; 11] =
+        [session, cgroups, oom_score, namespaces, stdio, limits, user, privileges, parent_death, chdir, exec];
     for (place, step) in steps.into_iter().enumerate() {
         board.step.store(place, Ordering::Release);
         board.index.store(0, Ordering::Release);
@@ -234,6 +237,67 @@ fn write_file(path: &std::ffi::CStr, value: &std::ffi::CStr) -> Result<(), i32> 
     // Closing cannot undo the write.
     let _ = call(libc::SYS_close, fd, 0, 0, 0);
     written.map(drop)
+}
+
+/// After the cgroups, so that what the program keeps in its tmpfs is charged to its own. The positions are those of `namespaces::part`.
+fn namespaces(wish: &Prepared, board: &Board) -> Result<(), i32> {
+    let Some(own) = &wish.namespaces else { return Ok(()) };
+    let at = |index: usize| board.index.store(index, Ordering::Release);
+    call(libc::SYS_unshare, usize::try_from(own.flags).unwrap_or(0), 0, 0, 0)?;
+    if let Some([uid, gid]) = &own.maps {
+        for (index, path, text) in [
+            (1, c"/proc/self/setgroups", c"deny"),
+            (2, c"/proc/self/uid_map", uid.as_c_str()),
+            (3, c"/proc/self/gid_map", gid.as_c_str()),
+        ] {
+            at(index);
+            write_file(path, text)?;
+        }
+    }
+    at(4);
+    mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_SLAVE, c"")?;
+    at(5);
+    match mount(c"shm", c"/dev/shm", c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &own.options) {
+        // A host without it has no POSIX shared memory.
+        Ok(()) | Err(libc::ENOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    // The host's queues are in another namespace. Where the kernel has no such file system, programs do without.
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let _ = mount(c"mqueue", c"/dev/mqueue", c"mqueue", flags, c"");
+    Ok(())
+}
+
+/// All texts outlive the call.
+fn mount(
+    from: &std::ffi::CStr,
+    at: &std::ffi::CStr,
+    kind: &std::ffi::CStr,
+    flags: libc::c_ulong,
+    options: &std::ffi::CStr,
+) -> Result<(), i32> {
+    // SAFETY: the texts end in NUL and live through the call; the kernel only reads them.
+    let answer = unsafe { libc::syscall(libc::SYS_mount, from.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr()) };
+    if answer == 0 {
+        return Ok(());
+    }
+    // SAFETY: errno is this thread's own; the child shares it with the parent's thread, which is stopped.
+    Err(unsafe { *libc::__errno_location() })
+}
+
+/// The capability that made the namespaces is not the program's.
+fn privileges(wish: &Prepared, board: &Board) -> Result<(), i32> {
+    /// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
+    const VERSION: u32 = 0x2008_0522;
+    if wish.namespaces.is_none() {
+        return Ok(());
+    }
+    board.index.store(6, Ordering::Release);
+    let (header, none) = ([VERSION, 0], [0u32; 6]);
+    // Header (version, own process) and three empty sets, valid through the call.
+    call(libc::SYS_capset, header.as_ptr().addr(), none.as_ptr().addr(), 0, 0)?;
+    // Otherwise user 0 would get them back by the exec.
+    call(libc::SYS_prctl, usize::try_from(libc::PR_SET_NO_NEW_PRIVS).unwrap_or(0), 1, 0, 0).map(drop)
 }
 
 /// The three into place, then everything above 2 is closed at the exec. Before Linux 5.11 there is no such call; what the parent

@@ -16,6 +16,8 @@ pub enum Step {
     Cgroup,
     /// Badness against the host's out-of-memory killer.
     OomScore,
+    /// Namespaces of its own, and what is mounted in them.
+    Namespaces,
     /// Standard input, output and error.
     Stdio,
     /// A resource limit.
@@ -24,6 +26,8 @@ pub enum Step {
     ParentDeath,
     /// User and groups.
     User,
+    /// Giving up capabilities.
+    Privileges,
     /// The working directory.
     Chdir,
     /// Becoming the program.
@@ -41,10 +45,12 @@ impl Step {
             Step::Session => "session",
             Step::Cgroup => "cgroup",
             Step::OomScore => "oom-score",
+            Step::Namespaces => "namespaces",
             Step::Stdio => "stdio",
             Step::Limit => "limit",
             Step::ParentDeath => "parent-death",
             Step::User => "user",
+            Step::Privileges => "privileges",
             Step::Chdir => "chdir",
             Step::Exec => "exec",
             Step::Identify => "identify",

@@ -10,6 +10,7 @@ mod child;
 pub mod error;
 mod into;
 pub mod limits;
+pub mod namespaces;
 pub mod offers;
 pub mod passing;
 pub mod pidfd;
@@ -20,6 +21,7 @@ pub mod user;
 
 pub use error::{SpawnError, Step};
 pub use limits::{Limit, Rlimit};
+pub use namespaces::{Namespaces, Privilege};
 pub use pidfd::{Child, Ended, Watched, starttime_of};
 pub use spawn::{Command, spawn};
 pub use user::User;

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use crate::error::{SpawnError, Step};
 use crate::into::{Cradle, cradle};
+use crate::namespaces;
 use crate::spawn::Command;
 
 /// The prepared wish. The pointer lists end in null and point into the texts beside them.
@@ -30,6 +31,7 @@ pub(crate) struct Prepared {
     pub(crate) oom_score_adj: Option<CString>,
     /// Number and value.
     pub(crate) limits: Vec<(libc::c_long, libc::rlimit64)>,
+    pub(crate) namespaces: Option<namespaces::Prepared>,
     pub(crate) user: Option<crate::user::User>,
     pub(crate) parent_death: Option<i32>,
     pub(crate) new_session: bool,
@@ -90,6 +92,7 @@ impl Prepared {
                 .iter()
                 .map(|l| (libc::c_long::from(l.limit.kernel_number()), libc::rlimit64 { rlim_cur: l.soft, rlim_max: l.hard }))
                 .collect(),
+            namespaces: command.namespaces.as_ref().map(namespaces::Prepared::new),
             user: command.user.cloned(),
             parent_death: command.parent_death,
             new_session: command.new_session,
@@ -106,6 +109,7 @@ impl Prepared {
             Step::Limit => command.limits.get(failure.index).map(|l| format!("{l:?}")),
             Step::User => command.user.map(|u| format!("user {} group {}", u.uid, u.gid)),
             Step::Stdio => Some(format!("descriptor {}", failure.index)),
+            Step::Namespaces | Step::Privileges => Some(namespaces::part(failure.index).to_owned()),
             Step::Prepare | Step::Clone | Step::Session | Step::ParentDeath | Step::Identify => None,
         };
         let source = match failure.errno {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::child;
 use crate::error::{SpawnError, Step};
 use crate::limits::Rlimit;
+use crate::namespaces::Namespaces;
 use crate::pidfd::Child;
 use crate::prepare::Prepared;
 use crate::procstat;
@@ -35,6 +36,8 @@ pub struct Command<'a> {
     /// `cgroup.procs` files, or `tasks` files of v1: the child is in these groups before it becomes the program. In the first that is of
     /// cgroup v2 it is born, where the kernel has that; into the others it writes `0`.
     pub procs_files: &'a [PathBuf],
+    /// IPC and mount namespaces of its own; `None` shares the caller's.
+    pub namespaces: Option<Namespaces>,
     /// Own session, so that no terminal and no group signal of ours reaches it.
     pub new_session: bool,
     /// Badness against the host's out-of-memory killer, -1000 to 1000.
@@ -59,6 +62,7 @@ impl<'a> Command<'a> {
             stdout: None,
             stderr: None,
             procs_files: &[],
+            namespaces: None,
             new_session: false,
             oom_score_adj: None,
             limits: &[],

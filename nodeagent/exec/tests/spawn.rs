@@ -9,7 +9,8 @@ use std::io::{Read as _, Seek as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use headroom_node_exec::{Command, Ended, Limit, Rlimit, Step, User, Watched, spawn, starttime_of};
+use headroom_node_exec::namespaces::probe;
+use headroom_node_exec::{Command, Ended, Limit, Namespaces, Privilege, Rlimit, Step, User, Watched, spawn, starttime_of};
 use rustix::fs::inotify;
 
 fn args(words: &[&str]) -> Vec<OsString> {
@@ -41,6 +42,29 @@ fn exit_codes_come_back() {
 fn signals_come_back() {
     assert_eq!(shell("kill -9 $$", sh()).0, Ended::Signal(9));
     assert_eq!(shell("kill -TERM $$", sh()).0, Ended::Signal(15));
+}
+
+/// Both ways to make namespaces, as far as this host has them.
+#[test]
+fn namespaces_hold_shared_memory_and_leave_no_capability() {
+    for privilege in [Privilege::SysAdmin, Privilege::UserNamespace] {
+        if let Err(why) = probe(privilege) {
+            println!("{privilege:?} skipped: {why}");
+            assert!(privilege != Privilege::SysAdmin || Privilege::own() != privilege, "{why}");
+            continue;
+        }
+        let namespaces = Some(Namespaces { privilege, shm: 3 << 20 });
+        let script = "echo x > /dev/shm/headroom-test-left && ipcmk -M 4096 >/dev/null; df -B1 --output=size /dev/shm | tail -1; \
+                      grep CapEff /proc/self/status; id -u; readlink /proc/self/ns/ipc";
+        let (ended, text) = shell(script, Command { namespaces, ..sh() });
+        assert_eq!(ended, Ended::Code(0), "{privilege:?}: {text}");
+        let uid = rustix::process::geteuid().as_raw().to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let own = std::fs::read_link("/proc/self/ns/ipc").expect("a link");
+        assert_eq!(&lines[..3], ["3145728", "CapEff:\t0000000000000000", uid.as_str()], "{privilege:?}");
+        assert_ne!(lines.last().copied(), own.to_str(), "{privilege:?}: the caller's IPC namespace");
+        assert!(!Path::new("/dev/shm/headroom-test-left").exists(), "{privilege:?}: the file is on the host");
+    }
 }
 
 #[test]

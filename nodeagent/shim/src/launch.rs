@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use headroom_container_shim::record::{Privileges, Spec};
+use headroom_container_shim::record::{Privileges, Spec, UserNamespace};
 
 use crate::sys;
 
@@ -21,7 +21,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    fn new(step: &'static str, errno: i32, what: impl ToString) -> Failure {
+    pub(crate) fn new(step: &'static str, errno: i32, what: impl ToString) -> Failure {
         Failure { step, errno, what: what.to_string() }
     }
 }
@@ -69,8 +69,8 @@ fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
 }
 
 /// Steps a child can fail at; what it reports is a place in this list.
-const STEPS: [&str; 10] =
-    ["session", "cgroup", "oom-score", "private-tmp", "stdio", "limit", "privileges", "user", "chdir", "exec"];
+const STEPS: [&str; 11] =
+    ["session", "cgroup", "oom-score", "namespaces", "private-tmp", "stdio", "limit", "privileges", "user", "chdir", "exec"];
 
 fn report(mut to_parent: File, failure: &Failure) {
     // A parent that is gone has nobody to tell.
@@ -104,10 +104,7 @@ fn prepare(spec: &Spec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(),
         let path = Path::new("/proc/self/oom_score_adj");
         write_existing(path, &n.to_string()).map_err(|errno| Failure::new("oom-score", errno, n))?;
     }
-    if let Some(dir) = &spec.private_tmp {
-        let seen = crate::view::private_tmp(dir, &spec.visible);
-        seen.map_err(|(errno, what)| Failure::new("private-tmp", errno, what.display()))?;
-    }
+    crate::view::enter(spec)?;
     for (place, file) in (0..).zip(stdio) {
         sys::place(file, place).map_err(|errno| Failure::new("stdio", errno, place))?;
     }
@@ -127,20 +124,27 @@ fn prepare(spec: &Spec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(),
 /// The bounding set first: to shrink it is a right of root. `no_new_privs` last: nothing after it gives a right back.
 fn become_less(spec: &Spec) -> Result<(), Failure> {
     if spec.privileges == Privileges::Drop {
-        sys::empty_bounding_set();
+        sys::empty_bounding_set(&[]);
     }
     if let Some(user) = &spec.user {
         sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| Failure::new("user", errno, user.uid))?;
     }
     if spec.privileges == Privileges::Drop {
-        sys::drop_capabilities().map_err(|errno| Failure::new("privileges", errno, "capset"))?;
+        let kept: &[u32] = match spec.user_namespace {
+            UserNamespace::Host | UserNamespace::Own => &[],
+            UserNamespace::Delegated => {
+                crate::view::delegate_namespaces()?;
+                &[sys::CAP_SYS_ADMIN]
+            }
+        };
+        sys::drop_capabilities(kept).map_err(|errno| Failure::new("privileges", errno, "capset"))?;
         sys::no_new_privileges().map_err(|errno| Failure::new("privileges", errno, "no_new_privs"))?;
     }
     Ok(())
 }
 
 /// Without O_CREAT: a kernel file that is missing must say so.
-fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
+pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
     let written = OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(value.as_bytes()));
     written.map_err(|e| sys::errno_of(&e))
 }

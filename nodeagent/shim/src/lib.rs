@@ -7,4 +7,4 @@
 pub mod birth;
 pub mod record;
 
-pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Privileges, Rlimit, Spec, User};
+pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Privileges, Rlimit, Spec, User, UserNamespace};

@@ -52,6 +52,12 @@ pub struct Spec {
     pub privileges: Privileges,
     /// A directory that it sees as `/tmp` and `/var/tmp`, in a mount namespace of its own.
     pub private_tmp: Option<PathBuf>,
+    /// Size limit of a tmpfs that it sees as `/tmp` and `/var/tmp` instead of a directory. Bytes.
+    pub tmp_size: Option<u64>,
+    /// Size limit of a `/dev/shm` of its own, in mount and IPC namespaces of its own. Bytes. `None` shares the host's.
+    pub shm_size: Option<u64>,
+    /// The user namespace that the other namespaces need.
+    pub user_namespace: UserNamespace,
     /// Directories that it still sees at their place, should they lie below one of those.
     pub visible: Vec<PathBuf>,
 }
@@ -64,6 +70,19 @@ pub enum Privileges {
     Keep,
     /// No capability, now or by any program it may become (`no_new_privs`, an empty bounding set).
     Drop,
+}
+
+/// The user namespace of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UserNamespace {
+    /// That of the shim.
+    #[default]
+    Host,
+    /// Its own, so that a shim without `CAP_SYS_ADMIN` can make the other namespaces.
+    Own,
+    /// Its own, in which it keeps `CAP_SYS_ADMIN` and no other capability: a program of user 0 that makes namespaces for its tasks. The
+    /// kernel does not let user 0 without capabilities make a user namespace that maps it.
+    Delegated,
 }
 
 /// One resource limit, by the kernel's number (`RLIMIT_*`).
@@ -219,6 +238,16 @@ impl Spec {
         if let Some(dir) = &self.private_tmp {
             out.line("private-tmp", dir.as_os_str().as_bytes());
         }
+        for (key, size) in [("tmp-size", self.tmp_size), ("shm-size", self.shm_size)] {
+            if let Some(size) = size {
+                out.line(key, size.to_string().as_bytes());
+            }
+        }
+        match self.user_namespace {
+            UserNamespace::Host => {}
+            UserNamespace::Own => out.line("user-namespace", b"own"),
+            UserNamespace::Delegated => out.line("user-namespace", b"delegated"),
+        }
         self.visible.iter().for_each(|p| out.line("visible", p.as_os_str().as_bytes()));
         out.end()
     }
@@ -245,6 +274,10 @@ impl Spec {
                 b"umask" => spec.umask = Some(number(value)?),
                 b"privileges" if value == b"drop" => spec.privileges = Privileges::Drop,
                 b"private-tmp" => spec.private_tmp = Some(text_of(value).into()),
+                b"tmp-size" => spec.tmp_size = Some(number(value)?),
+                b"shm-size" => spec.shm_size = Some(number(value)?),
+                b"user-namespace" if value == b"own" => spec.user_namespace = UserNamespace::Own,
+                b"user-namespace" if value == b"delegated" => spec.user_namespace = UserNamespace::Delegated,
                 b"visible" => spec.visible.push(text_of(value).into()),
                 _ => return Err(bad(key)),
             }

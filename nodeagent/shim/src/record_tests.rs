@@ -24,6 +24,9 @@ fn full_spec() -> Spec {
         umask: Some(0o27),
         privileges: Privileges::Drop,
         private_tmp: Some("/s/c/tmp".into()),
+        tmp_size: Some(1 << 20),
+        shm_size: Some(2 << 20),
+        user_namespace: UserNamespace::Delegated,
         visible: vec!["/tmp/s/c".into(), "/tmp/s/a\n".into()],
     }
 }

@@ -357,8 +357,8 @@ pub(crate) fn set_umask(mask: u32) {
 
 /// No program that is executed from here on can have a capability that this process does not have. Without the right to do so
 /// (CAP_SETPCAP) the set stays; `no_new_privs` keeps what is in it out of reach.
-pub(crate) fn empty_bounding_set() {
-    for capability in 0..=63 {
+pub(crate) fn empty_bounding_set(kept: &[u32]) {
+    for capability in (0..=63).filter(|capability| !kept.contains(capability)) {
         // SAFETY: takes numbers only; one that the kernel does not know is refused.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
             return;
@@ -366,17 +366,22 @@ pub(crate) fn empty_bounding_set() {
     }
 }
 
-/// Gives up every capability, those that would be handed to other programs too.
-pub(crate) fn drop_capabilities() -> Result<(), i32> {
+/// The capability to mount and to make namespaces.
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
+
+/// Gives up every capability but `kept`, those that would be handed to other programs too.
+pub(crate) fn drop_capabilities(kept: &[u32]) -> Result<(), i32> {
     /// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
     const VERSION: u32 = 0x2008_0522;
-    let (header, none) = ([VERSION, 0], [0u32; 6]);
+    let low = kept.iter().filter(|capability| **capability < 32).fold(0, |set, capability| set | 1u32 << capability);
+    // Effective, permitted, inheritable; then the upper words of the three.
+    let (header, sets) = ([VERSION, 0], [low, low, 0, 0, 0, 0]);
     // SAFETY: takes numbers only. A kernel without ambient capabilities (before 4.3) has none to clear.
     unsafe {
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     }
     // SAFETY: header (version, own process) and three sets of two words, as version 3 has them; both live through the call.
-    let answer = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+    let answer = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     if answer == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
@@ -386,11 +391,21 @@ pub(crate) fn no_new_privileges() -> Result<(), i32> {
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
 }
 
-/// A mount namespace of its own, in which nothing that is mounted reaches the host.
-pub(crate) fn own_mounts() -> Result<(), i32> {
+/// New namespaces, by `CLONE_*` flags.
+pub(crate) fn unshare(flags: libc::c_int) -> Result<(), i32> {
     // SAFETY: takes a number only.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    check(unsafe { libc::unshare(flags) })
+}
+
+/// Effective user and group.
+pub(crate) fn own_ids() -> (u32, u32) {
+    // SAFETY: no arguments; neither can fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Nothing that is mounted in this mount namespace reaches the host; the host's later mounts are seen.
+pub(crate) fn receive_mounts_only() -> Result<(), i32> {
+    let flags = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: the texts end in NUL and live through the call; what is not said may be null for this change.
     check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) })
 }
@@ -399,6 +414,12 @@ pub(crate) fn own_mounts() -> Result<(), i32> {
 pub(crate) fn bind(from: &CStr, at: &CStr) -> Result<(), i32> {
     // SAFETY: the texts end in NUL and live through the call; a bind has neither type nor data.
     check(unsafe { libc::mount(from.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) })
+}
+
+/// Mounts a file system without a device at `at`.
+pub(crate) fn mount(kind: &CStr, at: &CStr, flags: libc::c_ulong, options: &CStr) -> Result<(), i32> {
+    // SAFETY: the texts end in NUL and live through the call; the kernel only reads them.
+    check(unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) })
 }
 
 /// Becomes the program; returns only with an errno. Both lists end in null.

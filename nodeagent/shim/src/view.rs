@@ -1,7 +1,8 @@
-//! What a program sees of the file system: a `/tmp` of its own.
+//! Namespaces of a program: a `/tmp` of its own, a `/dev/shm` of its own, IPC of its own.
 //!
-//! Runs in the child, between fork and exec. Only what would be hidden by the new `/tmp` is put back: the directories that the program
-//! was given by name.
+//! Runs in the child, between fork and exec, after it entered its cgroup: pages of the tmpfs are charged to the container that writes
+//! them. The kernel frees the namespaces, and everything in them, when the last process of the container ends; the shim stays outside.
+//! Only what would be hidden by the new `/tmp` is put back: the directories that the program was given by name.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -10,26 +11,96 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use headroom_container_shim::record::{Spec, UserNamespace};
+
+use crate::launch::{Failure, write_existing};
 use crate::sys;
 
-/// What is replaced.
+/// Directories that a private `/tmp` replaces.
 const PLACES: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// Puts `dir` at `/tmp` and `/var/tmp`, in a mount namespace of the caller's own. An error says which path it is about.
-pub(crate) fn private_tmp(dir: &Path, visible: &[PathBuf]) -> Result<(), (i32, PathBuf)> {
-    sys::own_mounts().map_err(|errno| (errno, "a mount namespace".into()))?;
+/// Enters the namespaces of `spec` and mounts what belongs there.
+pub(crate) fn enter(spec: &Spec) -> Result<(), Failure> {
+    let has_tmp = spec.private_tmp.is_some() || spec.tmp_size.is_some();
+    let ipc = if spec.shm_size.is_some() { libc::CLONE_NEWIPC } else { 0 };
+    if !has_tmp && ipc == 0 {
+        return Ok(());
+    }
+    let failed = |errno, what: &str| Failure::new("namespaces", errno, what);
+    let flags = libc::CLONE_NEWNS | ipc;
+    match spec.user_namespace {
+        UserNamespace::Host | UserNamespace::Delegated => {
+            sys::unshare(flags).map_err(|errno| failed(errno, "mount and IPC namespaces"))?;
+        }
+        UserNamespace::Own => enter_user_namespace(flags)?,
+    }
+    sys::receive_mounts_only().map_err(|errno| failed(errno, "mount propagation of /"))?;
+    if has_tmp {
+        let seen = private_tmp(spec);
+        seen.map_err(|(errno, what)| Failure::new("private-tmp", errno, what.display()))?;
+    }
+    spec.shm_size.map_or(Ok(()), |size| {
+        let flags = libc::MS_NOSUID | libc::MS_NODEV;
+        tmpfs(Path::new("/dev/shm"), "1777", flags, size).map_err(|errno| failed(errno, "a tmpfs at /dev/shm"))?;
+        // The host's queues are in another namespace. Where the kernel has no such file system, programs do without.
+        let _ = sys::mount(c"mqueue", c"/dev/mqueue", flags | libc::MS_NOEXEC, c"");
+        Ok(())
+    })
+}
+
+/// A user namespace in which the program keeps `CAP_SYS_ADMIN`. Its mounts so far belong to the host's user namespace: it cannot undo them.
+pub(crate) fn delegate_namespaces() -> Result<(), Failure> {
+    enter_user_namespace(0)?;
+    sys::empty_bounding_set(&[sys::CAP_SYS_ADMIN]);
+    Ok(())
+}
+
+/// Its own user and group are mapped to themselves.
+fn enter_user_namespace(flags: libc::c_int) -> Result<(), Failure> {
+    let (uid, gid) = sys::own_ids();
+    sys::unshare(libc::CLONE_NEWUSER | flags).map_err(|errno| Failure::new("namespaces", errno, "user namespace"))?;
+    for (path, text) in [
+        ("/proc/self/setgroups", "deny".to_owned()),
+        ("/proc/self/uid_map", format!("{uid} {uid} 1")),
+        ("/proc/self/gid_map", format!("{gid} {gid} 1")),
+    ] {
+        write_existing(Path::new(path), &text).map_err(|errno| Failure::new("namespaces", errno, path))?;
+    }
+    Ok(())
+}
+
+/// A tmpfs at `at`; a directory that does not exist stays that way.
+fn tmpfs(at: &Path, mode: &str, flags: libc::c_ulong, size: u64) -> Result<(), i32> {
+    let text = |t: &[u8]| CString::new(t).map_err(|_| libc::EINVAL);
+    let (at, options) = (text(at.as_os_str().as_bytes())?, text(format!("mode={mode},size={size}").as_bytes())?);
+    match sys::mount(c"tmpfs", &at, flags, &options) {
+        Ok(()) | Err(libc::ENOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Puts the directory, or a tmpfs, at `/tmp` and `/var/tmp`. An error says which path it is about.
+fn private_tmp(spec: &Spec) -> Result<(), (i32, PathBuf)> {
     // Opened in the new namespace and before anything is hidden: a directory of another one cannot be bound.
-    let own = open(dir)?;
-    let hidden: Vec<(&PathBuf, File)> = visible
+    let own = spec.private_tmp.as_deref().filter(|_| spec.tmp_size.is_none()).map(open).transpose()?;
+    let hidden: Vec<(&PathBuf, File)> = spec
+        .visible
         .iter()
         .filter(|path| PLACES.iter().any(|place| path.starts_with(place)))
         .map(|path| Ok((path, open(path)?)))
         .collect::<Result<_, _>>()?;
     for place in PLACES.map(Path::new) {
         // A link (`/var/tmp` to `/tmp`, say) is followed: it leads to what is replaced already.
-        match bind(&own, place) {
-            Err((libc::ENOENT, _)) => {}
-            done => done?,
+        match (&own, spec.tmp_size) {
+            (Some(own), _) => match bind(own, place) {
+                Err((libc::ENOENT, _)) => {}
+                done => done?,
+            },
+            (None, Some(size)) => {
+                let flags = libc::MS_NOSUID | libc::MS_NODEV;
+                tmpfs(place, "1777", flags, size).map_err(|errno| (errno, place.to_owned()))?;
+            }
+            (None, None) => {}
         }
     }
     for (path, file) in &hidden {

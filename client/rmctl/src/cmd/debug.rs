@@ -180,6 +180,7 @@ async fn doctor() -> Result<Value, Failure> {
         cgroup_root: config.cgroup_root,
         disk_full: config.health.disk_full,
         private_tmp: config.isolation.private_tmp,
+        ipc: config.isolation.ipc,
     };
     let look = tokio::task::spawn_blocking(move || examine(&place)).await;
     let findings = look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))?;

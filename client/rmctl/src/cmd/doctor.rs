@@ -49,6 +49,7 @@ async fn of_this_host(args: Doctor) -> Result<Vec<Finding>, Failure> {
         cgroup_root: args.cgroup_root.or(config.cgroup_root),
         disk_full: config.health.disk_full,
         private_tmp: config.isolation.private_tmp,
+        ipc: config.isolation.ipc,
     };
     let look = tokio::task::spawn_blocking(move || doctor::examine(&place)).await;
     look.map_err(|e| Failure::new(Exit::Failed, format!("the look at this host ended by a fault: {e}")))

@@ -1,6 +1,8 @@
 //! What is to be thought of what was read: pure.
 
+use headroom_config::IpcScope;
 use headroom_node_cgroup::Mode;
+use headroom_node_exec::Privilege;
 use headroom_node_exec::offers::Call;
 use headroom_types::Bytes;
 
@@ -27,7 +29,7 @@ pub(super) fn all(facts: &Facts, place: &Place) -> Vec<Finding> {
     findings.extend([oom_group(facts), kill(facts), high(facts), psi(facts)]);
     findings.extend(facts.calls.iter().map(|(call, there)| system_call(*call, *there, &facts.kernel)));
     findings.extend([memory(facts), swap(facts), systemd(facts), open_files(facts), processes(facts)]);
-    findings.extend([disk(facts, place), clock(facts), users(facts), tmp(facts, place)]);
+    findings.extend([disk(facts, place), clock(facts), users(facts), tmp(facts, place), namespaces(facts, place)]);
     findings
 }
 
@@ -228,6 +230,25 @@ fn tmp(facts: &Facts, place: &Place) -> Finding {
     }
 }
 
+fn namespaces(facts: &Facts, place: &Place) -> Finding {
+    let about = |found: &str| fine("namespaces", "shared memory and IPC of a program end with it", found);
+    match (place.ipc, facts.rights.namespaces) {
+        (IpcScope::Task | IpcScope::Container, Some(Privilege::SysAdmin)) => {
+            about("each container gets its own; so do tasks of user 0, and those of others where user namespaces can be had")
+        }
+        (IpcScope::Task | IpcScope::Container, Some(Privilege::UserNamespace)) => {
+            about("each container and task gets its own, by user namespaces")
+        }
+        (IpcScope::Task | IpcScope::Container, None) => about(
+            "neither CAP_SYS_ADMIN nor user namespaces: programs share /dev/shm and IPC of the host, and their leftovers stay charged",
+        )
+        .warn("give the agent CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"),
+        (IpcScope::Host, _) => {
+            about("not asked for: programs share /dev/shm and IPC of the host").warn("set ipc = \"task\" under [isolation]")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Disk, worst};
@@ -237,7 +258,7 @@ mod tests {
     use std::path::PathBuf;
 
     fn place() -> Place {
-        Place { state: PathBuf::from("/s"), cgroup_root: None, disk_full: 90, private_tmp: true }
+        Place { state: PathBuf::from("/s"), cgroup_root: None, disk_full: 90, private_tmp: true, ipc: IpcScope::Task }
     }
 
     fn good() -> Facts {
@@ -263,7 +284,7 @@ mod tests {
             processes: None,
             disk: Disk { dir: "/s".into(), room: Some((40, Bytes::from_gib(50))), writable: true },
             clock: (Some(true), 2026),
-            rights: Rights { root: true, mounts: true, limits: true },
+            rights: Rights { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), limits: true },
             user_namespaces: 100,
         }
     }
@@ -325,7 +346,7 @@ mod tests {
     #[test]
     fn an_agent_that_may_not_mount_says_what_that_means() {
         let mut facts = good();
-        facts.rights = Rights { root: true, mounts: false, limits: false };
+        facts.rights = Rights { root: true, mounts: false, namespaces: None, limits: false };
         let finding = tmp(&facts, &place());
         assert!(finding.state == Standing::Warn && finding.found.contains("only TMPDIR points elsewhere"), "{finding:?}");
         assert!(tmp(&good(), &Place { private_tmp: false, ..place() }).found.contains("not asked for"));

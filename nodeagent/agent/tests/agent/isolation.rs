@@ -99,6 +99,31 @@ async fn root_without_rights_is_only_a_name() {
     assert_eq!((field(&text, "Uid"), field(&text, "mounted")), ("0\t0\t0\t0", "no"));
 }
 
+/// What a program keeps in shared memory goes with it, for any user.
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_memory_ends_with_its_container() {
+    if !is_root("shared_memory_ends_with_its_container") {
+        return;
+    }
+    let rm = FakeRm::start().await;
+    for (n, extra) in [(1, &[][..]), (2, &["--run-as=nobody"][..])] {
+        let node = node(&rm, extra);
+        let name = format!("headroom-shared-{}-{n}", std::process::id());
+        let script = format!(
+            "echo x > /dev/shm/{name} && ipcmk -M 4096 >/dev/null; ls /dev/shm; df -B1 --output=size /dev/shm | tail -1; \
+             tail -n +2 /proc/sysvipc/shm | wc -l; readlink /proc/self/ns/ipc; exit 0"
+        );
+        let id = rm.run(n, 64, sh(&script));
+        let report = rm.exit(&id).await;
+        let text = node.text(&id, "stdout");
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(&lines[..3], [name.as_str(), "67108864", "1"], "{text}{report:#?}");
+        let own = fs::read_link("/proc/self/ns/ipc").expect("a link");
+        assert_ne!(lines.get(3).copied(), own.to_str(), "the host's IPC namespace");
+        assert!(!std::path::Path::new("/dev/shm").join(&name).exists(), "its file is on the host");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_has_a_tmp_of_its_own() {
     if !is_root("each_has_a_tmp_of_its_own") {

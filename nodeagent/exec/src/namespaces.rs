@@ -1,0 +1,93 @@
+//! IPC and mount namespaces of a child, with a tmpfs of its own at `/dev/shm`.
+//!
+//! The kernel frees everything in them when the last process ends: POSIX and SysV shared memory, semaphores, message queues. The
+//! child mounts the tmpfs after it entered its cgroup, so its pages are charged to that cgroup.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use crate::error::Step;
+use crate::spawn::{Command, spawn};
+
+/// What a child needs to be given for its own IPC and `/dev/shm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespaces {
+    /// The privilege that makes them.
+    pub privilege: Privilege,
+    /// Size limit of `/dev/shm`. Bytes.
+    pub shm: u64,
+}
+
+/// The privilege that makes namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// The caller has `CAP_SYS_ADMIN` in its user namespace. The child gives it up before it becomes the program.
+    SysAdmin,
+    /// A new user namespace, in which the caller's user and group are mapped to themselves.
+    UserNamespace,
+}
+
+impl Privilege {
+    /// The privilege of this process.
+    pub fn own() -> Privilege {
+        const CAP_SYS_ADMIN: u32 = 21;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
+        let effective = effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+        if effective >> CAP_SYS_ADMIN & 1 == 1 { Privilege::SysAdmin } else { Privilege::UserNamespace }
+    }
+}
+
+/// Whether this process can give a child its own namespaces. The error is the kernel's refusal, with the step.
+pub fn probe(privilege: Privilege) -> Result<(), String> {
+    // The program does not exist, so the child ends after it entered its namespaces.
+    let program = Path::new("/dev/null/namespace-probe");
+    let namespaces = Some(Namespaces { privilege, shm: 1 << 20 });
+    match spawn(&Command { namespaces, ..Command::new(program, Path::new("/")) }) {
+        Err(e) if e.step == Step::Exec => Ok(()),
+        Err(e) => Err(format!("{}: {}", e.what, e.source)),
+        Ok(child) => {
+            // Cannot happen: nothing below /dev/null can be executed.
+            let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
+            Ok(())
+        }
+    }
+}
+
+/// The texts of the system calls, made before the clone.
+pub(crate) struct Prepared {
+    pub(crate) flags: libc::c_int,
+    /// `uid_map` and `gid_map`, for a new user namespace.
+    pub(crate) maps: Option<[CString; 2]>,
+    /// Mount options of `/dev/shm`.
+    pub(crate) options: CString,
+}
+
+impl Prepared {
+    pub(crate) fn new(wish: &Namespaces) -> Prepared {
+        let text = |t: String| CString::new(t).unwrap_or_default();
+        let map = |id: u32| text(format!("{id} {id} 1"));
+        let (flags, maps) = match wish.privilege {
+            Privilege::SysAdmin => (0, None),
+            Privilege::UserNamespace => {
+                let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                (libc::CLONE_NEWUSER, Some([map(uid), map(gid)]))
+            }
+        };
+        let options = text(format!("mode=1777,size={}", wish.shm));
+        Prepared { flags: flags | libc::CLONE_NEWNS | libc::CLONE_NEWIPC, maps, options }
+    }
+}
+
+/// What a refusal is about, by the position that the child reports.
+pub(crate) fn part(index: usize) -> &'static str {
+    match index {
+        0 => "user, mount and IPC namespaces",
+        1 => "/proc/self/setgroups",
+        2 => "/proc/self/uid_map",
+        3 => "/proc/self/gid_map",
+        4 => "mount propagation of /",
+        5 => "a tmpfs at /dev/shm",
+        _ => "capset",
+    }
+}
