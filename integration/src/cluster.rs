@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::Client;
 use headroom_types::{AppId, Bytes, EnforcerKind};
 use headroom_wire::v1::apps::{AppView, ContainerView};
+use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -122,7 +123,7 @@ impl Cluster {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let (file, own) = (dir.path().join("nodeagent.toml"), dir.path().join("bin"));
-        fs::write(&file, configuration)?;
+        fs::write(&file, on_any_disk(configuration))?;
         fs::create_dir(&own)?;
         for name in ["nodeagent", "container-shim", "appmaster", "executor"] {
             fs::copy(programs::path(name)?, own.join(name)).with_context(|| format!("copying {name}"))?;
@@ -215,9 +216,11 @@ impl Cluster {
             None => flags.extend(["--listen", "127.0.0.1:0"]),
         }
         let people = self.people.clone();
+        let plain = self.dir.path().join("plain-nodeagent.toml").display().to_string();
+        fs::write(&plain, on_any_disk(""))?;
         match &people {
             // Jobs of tests run as whoever runs the tests, and share data in /tmp with them.
-            People::Own => flags.extend(["--run-as", "agent", "--allow-root", "--shared-tmp"]),
+            People::Own => flags.extend(["--config", &plain, "--run-as", "agent", "--allow-root", "--shared-tmp"]),
             People::Configured { file, .. } => flags.extend(["--config", file.to_str().context("UTF-8")?]),
         }
         let cgroup = if shape.enforcer == Some(EnforcerKind::Poll) { None } else { self.cgroup(name) };
@@ -298,10 +301,20 @@ impl Cluster {
     /// Waits until the resource manager answers and every node is ready.
     pub fn until_ready(&self) -> Result<()> {
         let wanted = self.nodes.len();
-        until("all nodes to be ready", SOON, || {
-            let ready = self.call(self.client.nodes()).map(|all| all.iter().filter(|n| n.state == "ready").count());
-            Ok((ready.unwrap_or(0) == wanted).then_some(()))
-        })
+        let mut seen = String::new();
+        let ready = until("all nodes to be ready", SOON, || {
+            let nodes = match self.call(self.client.nodes()) {
+                Ok(nodes) => nodes,
+                Err(error) => {
+                    seen = error.to_string();
+                    return Ok(None);
+                }
+            };
+            let state = |node: &NodeView| format!("{}: {} {}", node.id, node.state, node.because().unwrap_or_default());
+            seen = nodes.iter().map(state).collect::<Vec<_>>().join("; ");
+            Ok((nodes.iter().filter(|node| node.state == "ready").count() == wanted).then_some(()))
+        });
+        ready.with_context(|| format!("{wanted} nodes wanted; last seen: {seen}"))
     }
 
     /// The typed client.
@@ -420,6 +433,14 @@ pub(crate) fn hierarchies() -> Vec<PathBuf> {
     };
     let writable = |p: &PathBuf| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::W_OK).is_ok();
     all.into_iter().filter(writable).collect()
+}
+
+/// The configuration of a node agent, with health checks that pass however full the disk of the test machine is.
+fn on_any_disk(configuration: &str) -> String {
+    if configuration.contains("[health]") {
+        return configuration.to_owned();
+    }
+    format!("{configuration}\n[health]\ndisk_full = 100\ninodes_full = 100\n")
 }
 
 /// Runs `rmctl` against the resource manager at `url`.
