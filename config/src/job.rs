@@ -130,6 +130,12 @@ fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
         "once memory failures have cost the job that much, nothing of it is given more",
         "write GiB·h as a number above 0, such as budget_gib_h = 2.5, or leave it out for no bound",
     );
+    let drain = hint(
+        "an executor of the job then makes room for the task's own container",
+        "write a duration such as drain_after = \"1s\", or \"0s\" for at once",
+    );
+    let cpus =
+        hint("processors of an escalated task's own container", "write a number of cores, such as cpus = 0.5, or leave it out");
     let retry = RetrySpec {
         max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, raw::count(1, 100)),
         memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, raw::count(1, 20)),
@@ -137,6 +143,8 @@ fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
         cap: s.read(r, "cap", cap, raw::some_memory).map(Spanned::into_inner),
         breaker: s.read(r, "breaker", breaker, raw::count(1, 100)).map(Spanned::into_inner),
         budget: s.read(r, "budget_gib_h", budget, gib_hours).map(Spanned::into_inner),
+        drain_after: s.read_or(r, "drain_after", drain, usual.drain_after, raw::duration),
+        cpus: s.read(r, "cpus", cpus, raw::cpus).map(Spanned::into_inner),
     };
     s.finish(r);
     retry

@@ -10,6 +10,7 @@ mod apply;
 mod asks;
 mod check;
 mod commits;
+mod drain;
 mod ends;
 mod fates;
 mod grow;
@@ -186,7 +187,12 @@ impl Core {
             Phase::Replaying | Phase::Unregistered | Phase::Over(_) => return None,
         }
         let queues = self.queues.iter().filter_map(Queue::next_ready);
-        queues.chain(self.next_patience_end()).chain(self.next_own_start()).chain(self.fleet.next_deadline()).min()
+        queues
+            .chain(self.next_patience_end())
+            .chain(self.next_own_start())
+            .chain(self.next_drain_check())
+            .chain(self.fleet.next_deadline())
+            .min()
     }
 
     /// The job.
@@ -361,6 +367,7 @@ impl Core {
         self.place_shared(now, out);
         self.admit(now, out);
         self.own_containers(now, out);
+        self.make_room(now, out);
         self.size_sets(now, out);
         self.shrink_back(now, out);
         self.finish_if_over(now, out);

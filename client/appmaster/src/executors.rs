@@ -283,6 +283,38 @@ pub struct Fleet {
     pub shunned: BTreeMap<NodeId, Shunned>,
     /// When the next executor that nobody needs has waited long enough for work.
     pub idle_until: Option<Tick>,
+    /// Containers of escalated tasks that are asked for and not there. Nothing lasting.
+    pub own_waits: BTreeMap<RequestId, OwnWait>,
+    /// The executor that makes room for one of them. Nothing lasting.
+    pub drained: Option<DrainedRoom>,
+}
+
+/// The container of an escalated task is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnWait {
+    /// The task.
+    pub task: TaskKey,
+    /// Since when.
+    pub since: Tick,
+    /// No executor is drained for it before this moment.
+    pub drain_at: Tick,
+    /// Drains in a row that did not lead to a grant.
+    pub failed_drains: u32,
+}
+
+/// Room that one executor makes for the container of an escalated task. Until that is granted, no executor is asked for in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainedRoom {
+    /// The request of the task's container.
+    pub request: RequestId,
+    /// The executor.
+    pub container: ContainerId,
+    /// Its node.
+    pub node: NodeId,
+    /// Memory of all executors that were drained for this request. Bytes.
+    pub freed: Bytes,
+    /// When the last of them was gone.
+    pub gone_at: Option<Tick>,
 }
 
 /// What is asked of the resource manager for one request.

@@ -1,5 +1,7 @@
 //! The figures of a job: the only place that adds.
 
+use std::time::Duration;
+
 use headroom_types::{Bytes, Charge, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, Mode, ShadowOutcome, StageInputs};
 
@@ -13,12 +15,14 @@ pub struct Ledger {
     plain: u32,
     /// What memory failures have cost. Byte-milliseconds.
     extra: u128,
+    /// Attempts that ended well, and how long they ran in all. Milliseconds.
+    well: (u64, u64),
 }
 
 impl Ledger {
     /// Nothing has happened to `tasks` tasks.
     pub fn new(mode: Mode, tasks: u32) -> Self {
-        Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0, extra: 0 }
+        Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0, extra: 0, well: (0, 0) }
     }
 
     /// The figures.
@@ -35,6 +39,12 @@ impl Ledger {
     /// Byte-milliseconds.
     pub fn extra_byte_ms(&self) -> u128 {
         self.extra
+    }
+
+    /// Mean run time of the attempts that ended well; `None` before the first.
+    pub fn mean_task_time(&self) -> Option<Duration> {
+        let (count, ms) = self.well;
+        ms.checked_div(count).map(Duration::from_millis)
     }
 
     /// A task has moved from one state to another.
@@ -67,7 +77,9 @@ impl Ledger {
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
         self.shadow(row, spent);
         self.input(row, account);
-        if account != Account::Success {
+        if account == Account::Success {
+            self.well = (self.well.0.saturating_add(1), self.well.1.saturating_add(runtime_ms(row)));
+        } else {
             self.totals.rerun_byte_ms = self.totals.rerun_byte_ms.saturating_add(spent);
         }
         let counter = match account {
@@ -164,6 +176,6 @@ pub fn byte_ms(row: &AttemptRow) -> u128 {
     sum.saturating_add(product(memory, ended.since(since)))
 }
 
-fn product(memory: Bytes, time: std::time::Duration) -> u128 {
+fn product(memory: Bytes, time: Duration) -> u128 {
     u128::from(memory.get()).saturating_mul(time.as_millis())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_config::{
-    ExecutorProgram, ExecutorSpec, Input, JobSpec, Memory, Placeholder, Sizes, StageSpec, TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, Input, JobSpec, Memory, Placeholder, RetrySpec, Sizes, StageSpec, TaskGroups, TaskLimit,
 };
 use headroom_types::{Bytes, Cpus, FetchedFile, Profile, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::am::LaunchSpec;
@@ -93,10 +93,12 @@ pub fn set_resource(set: &ExecutorSpec) -> Resource {
     set.profile.resource()
 }
 
-/// Size of a task's own container: its memory, the executor's reserve, and the processors of one task.
-pub fn own_resource(set: &ExecutorSpec, stage: &StageSpec, memory: Bytes) -> Resource {
+/// Size of a task's own container: its memory, the executor's reserve, and the processors of one task; for an escalated task at most
+/// `retry.cpus`.
+pub fn own_resource(retry: &RetrySpec, set: &ExecutorSpec, stage: &StageSpec, (memory, rung): (Bytes, u32)) -> Resource {
     let milli = u64::from(set.profile.cpus.milli()) * u64::from(stage.cpus_per_task) / u64::from(set.slots.max(1));
-    let cpus = Cpus::from_milli(u32::try_from(milli).unwrap_or(u32::MAX).max(1));
+    let of_task = Cpus::from_milli(u32::try_from(milli).unwrap_or(u32::MAX).max(1));
+    let cpus = retry.cpus.filter(|_| rung > 1).map_or(of_task, |most| most.min(of_task));
     Resource::new(headroom_config::job::fit::own_container(memory, set.reserve), cpus)
 }
 

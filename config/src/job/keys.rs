@@ -278,6 +278,20 @@ pub const KEYS: &[Key] = &[
         "no bound",
         "Once memory failures have cost the job that much, nothing of it is given more.",
     ),
+    key(
+        "retry",
+        "drain_after",
+        TIME,
+        "1s",
+        "How long the container of an escalated task waits before one executor of its own job takes no more tasks and leaves, to make room. Never longer than half the mean run time of the job's tasks.",
+    ),
+    key(
+        "retry",
+        "cpus",
+        "a number of processors above 0, such as 2 or 0.5",
+        "those of a task in an executor",
+        "Most processors of the container of an escalated task, for nodes whose processors are taken and whose memory is free.",
+    ),
     key("access", "view", "a list of accounts, and of groups with @, at most 32", "nobody", "They may look at the job."),
     key(
         "access",

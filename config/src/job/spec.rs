@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, FetchedFile, Name, NodeId, Profile, QueuePath};
+use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::Mode;
 
@@ -292,6 +292,11 @@ pub struct RetrySpec {
     /// What memory failures may cost the job: memory × time of attempts that had to run again, and of whatever escalated ones have beyond
     /// their first size. Beyond it nothing of the job is given more. No bound when left out.
     pub budget: Option<GibHours>,
+    /// How long the container of an escalated task waits before an executor of its own job makes room for it. The master waits at most
+    /// half the mean run time of the job's tasks.
+    pub drain_after: Duration,
+    /// Processors of the container of an escalated task, where that is fewer than the task has in an executor.
+    pub cpus: Option<Cpus>,
 }
 
 /// Memory over time, exact to a thousandth of a GiB·h.
@@ -339,14 +344,22 @@ impl std::fmt::Display for GibHours {
 
 impl Default for RetrySpec {
     fn default() -> Self {
-        RetrySpec { max_attempts: 4, memory_attempts: 6, transient: 3, cap: None, breaker: None, budget: None }
+        RetrySpec {
+            max_attempts: 4,
+            memory_attempts: 6,
+            transient: 3,
+            cap: None,
+            breaker: None,
+            budget: None,
+            drain_after: Duration::from_secs(1),
+            cpus: None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::Cpus;
 
     #[test]
     fn slots_share_what_the_reserve_leaves() {

@@ -45,7 +45,7 @@ fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
     let request = spec::own_request(&id, 7).expect("a task's name makes a request");
     assert_eq!(spec::purpose_of(job, &request), Some(Parsed::Own { task: id.clone(), rung: 7 }));
     if let Some(set) = job.executors_of(stage) {
-        assert!(!spec::own_resource(set, stage, size.profile.memory()).memory.is_zero());
+        assert!(!spec::own_resource(&job.retry, set, stage, (size.profile.memory(), size.rung)).memory.is_zero());
     }
     let id = TaskAttemptId { task: id, attempt: 1 };
     assert!(!id.file_name().contains(['/', '\0']));

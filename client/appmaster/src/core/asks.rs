@@ -43,7 +43,7 @@ impl Core {
                 let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10).saturating_add(task.priority);
                 avoid.extend(task.avoid.node.clone());
                 avoid.extend(task.failed_starts().map(|row| row.node.clone()));
-                (spec::own_resource(self.set_of(key)?, self.stage_of(key)?, memory), priority)
+                (spec::own_resource(&self.job.retry, self.set_of(key)?, self.stage_of(key)?, (memory, task.size.rung)), priority)
             }
         };
         let set = self.set_of_purpose(wanted.purpose)?;

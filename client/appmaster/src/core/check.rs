@@ -27,6 +27,7 @@ impl Core {
             self.check_task(key, task, &seated);
         }
         self.check_figures();
+        self.check_drained();
         for wanted in self.fleet.wanted() {
             assert!(wanted.settled <= wanted.count, "{} counts below what has ended", wanted.request);
         }
@@ -59,6 +60,29 @@ impl Core {
         assert_eq!(self.own.contains(&key), own && !open, "{id}: own");
         assert_eq!(self.learning.in_line(key), own && open, "{id}: in the line for a container of its own");
         assert!(task.sized || task.attempts.is_empty(), "{id}: what has begun has a size that is written down");
+    }
+
+    /// At most one executor is drained, for an escalated task whose container is waited for, and it begins nothing.
+    fn check_drained(&self) {
+        if !matches!(self.phase, super::Phase::Working) {
+            return;
+        }
+        for (request, wait) in &self.fleet.own_waits {
+            assert!(self.fleet.requests.get(request).is_some_and(|r| r.wanted > 0), "{request}: waited for, and not wanted");
+            assert!(
+                self.tasks.get(wait.task).is_some_and(|task| task.size.rung > 1),
+                "{request}: drains are for escalated tasks"
+            );
+        }
+        let Some(drained) = &self.fleet.drained else { return };
+        assert!(self.fleet.own_waits.contains_key(&drained.request), "{}: room is made for nothing", drained.request);
+        let executor = self.fleet.executors.get(&drained.container);
+        assert!(
+            executor.is_none_or(|e| e.leaving || e.warning.is_some() || e.ended.is_some()),
+            "{}: drained, and begins tasks",
+            drained.container
+        );
+        assert!(executor.is_none() || drained.gone_at.is_none(), "{}: gone, and there", drained.container);
     }
 
     fn check_figures(&self) {

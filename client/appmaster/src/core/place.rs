@@ -222,7 +222,8 @@ impl Core {
     /// Whether a container for this task alone could ever be had; `None` when that is not known.
     pub(super) fn own_fits(&self, key: TaskKey, memory: headroom_types::Bytes) -> Option<bool> {
         let (stage, set) = (self.stage_of(key)?, self.set_of(key)?);
-        let needs = spec::own_resource(set, stage, memory);
+        let rung = self.tasks.get(key)?.size.rung;
+        let needs = spec::own_resource(&self.job.retry, set, stage, (memory, rung));
         self.largest.as_ref().map(|largest| needs.fits(largest))
     }
 

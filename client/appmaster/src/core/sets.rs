@@ -31,7 +31,7 @@ impl Core {
         let (Some(task), Some(set), Some(stage)) = (self.tasks.get(key), self.set_of(key), self.stage_of(key)) else {
             return Bytes::ZERO;
         };
-        spec::own_resource(set, stage, task.size.memory()).memory
+        spec::own_resource(&self.job.retry, set, stage, (task.size.memory(), task.size.rung)).memory
     }
 
     pub(super) fn set_of_purpose(&self, purpose: Purpose) -> Option<&headroom_config::ExecutorSpec> {
@@ -104,7 +104,7 @@ impl Core {
             let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else {
                 continue;
             };
-            let needs = spec::own_resource(set, stage, task.size.memory());
+            let needs = spec::own_resource(&self.job.retry, set, stage, (task.size.memory(), task.size.rung));
             if !matches!(task.state, State::Pending { .. }) || needs.fits(&largest) {
                 continue;
             }
@@ -163,7 +163,9 @@ impl Core {
             self.fleet.idle_until = self.fleet.idle_until.into_iter().chain(until).min();
             leave.iter().for_each(|container| self.leave(container, out));
             let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
-            self.want(now, &id, ask.max(live.min(keep)), live);
+            // What an executor left behind for an escalated task is not taken by the next executor.
+            let most = if self.withholds(set) { live } else { u32::MAX };
+            self.want(now, &id, ask.max(live.min(keep)).min(most), live);
         }
     }
 

@@ -6,6 +6,8 @@
 //! (CLOCK_REALTIME) and sends it here. Between the two lie the executor's verdict, its way to the application master, the
 //! decision, the way back, the new cgroup and the new process.
 
+pub(crate) mod loaded;
+
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -47,6 +47,9 @@ struct Cli {
     /// kill-to-retry: how many tasks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     count: u16,
+    /// kill-to-retry: while tasks of the same job keep every processor; `--rounds` of four jobs of a hundred tasks
+    #[arg(long)]
+    loaded: bool,
     /// rm-http, rm-restart, page: how many nodes are played
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
@@ -139,6 +142,7 @@ fn main() -> Result<ExitCode> {
     }
     let figures = match cli.name {
         Measurement::KillToRetry if cli.verdicts.guest => kill_to_retry::in_a_guest(cli.count)?,
+        Measurement::KillToRetry if cli.loaded => figures(&kill_to_retry::loaded::measure(cli.rounds.unwrap_or(4))?)?,
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,

@@ -1,0 +1,251 @@
+//! Room for the container of an escalated task, made by executors of its own job.
+//!
+//! ```text
+//!  container asked for ──drain_after──► one executor takes no more ──its tasks end──► it leaves, and is not replaced
+//!  (own_waits)                          tasks (drained)                               until the container is granted
+//! ```
+//!
+//! One executor at a time, for the request that has waited longest. Where one is not enough, the next one follows on the same node.
+//! Where all of that leads to no grant, the executors come back, and the next drain for that request waits twice as long.
+//!
+//! Nothing here lasts: a master that takes over measures the waits from its start.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick};
+
+use super::Core;
+use crate::event::{Effect, Now};
+use crate::executors::{DrainedRoom, Executor, OwnWait, Purpose};
+use crate::ledger;
+use crate::taskset::TaskKey;
+
+/// From the end of a drained executor to the grant: its node reports the end, the resource manager grants.
+const GRANT_PATIENCE: Duration = Duration::from_secs(2);
+/// The same where what has left is less than the task needs, and only free memory of the node could make up for it.
+const SHORT_PATIENCE: Duration = Duration::from_millis(200);
+/// Where there is room, the grant comes sooner than that.
+const LEAST_DELAY: Duration = Duration::from_millis(50);
+/// First pause of a request for which executors were drained in vain; it doubles.
+const FAILED_DRAIN_PAUSE: Duration = Duration::from_secs(30);
+/// Most doublings of that pause.
+const MOST_DOUBLINGS: u32 = 5;
+
+/// An executor that could make room.
+struct Candidate<'a> {
+    container: &'a ContainerId,
+    node: &'a NodeId,
+    memory: Bytes,
+    /// Until it runs dry, by the mean run time of tasks.
+    remaining: Duration,
+}
+
+impl Core {
+    /// Drains an executor for the escalated task whose container has waited longest.
+    pub(super) fn make_room(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.own.is_empty() {
+            self.fleet.own_waits.clear();
+            self.fleet.drained = None;
+            return;
+        }
+        self.note_own_waits(now.tick);
+        let drained = match self.fleet.drained.take() {
+            None => None,
+            Some(drained) if !self.fleet.own_waits.contains_key(&drained.request) => None,
+            Some(drained) if self.fleet.executors.contains_key(&drained.container) => {
+                self.fleet.drained = Some(drained);
+                return;
+            }
+            Some(drained) => {
+                let gone_at = drained.gone_at.unwrap_or(now.tick);
+                let drained = DrainedRoom { gone_at: Some(gone_at), ..drained };
+                if now.tick.since(gone_at) < self.grant_patience(&drained) {
+                    self.fleet.drained = Some(drained);
+                    return;
+                }
+                Some(drained)
+            }
+        };
+        match drained {
+            Some(before) => self.drain_further(now, &before, out),
+            None => self.drain_first(now, out),
+        }
+    }
+
+    /// True when executors that left this set make room for an escalated task and are not to be replaced.
+    pub(super) fn withholds(&self, set: usize) -> bool {
+        let of_drained = || self.fleet.drained.as_ref().and_then(|drained| self.fleet.own_waits.get(&drained.request));
+        of_drained().is_some_and(|wait| self.is_placed_alike(wait.task, set))
+    }
+
+    /// When [`Core::make_room`] has something to do, if nothing else happens.
+    pub(super) fn next_drain_check(&self) -> Option<Tick> {
+        match &self.fleet.drained {
+            Some(drained) => drained.gone_at.map(|at| at.plus(self.grant_patience(drained))),
+            None => self.fleet.own_waits.values().map(|wait| wait.drain_at).min(),
+        }
+    }
+
+    fn grant_patience(&self, drained: &DrainedRoom) -> Duration {
+        let needs = self.fleet.own_waits.get(&drained.request).map(|wait| self.own_memory(wait.task));
+        if needs.is_some_and(|needs| needs > drained.freed) { SHORT_PATIENCE } else { GRANT_PATIENCE }
+    }
+
+    /// Which containers of escalated tasks are waited for, and since when.
+    fn note_own_waits(&mut self, now: Tick) {
+        let there: BTreeSet<&RequestId> =
+            self.fleet.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
+        let waits = self.fleet.requests.iter().filter_map(|(id, request)| match request.purpose {
+            Purpose::Own(key) if request.wanted > 0 && !there.contains(id) => Some((id.clone(), key)),
+            Purpose::Own(_) | Purpose::Set(_) => None,
+        });
+        let escalated = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.size.rung > 1);
+        let waits: BTreeMap<RequestId, TaskKey> = waits.filter(|(_, key)| escalated(*key)).collect();
+        self.fleet.own_waits.retain(|id, _| waits.contains_key(id));
+        for (id, task) in waits {
+            if !self.fleet.own_waits.contains_key(&id) {
+                let drain_at = now.plus(self.drain_delay(task));
+                self.fleet.own_waits.insert(id, OwnWait { task, since: now, drain_at, failed_drains: 0 });
+            }
+        }
+    }
+
+    /// Short tasks make room sooner: their executors run dry sooner, and a second would be many of them. As long as no task has ended
+    /// well, what is known is how long the killed attempt ran.
+    fn drain_delay(&self, key: TaskKey) -> Duration {
+        let killed = || self.tasks.get(key)?.attempts.last().map(ledger::runtime_ms);
+        let run = self.ledger.mean_task_time().or_else(|| killed().map(Duration::from_millis));
+        let wished = self.job.retry.drain_after;
+        run.map_or(wished, |run| wished.min((run / 2).max(LEAST_DELAY)))
+    }
+
+    /// For the request that has waited longest; of those that began together, the one with the higher rung.
+    fn drain_first(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let due = self.fleet.own_waits.iter().filter(|(_, wait)| wait.drain_at <= now.tick);
+        let rung = |wait: &OwnWait| self.tasks.get(wait.task).map(|task| task.size.rung);
+        let mut due: Vec<(RequestId, OwnWait)> = due.map(|(id, wait)| (id.clone(), *wait)).collect();
+        due.sort_by_key(|(_, wait)| (wait.since, Reverse(rung(wait))));
+        let mut first = None;
+        for (request, wait) in due {
+            if let Some(first) = first {
+                self.note_turn(wait.task, first);
+                continue;
+            }
+            match self.next_drain(now, wait.task, None) {
+                Some(container) => {
+                    self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out);
+                    first = Some(wait.task);
+                }
+                None => self.pause_drains(now.tick, &request),
+            }
+        }
+    }
+
+    /// Executors are drained for one task after the other.
+    fn note_turn(&mut self, key: TaskKey, first: TaskKey) {
+        let Some(first) = self.tasks.get(first).map(|task| task.id.clone()) else { return };
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let note = format!("waits for executors of its own job: room is made for {first} first");
+        if task.note != note {
+            task.note = note;
+            self.view.touch(key);
+        }
+    }
+
+    /// What has left was not enough.
+    fn drain_further(&mut self, now: Now, before: &DrainedRoom, out: &mut Vec<Effect>) {
+        let Some(wait) = self.fleet.own_waits.get(&before.request).copied() else { return };
+        match self.next_drain(now, wait.task, Some(&before.node)) {
+            Some(container) => self.drain(now, (&before.request, wait.task, before.freed), &container, out),
+            None => self.pause_drains(now.tick, &before.request),
+        }
+    }
+
+    fn pause_drains(&mut self, now: Tick, request: &RequestId) {
+        let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
+        let pause = FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MOST_DOUBLINGS));
+        wait.drain_at = now.plus(pause);
+        wait.failed_drains = wait.failed_drains.saturating_add(1);
+    }
+
+    fn drain(&mut self, now: Now, who: (&RequestId, TaskKey, Bytes), container: &ContainerId, out: &mut Vec<Effect>) {
+        let (request, key, before) = who;
+        let Some(executor) = self.fleet.executors.get(container) else { return };
+        let (node, freed) = (executor.node.clone(), before.saturating_add(memory_of(executor)));
+        let memory = self.own_memory(key);
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.note = format!("waits for executors of its own job: {container} is being drained to make room for {memory}");
+        let message = format!("{container} takes no more tasks and leaves, to make room for {memory} of {}", task.id);
+        self.view.touch(key);
+        self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
+        self.fleet.drained =
+            Some(DrainedRoom { request: request.clone(), container: container.clone(), node, freed, gone_at: None });
+        // It leaves when nothing runs in it; to leave at once would lose what its tasks have done.
+        self.warn(container, None);
+        self.heed_warnings(now, out);
+    }
+
+    /// The executor to drain: on the node that can make the room with the fewest of them, the one that runs dry first, the newest of
+    /// those. `None` where none may be drained.
+    fn next_drain(&self, now: Now, key: TaskKey, node: Option<&NodeId>) -> Option<ContainerId> {
+        let needs = self.own_memory(key);
+        let mut by_node: BTreeMap<&NodeId, Vec<Candidate<'_>>> = BTreeMap::new();
+        for candidate in self.drain_candidates(now, key).filter(|c| node.is_none_or(|node| node == c.node)) {
+            by_node.entry(candidate.node).or_default().push(candidate);
+        }
+        let (_, mut best) = by_node.into_iter().min_by_key(|(_, candidates)| {
+            let (mut short, mut count) = (needs, 0usize);
+            for candidate in candidates {
+                count += usize::from(!short.is_zero());
+                short = short.saturating_sub(candidate.memory);
+            }
+            (short, count, candidates.iter().map(|c| c.remaining).min())
+        })?;
+        best.sort_by_key(|c| (c.remaining, Reverse(c.container.clone())));
+        best.first().map(|c| c.container.clone())
+    }
+
+    /// Executors that could make room for a task where it may go; those on nodes that it avoids only where there are no others.
+    fn drain_candidates<'a>(&'a self, now: Now, key: TaskKey) -> impl Iterator<Item = Candidate<'a>> {
+        let avoided = move |e: &Executor| {
+            let task = self.tasks.get(key);
+            task.is_some_and(|t| t.avoid.node.as_ref() == Some(&e.node) || t.failed_to_start_on(&e.node))
+                || self.fleet.failures(&e.node) > 0
+        };
+        let may_leave = move |e: &Executor| match e.purpose {
+            Purpose::Set(set) => e.holds_its_place() && e.warning.is_none() && self.is_placed_alike(key, set),
+            Purpose::Own(_) => false,
+        };
+        let all = move || self.fleet.executors.iter().filter(move |(_, e)| may_leave(e));
+        let elsewhere = all().any(|(_, e)| !avoided(e));
+        all().filter(move |(_, e)| !elsewhere || !avoided(e)).map(move |(container, e)| Candidate {
+            container,
+            node: &e.node,
+            memory: memory_of(e),
+            remaining: self.remaining(now, e),
+        })
+    }
+
+    /// How long the tasks of an executor will still run, by the mean of those that have ended.
+    fn remaining(&self, now: Now, executor: &Executor) -> Duration {
+        let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
+        let left = |key: TaskKey| {
+            let started = self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
+            mean.saturating_sub(started.map_or(Duration::ZERO, |started| now.unix.since(started)))
+        };
+        executor.seats.values().map(|seat| left(seat.task)).max().unwrap_or(Duration::ZERO)
+    }
+
+    /// True when executors of this set are placed by the rules that hold for the task too.
+    fn is_placed_alike(&self, key: TaskKey, set: usize) -> bool {
+        let (own, other) = (self.set_of(key), self.job.executors.get(set));
+        own.zip(other).is_some_and(|(own, other)| own.place == other.place)
+    }
+}
+
+/// What a container gives back when it leaves.
+fn memory_of(executor: &Executor) -> Bytes {
+    executor.resource.as_ref().map_or(executor.base, |has| has.memory)
+}

@@ -1,0 +1,156 @@
+//! Executors of a job make room for the containers of its own escalated tasks.
+
+#[macro_use]
+mod world;
+
+use std::time::Duration;
+
+use headroom_appmaster::record::Record;
+use headroom_types::{Bytes, ContainerId, ExitReason};
+use headroom_wire::v1::job::AttemptRow;
+use world::{Fault, Habit, Scenario, World};
+
+/// Executors of one slot, so that an escalated task gets a container of its own.
+const JOB: &str = concat!(
+    job_head!("crowded", "288MiB", 1, 2, 1),
+    r#"[[stage]]
+name = "map"
+array = "0-59"
+command = ["prog", "{index}"]
+grow = false
+"#
+);
+/// Run time of a task. Milliseconds.
+const TASK_MS: u64 = 1_000;
+
+fn crowded() -> Scenario {
+    Scenario::of(JOB).nodes(&[870]).usual(Habit::native(10, TASK_MS))
+}
+
+fn rows<'w>(world: &'w World, id: &str) -> &'w [AttemptRow] {
+    &world.row(id).attempts
+}
+
+/// From the kill of the first attempt to the start of the second one.
+fn waited(world: &World, id: &str) -> Duration {
+    let rows = rows(world, id);
+    rows[1].started.since(rows[0].ended.expect("it ended"))
+}
+
+/// Containers that were told to leave for a task, in order.
+fn drained(world: &World) -> Vec<&str> {
+    world.words("ContainerLeaving")
+}
+
+fn attempts(world: &World) -> usize {
+    world.rows.values().map(|row| row.attempts.len()).sum()
+}
+
+fn makespan(world: &World) -> Duration {
+    let all = || world.rows.values().flat_map(|row| &row.attempts);
+    let (first, last) = (all().map(|a| a.started).min(), all().filter_map(|a| a.ended).max());
+    last.expect("an end").since(first.expect("a start"))
+}
+
+#[test]
+fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
+    let world = crowded().habit("map/0", Habit::native(400, TASK_MS)).run();
+    assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 1));
+    assert_eq!(attempts(&world), 61, "no work of others is lost");
+    let waited = waited(&world, "map/0");
+    assert!(waited <= Duration::from_millis(2 * TASK_MS), "{waited:?}");
+    assert!(drained(&world)[0].contains("of map/0"), "{:?}", drained(&world));
+    assert!(world.notes.iter().any(|n| n.contains("map/0: waits for executors of its own job")), "{:?}", world.notes);
+    let without = crowded().run();
+    let (with, without) = (makespan(&world), makespan(&without));
+    // The task itself takes two executors for its run, and had run once before.
+    assert!(with <= without + Duration::from_millis(4 * TASK_MS), "{with:?} against {without:?}");
+}
+
+#[test]
+fn the_room_of_a_drained_executor_is_not_taken_by_the_next_one() {
+    let world = crowded().habit("map/0", Habit::native(400, TASK_MS)).run();
+    let own = &rows(&world, "map/0")[1];
+    let gained = world.records.iter().filter_map(|record| {
+        let Record::Gained { container, request, .. } = record else { return None };
+        request.as_str().starts_with("set-").then_some(container)
+    });
+    let after_two: Vec<&ContainerId> = gained.skip(2).collect();
+    let began = |container: &ContainerId| {
+        let all = world.rows.values().flat_map(|row| &row.attempts);
+        all.filter(|a| a.container == *container).map(|a| a.started).min()
+    };
+    assert!(!after_two.is_empty(), "executors come back");
+    assert!(after_two.iter().filter_map(|c| began(c)).all(|at| at >= own.ended.expect("it ended")), "after the task's end");
+}
+
+#[test]
+fn where_one_executor_is_not_enough_the_next_one_on_its_node_follows() {
+    let world = crowded().nodes(&[640]).habit("map/0", Habit::native(400, TASK_MS)).run();
+    assert_eq!((world.core.totals().done, drained(&world).len()), (60, 2));
+    let waited = waited(&world, "map/0");
+    assert!(waited <= Duration::from_millis(3 * TASK_MS), "{waited:?}");
+}
+
+#[test]
+fn several_escalated_tasks_are_served_in_turn_by_one_executor_at_a_time() {
+    let hungry = Habit::native(400, TASK_MS);
+    let three = ["map/0", "map/5", "map/11"];
+    let world = three.iter().fold(crowded(), |s, id| s.habit(id, hungry.clone())).run();
+    assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 3));
+    assert_eq!(attempts(&world), 63, "no work of others is lost");
+    let mut starts: Vec<_> = three.iter().map(|id| (rows(&world, id)[0].ended, rows(&world, id)[1].started)).collect();
+    starts.sort();
+    assert!(starts.windows(2).all(|pair| pair[0].1 <= pair[1].1), "the oldest first: {starts:?}");
+    for id in three {
+        // Those before it, each for its run, and the drain of what came back between them.
+        assert!(waited(&world, id) <= Duration::from_millis(6 * TASK_MS), "{id}: {:?}", waited(&world, id));
+    }
+}
+
+#[test]
+fn tasks_with_room_elsewhere_drain_nothing() {
+    let world = crowded().nodes(&[640, 640, 640]).habit("map/0", Habit::native(400, TASK_MS)).run();
+    assert_eq!(world.core.totals().done, 60);
+    assert_eq!(drained(&world), [""; 0]);
+}
+
+#[test]
+fn a_longer_wait_can_be_asked_for_and_long_tasks_wait_no_longer_than_it() {
+    let long = crowded().usual(Habit::native(10, 20_000)).habit("map/5", Habit::native(400, 20_000)).run();
+    assert!(waited(&long, "map/5") <= Duration::from_millis(40_000), "{:?}", waited(&long, "map/5"));
+    let never = format!("{JOB}\n[retry]\ndrain_after = \"1h\"\n");
+    let half = Scenario::of(&never).nodes(&[640]).usual(Habit::native(10, TASK_MS)).habit("map/30", Habit::native(400, TASK_MS));
+    let world = half.run();
+    assert!(waited(&world, "map/30") <= Duration::from_millis(3 * TASK_MS), "half a task time bounds it");
+}
+
+#[test]
+fn a_master_that_dies_at_any_record_serves_it_all_the_same() {
+    let short = JOB.replace("0-59", "0-11");
+    let job = || Scenario::of(&short).nodes(&[640]).usual(Habit::native(10, TASK_MS)).habit("map/2", Habit::native(400, TASK_MS));
+    let whole = job().run();
+    for n in 1..whole.records.len() {
+        let world = job().fault(Fault::MasterDiesAfter(n)).run();
+        let totals = world.core.totals();
+        assert_eq!((totals.done, totals.failed, totals.memory_kills), (12, 0, 1), "after record {n}");
+    }
+}
+
+#[test]
+fn an_executor_that_will_be_preempted_is_not_counted_on() {
+    let fault = Fault::Preempted { at_ms: 1_500, nth: 0, warning_ms: 5_000 };
+    let world = crowded().habit("map/3", Habit::native(400, TASK_MS)).fault(fault).run();
+    assert_eq!((world.core.totals().done, world.core.totals().failed), (60, 0));
+    let lost = |row: &&AttemptRow| row.reason == Some(ExitReason::Preempted);
+    assert!(world.rows.values().flat_map(|row| &row.attempts).filter(lost).count() <= 1);
+}
+
+#[test]
+fn an_escalated_task_asks_for_no_more_processors_than_the_job_says() {
+    let few = format!("{JOB}\n[retry]\ncpus = 0.25\n");
+    let job = headroom_config::job::compile(&few, "few.toml").expect("compiles");
+    let (set, stage) = (&job.executors[0], &job.stages[0]);
+    let asked = |rung| headroom_appmaster::spec::own_resource(&job.retry, set, stage, (Bytes::from_mib(400), rung)).cpus.milli();
+    assert_eq!((asked(1), asked(2)), (1_000, 250));
+}
