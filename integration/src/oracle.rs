@@ -7,13 +7,16 @@
 //! - An attempt at a task begins once, and so does a task that must not run twice.
 //! - An end goes to the account of what really happened: no memory failure but by memory, no success but by success, once a task.
 //! - A task is given up only for a reason that is true.
+//! - A task killed for memory gets a container of its own within a bound, where the scenario has one.
 //! - An accepted application ends; when all have, nothing is left anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use headroom_appmaster::event::Ending;
-use headroom_appmaster::policy::{Account, Cause, Next};
+use headroom_appmaster::policy::{Account, Cause, Next, Place};
 use headroom_appmaster::record::Record;
+use headroom_appmaster::taskset::TaskKey;
 use headroom_config::{Idempotent, JobSpec, Memory, StageSpec, TaskLimit};
 use headroom_rm_core::{LogLine, RunOrder};
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId};
@@ -71,6 +74,10 @@ pub(crate) struct Oracle {
     drained: bool,
     saved: BTreeSet<AppId>,
     by_token: BTreeMap<String, Book>,
+    /// See [`Scenario::own_container_within`].
+    own_container_within: Option<Duration>,
+    /// Tasks killed for memory that wait for a container of their own, and since when. Milliseconds.
+    own_waits: BTreeMap<(String, TaskKey), u64>,
 }
 
 impl Book {
@@ -100,6 +107,8 @@ impl Oracle {
             drained: false,
             saved: BTreeSet::new(),
             by_token: BTreeMap::new(),
+            own_container_within: scenario.own_container_within,
+            own_waits: BTreeMap::new(),
         }
     }
     pub(crate) fn violation(&self) -> Option<&str> {
@@ -208,7 +217,8 @@ impl Oracle {
     }
 
     /// A master has written something down.
-    pub(crate) fn recorded(&mut self, token: &str, record: &Record) {
+    pub(crate) fn recorded(&mut self, token: &str, record: &Record, now: u64) {
+        self.waited(token, record, now);
         match record {
             Record::Ended { row, account, next, .. } => {
                 self.charged(token, &row.attempt, *account);
@@ -231,6 +241,23 @@ impl Oracle {
             Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } | Record::Cancelled { .. } => {}
             Record::Scaled { .. } | Record::Ranked { .. } => {}
             Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}
+        }
+    }
+
+    /// A task that was killed for memory has not waited too long for a container of its own.
+    fn waited(&mut self, token: &str, record: &Record, now: u64) {
+        let Some(within) = self.own_container_within else { return };
+        if let Record::Ended { task, account: Account::Memory, next: Next::Again { size, .. }, .. } = record
+            && size.place == Place::Own
+        {
+            self.own_waits.insert((token.to_owned(), *task), now);
+        }
+        if let Record::Placed { task, row } = record
+            && let Some(since) = self.own_waits.remove(&(token.to_owned(), *task))
+            && Duration::from_millis(now - since) > within
+        {
+            let waited = now - since;
+            self.fail(format!("{} waited {waited} ms behind its own job, the bound is {} ms", row.attempt, within.as_millis()));
         }
     }
 

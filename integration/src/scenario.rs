@@ -1,10 +1,12 @@
 //! What is simulated: a cluster, jobs whose tasks need so much and take so long, and what goes wrong, all drawn from one number.
 
+mod crowded;
 pub mod estate;
 mod trees;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
@@ -69,6 +71,9 @@ pub struct Scenario {
     pub faults: Vec<(u64, Fault)>,
     /// From here on nothing goes wrong any more. Milliseconds.
     pub calm_ms: u64,
+    /// The longest time from the end of a task killed for memory to the start of its next attempt in a container of its own; `None`
+    /// where the cluster may be too small or too disturbed for any bound.
+    pub own_container_within: Option<Duration>,
 }
 
 /// A mistake put into the simulated surroundings on purpose, to see whether the oracle finds it.
@@ -86,6 +91,8 @@ pub enum Plant {
     BlamesMemory,
     /// Tasks are started before the journal knows of them.
     StartsBeforeJournal,
+    /// A master asks for another executor in the place of each one that it drains.
+    ReplacesDrained,
 }
 
 impl Scenario {
@@ -116,7 +123,7 @@ impl Scenario {
         let shape = Shape { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
         let faults = fault::plan(&mut chance.split(), shape);
         let estate = Estate::none(nodes.len());
-        Scenario { nodes, jobs, estate, weather: Weather::any(&mut chance.split()), faults, calm_ms }
+        Scenario { nodes, jobs, estate, weather: Weather::any(&mut chance.split()), faults, calm_ms, own_container_within: None }
     }
     /// The memory of the largest node.
     pub fn largest(&self) -> Bytes {

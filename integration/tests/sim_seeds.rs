@@ -77,6 +77,25 @@ fn a_seed_is_one_run() {
     assert_ne!(run(1).hash, run(2).hash);
 }
 
+/// Escalated tasks of a job that fills its nodes, each served within a bound of the job's task time. `HEADROOM_SIM_CROWDED=N` runs more
+/// seeds.
+#[test]
+fn escalated_tasks_do_not_wait_behind_their_own_job() {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let count = number("HEADROOM_SIM_CROWDED").unwrap_or(60);
+    for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
+        let outcome = run_scenario(seed, Scenario::crowded(seed), Plant::Nothing);
+        assert!(outcome.violation.is_none(), "crowded seed {seed}: {outcome}");
+    }
+}
+
+#[test]
+fn an_executor_in_the_place_of_a_drained_one_is_found() {
+    let plant = Plant::ReplacesDrained;
+    let found = (0..300).find(|seed| run_scenario(*seed, Scenario::crowded(*seed), plant).violation.is_some());
+    assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
+}
+
 /// Seeds until the oracle finds the mistake.
 fn found_after(plant: Plant) -> u64 {
     let found = (0..1000).find(|seed| run_with(*seed, plant).violation.is_some());

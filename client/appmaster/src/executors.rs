@@ -285,6 +285,8 @@ pub struct Fleet {
     pub idle_until: Option<Tick>,
     /// Containers of escalated tasks that are asked for and not there. Nothing lasting.
     pub own_waits: BTreeMap<RequestId, OwnWait>,
+    /// Containers of single tasks that live. Nothing lasting.
+    pub own_live: BTreeSet<ContainerId>,
     /// The executor that makes room for one of them. Nothing lasting.
     pub drained: Option<DrainedRoom>,
 }

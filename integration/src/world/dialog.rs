@@ -14,6 +14,7 @@ use super::manager::Input;
 use super::master::outcome_of;
 use super::wire::{Caller, Heard, Line, Reader};
 use super::{World, convert};
+use crate::scenario::Plant;
 
 /// The usual time between two syncs. Milliseconds.
 const HEARTBEAT: u64 = 1_000;
@@ -176,7 +177,10 @@ impl World {
     fn dialog_syncs(&mut self, pid: u64, epoch: Epoch) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
-        let asks = p.core.asks(&p.greeting);
+        let mut asks = p.core.asks(&p.greeting);
+        if self.plant == Plant::ReplacesDrained && p.core.fleet().drained.is_some() {
+            asks.iter_mut().filter(|ask| ask.request.as_str().starts_with("set-")).for_each(|ask| ask.count += 1);
+        }
         let d = &mut p.dialog;
         d.acking = p.core.acknowledged();
         let news = |ask: &Ask| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);

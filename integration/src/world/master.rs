@@ -437,7 +437,7 @@ impl World {
         let journal = self.clients[process.job].journals.entry(process.node.clone()).or_default();
         for effect in &process.effects {
             if let Effect::Record(record) = effect {
-                self.oracle.recorded(&journal.token, record);
+                self.oracle.recorded(&journal.token, record, self.now);
                 journal.records.push((**record).clone());
             }
         }

@@ -47,6 +47,7 @@ impl Core {
     pub(super) fn make_room(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.own.is_empty() {
             self.fleet.own_waits.clear();
+            self.fleet.own_live.clear();
             self.fleet.drained = None;
             return;
         }
@@ -68,9 +69,8 @@ impl Core {
                 Some(drained)
             }
         };
-        match drained {
-            Some(before) => self.drain_further(now, &before, out),
-            None => self.drain_first(now, out),
+        if !drained.is_some_and(|before| self.drain_further(now, &before, out)) {
+            self.drain_first(now, out);
         }
     }
 
@@ -104,12 +104,25 @@ impl Core {
         let escalated = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.size.rung > 1);
         let waits: BTreeMap<RequestId, TaskKey> = waits.filter(|(_, key)| escalated(*key)).collect();
         self.fleet.own_waits.retain(|id, _| waits.contains_key(id));
+        self.end_pauses(now);
         for (id, task) in waits {
             if !self.fleet.own_waits.contains_key(&id) {
                 let drain_at = now.plus(self.drain_delay(task));
                 self.fleet.own_waits.insert(id, OwnWait { task, since: now, drain_at, failed_drains: 0 });
             }
         }
+    }
+
+    /// The end of a container of one task makes room on its node: what was drained in vain beside it may not be so now.
+    fn end_pauses(&mut self, now: Tick) {
+        let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_));
+        let live: BTreeSet<ContainerId> = self.fleet.executors.iter().filter(|(_, e)| own(e)).map(|(id, _)| id.clone()).collect();
+        if !self.fleet.own_live.is_subset(&live) {
+            for wait in self.fleet.own_waits.values_mut().filter(|wait| wait.failed_drains > 0) {
+                (wait.drain_at, wait.failed_drains) = (now, 0);
+            }
+        }
+        self.fleet.own_live = live;
     }
 
     /// Short tasks make room sooner: their executors run dry sooner, and a second would be many of them. As long as no task has ended
@@ -154,12 +167,18 @@ impl Core {
         }
     }
 
-    /// What has left was not enough.
-    fn drain_further(&mut self, now: Now, before: &DrainedRoom, out: &mut Vec<Effect>) {
-        let Some(wait) = self.fleet.own_waits.get(&before.request).copied() else { return };
+    /// What has left was not enough. False when nothing on its node is left to drain.
+    fn drain_further(&mut self, now: Now, before: &DrainedRoom, out: &mut Vec<Effect>) -> bool {
+        let Some(wait) = self.fleet.own_waits.get(&before.request).copied() else { return false };
         match self.next_drain(now, wait.task, Some(&before.node)) {
-            Some(container) => self.drain(now, (&before.request, wait.task, before.freed), &container, out),
-            None => self.pause_drains(now.tick, &before.request),
+            Some(container) => {
+                self.drain(now, (&before.request, wait.task, before.freed), &container, out);
+                true
+            }
+            None => {
+                self.pause_drains(now.tick, &before.request);
+                false
+            }
         }
     }
 

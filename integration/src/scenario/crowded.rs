@@ -1,0 +1,69 @@
+//! A job that fills its nodes, a few tasks of which need a container that only its own executors can make room for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_types::{Bytes, Cpus, Resource, TaskId};
+
+use super::{EVERYBODY_IS_THERE, Estate, Habit, Job, Scenario};
+use crate::fault::Weather;
+use crate::world::chance::Chance;
+
+/// Memory of a slot. MiB.
+const SLOT: u64 = 64;
+/// Kept for the executor. MiB.
+const RESERVE: u64 = 32;
+/// Steps between a drain and the start of the task that are no task's run time: heartbeats, patience, launches. Milliseconds.
+const OVERHEAD: u64 = 1_000;
+
+impl Scenario {
+    /// Nothing goes wrong but memory. Each escalated task starts within a bound of the job's task time.
+    pub fn crowded(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let (hosts, each, slots) = (chance.between(1, 2), chance.between(2, 3), chance.between(1, 2));
+        let executor = RESERVE + SLOT * slots;
+        // Less than another executor is free.
+        let node = executor * each + chance.below(executor);
+        let executors = hosts * each;
+        let runs_ms = chance.pick(&[1_000, 5_000]).unwrap_or(1_000);
+        let victims = chance.between(1, 3);
+        // A task that needs more than all slots of an executor, and fits a node.
+        let most = node - RESERVE;
+        let needs = |chance: &mut Chance| chance.between((SLOT * slots + 1).min(most), most);
+        // Of one slot the next size is twice that; of several, all of them.
+        let turn_ms = (each + 3) * (runs_ms + OVERHEAD);
+        let bound_ms = victims * turn_ms;
+        // The rest of the job takes longer than the bound.
+        let tasks = executors * slots * (bound_ms * 3 / 2 / runs_ms + 5);
+        let text = format!(
+            "version = 1\nname = \"crowded\"\n[profiles.exec]\nmemory = \"{executor}MiB\"\ncpus = {slots}\n\
+             [executors.main]\nprofile = \"exec\"\ncount = {executors}\nslots = {slots}\n\
+             [[stage]]\nname = \"map\"\ncount = {tasks}\ngrow = false\ncommand = [\"prog\", \"{{index}}\"]\n"
+        );
+        let spec = headroom_config::job::compile(&text, "crowded.toml").unwrap_or_else(|problems| {
+            let shown = headroom_config::render(&problems);
+            unreachable!("a scenario whose job file is refused: {shown}\n{text}")
+        });
+        let usual = Habit { heap: Bytes::ZERO, off_heap: Bytes::from_mib(SLOT / 2), runs_ms, fails: 0 };
+        let mut habits = BTreeMap::new();
+        for stage in &spec.stages {
+            for index in stage.indexes() {
+                habits.insert(TaskId { stage: stage.name.clone(), index }, usual.clone());
+            }
+        }
+        let all: Vec<TaskId> = habits.keys().cloned().collect();
+        for _ in 0..victims {
+            // Early, so that most of the job is still to come.
+            let early = all.get(usize::try_from(chance.below(2 * executors * slots)).unwrap_or(0));
+            if let Some(habit) = early.and_then(|id| habits.get_mut(id)) {
+                habit.off_heap = Bytes::from_mib(needs(&mut chance));
+            }
+        }
+        let nodes = (0..hosts).map(|_| Resource::new(Bytes::from_mib(node), Cpus::from_cores(32))).collect::<Vec<_>>();
+        let estate = Estate::none(nodes.len());
+        let jobs = vec![Job { spec, habits, at_ms: EVERYBODY_IS_THERE, managed: None }];
+        let weather = Weather { delay_ms: (1, chance.between(2, 30)), ..Weather::calm() };
+        let own_container_within = Some(Duration::from_millis(bound_ms));
+        Scenario { nodes, jobs, estate, weather, faults: Vec::new(), calm_ms: EVERYBODY_IS_THERE, own_container_within }
+    }
+}
