@@ -158,6 +158,11 @@ impl Snapshot {
         JobView { totals: self.totals.clone(), tasks: self.tasks.iter().map(|row| (**row).clone()).collect() }
     }
 
+    /// How many tasks it has.
+    pub(crate) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// The view as one document of at most `most` bytes. What is left out to get there, in this order: timelines, log tails and
     /// evidence of attempts, then tasks that went well, then all tasks.
     pub(crate) fn encode(&self, most: usize) -> Vec<u8> {

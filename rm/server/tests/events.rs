@@ -142,3 +142,45 @@ async fn every_line_shows_that_it_lives() {
     let alive = soon("a sign of life", updates.next()).await.expect("open").expect("an update");
     assert_eq!(alive.what, headroom_wire::v1::am::UpdateKind::Alive);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_job_come_by_pages_or_only_those_that_were_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    let mut rows: Vec<TaskRow> = (0..250).map(|n| row(&format!("map/{n}"), TaskState::Done)).collect();
+    let attempt = serde_json::json!({
+        "attempt": "map/7@1", "profile": {"heap": 1, "overhead": 0, "cpus": 1000}, "slots": 1, "rung": 1, "container": "job.1.e1.c1",
+        "node": "n1", "started": 1, "ended": 2, "reason": {"kind": "task_oom"}, "peak": null, "dimension": "native", "decision": "again",
+        "timeline": [], "log_tail": "", "used": null, "evidence": null,
+    });
+    rows[7].attempts = vec![serde_json::from_value(attempt).expect("an attempt")];
+    master.sync_with(Vec::new(), Some(patch(true, rows, &[]))).await.expect("syncs");
+    let ask = async |query: &str| {
+        let url = format!("{}/v1/apps/{}?{query}", client.base(), master.app());
+        let answer = soon(query, reqwest::get(url)).await.expect("answers");
+        let link = answer.headers().get("link").map(|link| link.to_str().expect("text").to_owned());
+        let body: serde_json::Value = answer.json().await.expect("JSON");
+        (body, link)
+    };
+    let tasks = |body: &serde_json::Value| -> Vec<String> {
+        let rows = body["job"]["tasks"].as_array().expect("rows");
+        rows.iter().map(|row| row["task"].as_str().expect("an id").to_owned()).collect()
+    };
+    let (all, _) = ask("tasks=all").await;
+    assert_eq!((tasks(&all).len(), tasks(&ask("tasks=none").await.0).len()), (250, 0));
+    assert_eq!(ask("tasks=none").await.0["job"]["totals"], all["job"]["totals"], "the figures are of all tasks");
+    assert_eq!(tasks(&ask("tasks=kills").await.0), ["map/7"]);
+    let (mut seen, mut query) = (Vec::new(), "tasks=1".to_owned());
+    loop {
+        let (page, link) = ask(&query).await;
+        assert!(tasks(&page).len() <= 100);
+        seen.extend(tasks(&page));
+        let Some(link) = link else { break };
+        query = link.split(['?', '>']).nth(1).expect("an address").to_owned();
+    }
+    assert_eq!(seen, tasks(&all), "pages cover every row once");
+    for wrong in ["tasks=0", "tasks=some", "task=1"] {
+        assert_eq!(ask(wrong).await.0["code"], "HR0400", "{wrong}");
+    }
+}

@@ -154,6 +154,19 @@ async fn what_is_asked_wrongly_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_application_is_followed_by_its_name_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let (one, other) = (FakeMaster::submit(&client, "one").await, FakeMaster::submit(&client, "other").await);
+    let mut page = Page::open(&client, &format!("app={}", one.app()), None).await;
+    other.sync_with(Vec::new(), Some(told("map/0", TaskState::Done, &["Escalated"]))).await.expect("syncs");
+    one.sync_with(Vec::new(), Some(told("map/1", TaskState::Done, &["OomKilled"]))).await.expect("syncs");
+    page.until("its own event", |p| p.events.iter().any(|e| e["reason"] == "OomKilled").then_some(())).await;
+    assert!(page.events.iter().all(|e| e["app"] == one.app().to_string()), "{:?}", page.events);
+    assert_eq!(page.boards.keys().collect::<Vec<_>>(), [&format!("job:{}", one.app())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_nodes_are_told_in_pieces() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;

@@ -42,9 +42,15 @@ pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option
     put(headers, INDEX, &index.to_string());
     if let Some(next) = next {
         put(headers, NEXT, next);
-        put(headers, header::LINK, &format!("<{}>; rel=\"next\"", further(uri, next)));
+        let next = further(uri, next);
+        link(&mut response, &next);
     }
     Ok(response)
+}
+
+/// Where the next piece is.
+pub(crate) fn link(response: &mut Response, next: &str) {
+    put(response.headers_mut(), header::LINK, &format!("<{next}>; rel=\"next\""));
 }
 
 /// The same list from after `next`.

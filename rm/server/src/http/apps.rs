@@ -21,6 +21,7 @@ use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::Failure;
 use super::parse::{Body, Id, Nothing, Only, Params};
+use super::rows::{self, Tasks};
 use super::sight::Sight;
 use super::wait::{self, Patience, Wait};
 use super::{Web, guard, once, pages, unexpected};
@@ -118,23 +119,43 @@ pub(crate) async fn list(
 }
 
 /// One application with its tasks and the runs of its master.
-#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), Patience), responses(
-    (status = 200, body = AppView, headers(("ETag", description = "What PATCH can change, and all that is shown."))),
+#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), rows::Asked), responses(
+    (status = 200, body = AppView, headers(
+        ("ETag", description = "What PATCH can change, and all that is shown."),
+        ("Link", description = "The address of the next page of tasks, when there is more."),
+    )),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(patience): Params<Patience>,
+    Params(asked): Params<rows::Asked>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
+    let patience = asked.patience();
     // Where it stands is read first: what has changed since then is seen by the next wait.
     let index = wait::index(&web, Part::Apps, patience).await?;
     let mut found = without_job(&web, &app).await?;
     found.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(app.clone(), reply))).await?;
-    found.job = job(&web, &app).await;
-    single(&headers, Some(&version(&found)), index, &found, &found)
+    let (job, next) = job_with(&web, &app, asked.tasks).await;
+    found.job = job;
+    let mut answer = single(&headers, Some(&version(&found)), index, &found, &found)?;
+    if let Some(next) = next {
+        answer::link(&mut answer, &format!("/v1/apps/{app}?tasks={next}"));
+    }
+    Ok(answer)
+}
+
+/// The rows that are wanted, and the page after them.
+async fn job_with(web: &Web, app: &AppId, tasks: Tasks) -> (Option<JobView>, Option<usize>) {
+    if let Some(snapshot) = web.shared.jobs.snapshot(app) {
+        let rows = tasks.of(snapshot.rows(), |row| row).into_iter().cloned().collect();
+        return (Some(JobView { totals: snapshot.totals().clone(), tasks: rows }), tasks.next(snapshot.len()));
+    }
+    let Some(JobView { totals, tasks: all }) = job(web, app).await else { return (None, None) };
+    let next = tasks.next(all.len());
+    (Some(JobView { totals, tasks: tasks.of(all.into_iter(), |row| row) }), next)
 }
 
 fn version(app: &AppView) -> String {

@@ -51,8 +51,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
     /// Up to 8, with commas between them: `overview`, `nodes`, `node:NODE`, `queues`, `jobs`, `job:JOB`, `task:JOB/STAGE/INDEX`,
-    /// `container:ID`, `events`, `families`, `profiles`, `audit`.
-    topics: String,
+    /// `container:ID`, `events`, `families`, `profiles`, `audit`. With `app` alone: that application and its events.
+    topics: Option<String>,
     /// Of `nodes`, `jobs` and `audit`: so many rows go before the piece of 50 that is shown.
     #[serde(default)]
     from: usize,
@@ -139,7 +139,12 @@ fn may(web: &Web, who: &Principal, need: &Need) -> Result<(), Why> {
 impl Follower {
     fn new(web: Web, who: &Principal, wanted: Wanted, (format, seen): (Format, Option<u64>)) -> Result<Self, Problem> {
         let bad = |detail: String| Problem::new(Code::HR0400, format!("the parameters: {detail}"));
-        let names: Vec<&str> = wanted.topics.split(',').map(str::trim).collect();
+        let of_app = || wanted.app.as_ref().map(|app| format!("job:{app},events"));
+        let Some(topics) = wanted.topics.clone().or_else(of_app) else {
+            let problem = Problem::new(Code::HR0400, "the parameters: neither topics nor app is given");
+            return Err(problem.hint("write topics=overview,events, or app=JOB for one application and its events"));
+        };
+        let names: Vec<&str> = topics.split(',').map(str::trim).collect();
         if names.len() > TOPICS {
             return Err(bad(format!("{} topics are more than the {TOPICS} of one stream", names.len())));
         }

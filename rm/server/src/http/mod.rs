@@ -32,6 +32,7 @@ pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod reach;
 pub(crate) mod report;
+mod rows;
 pub(crate) mod sight;
 pub(crate) mod stream;
 pub(crate) mod suggestions;

@@ -1,0 +1,118 @@
+//! `?tasks=`: which rows of a job an answer has. All rows of a job of 3,000 tasks are more than a megabyte.
+
+use std::str::FromStr;
+
+use headroom_types::Charge;
+use headroom_wire::v1::job::TaskRow;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::wait::{Patience, Wait};
+
+/// Rows of one page.
+pub(crate) const PAGE: usize = 100;
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tasks {
+    /// All.
+    #[default]
+    All,
+    /// None: the figures alone.
+    None,
+    /// Those of which an attempt was killed for memory.
+    Kills,
+    /// [`PAGE`] rows of them; the first page is 1.
+    Page(usize),
+}
+
+impl FromStr for Tasks {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Tasks::All),
+            "none" => Ok(Tasks::None),
+            "kills" => Ok(Tasks::Kills),
+            number => match number.parse() {
+                Ok(page) if page > 0 => Ok(Tasks::Page(page)),
+                Ok(_) | Err(_) => Err(format!("tasks: {text:?} is none of all, none, kills and the number of a page from 1")),
+            },
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Tasks {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Parameters of an application's address.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// Rows of tasks in the answer: `all`, `none`, `kills` for those of which an attempt was killed for memory, or the number of a page of
+    /// 100 rows, from 1. The header Link has the address of the next page.
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    pub(crate) tasks: Tasks,
+    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    #[param(value_type = Option<String>)]
+    wait: Option<Wait>,
+    /// The X-Headroom-Index of the answer before.
+    index: Option<u64>,
+}
+
+impl Asked {
+    /// How long the answer may wait.
+    pub(crate) fn patience(self) -> Patience {
+        Patience { wait: self.wait, index: self.index }
+    }
+}
+
+impl Tasks {
+    /// The rows that are wanted, of all in their order.
+    pub(crate) fn of<T>(self, rows: impl Iterator<Item = T>, row: impl Fn(&T) -> &TaskRow) -> Vec<T> {
+        match self {
+            Tasks::All => rows.collect(),
+            Tasks::None => Vec::new(),
+            Tasks::Kills => rows.filter(|one| was_killed(row(one))).collect(),
+            Tasks::Page(page) => rows.skip((page - 1).saturating_mul(PAGE)).take(PAGE).collect(),
+        }
+    }
+
+    /// The page after this one, of a job with so many rows.
+    pub(crate) fn next(self, rows: usize) -> Option<usize> {
+        match self {
+            Tasks::Page(page) if page.saturating_mul(PAGE) < rows => Some(page + 1),
+            Tasks::Page(_) | Tasks::All | Tasks::None | Tasks::Kills => None,
+        }
+    }
+}
+
+fn was_killed(row: &TaskRow) -> bool {
+    row.attempts.iter().any(|attempt| attempt.reason.is_some_and(|reason| reason.charge() == Charge::Memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_a_number_from_1() {
+        assert_eq!(
+            ["all", "none", "kills", "7"].map(str::parse),
+            [Tasks::All, Tasks::None, Tasks::Kills, Tasks::Page(7)].map(Ok)
+        );
+        for wrong in ["0", "-1", "some", ""] {
+            assert!(wrong.parse::<Tasks>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_last_page_has_no_next() {
+        assert_eq!([1, 2, 3].map(|page| Tasks::Page(page).next(201)), [Some(2), Some(3), None]);
+        assert_eq!([Tasks::Page(2).next(200), Tasks::Page(1).next(0), Tasks::All.next(9_999)], [None, None, None]);
+    }
+}
