@@ -5,6 +5,8 @@
 //!
 //! *Architecture Invariant*: no clock, no files; the same observations in the same order give the same sizes.
 
+mod kind;
+mod misses;
 pub mod predict;
 pub mod rungs;
 
@@ -12,13 +14,12 @@ use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
-use predict::{Fit, Point, WAYS, Way};
-use rungs::{Prices, Rungs, Seen};
+use kind::Kind;
+use predict::{Point, Way};
+use rungs::{Prices, Seen};
 
 /// Tasks of a kind that are remembered.
 const REMEMBERED: usize = 250;
-/// After so many tasks an observation counts half.
-const HALF_LIFE: f64 = 125.0;
 /// Kinds that must be known before an unknown one is judged by them.
 const POOL: usize = 5;
 /// Steps of sizes: this while it is more than ...
@@ -27,8 +28,6 @@ const STEP: f64 = 32.0 * 1024.0 * 1024.0;
 const FACTOR: f64 = 1.03;
 /// A size that was not enough is followed by one at least so much larger.
 const BEYOND: f64 = 1.1;
-/// Where nothing larger is known, a task that was killed is thought to need so much more than it had.
-const UNSEEN: f64 = 1.5;
 /// So many of a kind killed in a row are followed by all that wait ...
 const HERD: usize = 3;
 /// ... at this times the size that was not enough.
@@ -41,33 +40,6 @@ const CANARIES: usize = 8;
 const RAMP: u64 = 4;
 /// How many of those that have ended well a killed one outweighs.
 const DOUBT: u64 = 2;
-
-/// What is known about the tasks of one kind.
-#[derive(Clone, Debug, Default)]
-struct Kind {
-    points: Vec<Point>,
-    /// Where the next one goes once all places are taken.
-    oldest: usize,
-    fit: Option<Fit>,
-    /// How far each way was off: need as a ratio to what it predicted.
-    misses: BTreeMap<Way, Vec<Miss>>,
-    /// Number of observations ever.
-    count: u64,
-    /// Tasks that were killed and have not ended: their input and the size that was not enough. Bytes.
-    open: BTreeMap<u64, (f64, f64)>,
-    /// How many were killed since one has ended well, and the largest size that was not enough. Bytes.
-    wave: (usize, f64),
-    /// The ladder of each way, while nothing new was learned.
-    ladders: Option<Vec<(Way, Rungs)>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Miss {
-    ratio: f64,
-    need: f64,
-    runtime: f64,
-    at: u64,
-}
 
 /// Why a size is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +93,8 @@ pub struct Learner {
     kinds: BTreeMap<String, Kind>,
     /// For each kind: the largest need that was seen as a ratio to what it would have started with.
     pool: BTreeMap<String, f64>,
+    /// The ratio that [`Learner::pooled`] gives, while the pool stays as it is.
+    pooled: Option<Option<f64>>,
     share: Bytes,
     prices: Prices,
 }
@@ -128,7 +102,7 @@ pub struct Learner {
 impl Learner {
     /// Knows nothing. `share` is given to a task of which nothing at all is known.
     pub fn new(share: Bytes, prices: Prices) -> Learner {
-        Learner { kinds: BTreeMap::new(), pool: BTreeMap::new(), share, prices }
+        Learner { kinds: BTreeMap::new(), pool: BTreeMap::new(), pooled: None, share, prices }
     }
 
     /// True when one more task of this kind may start beside `running` others. While little is known few of them run: a whole wave
@@ -143,7 +117,7 @@ impl Learner {
 
     /// The size that a task starts with.
     pub fn first(&mut self, asks: &Asks<'_>) -> First {
-        if let Some((size, way)) = self.ladder(asks).and_then(|(ladder, way)| Some((*ladder.first()?, way))) {
+        if let Some((size, way)) = self.ladder(asks).and_then(|ladder| Some((ladder.first()?, ladder.way))) {
             let herd = self.kinds.get(asks.kind).filter(|kind| kind.wave.0 >= HERD).map_or(0.0, |kind| kind.wave.1 * AFTER);
             return First { size: step_to(size.max(herd), asks.request), source: Source::Kind(way) };
         }
@@ -168,16 +142,16 @@ impl Learner {
             return largest;
         }
         let least = float(size) * BEYOND;
-        let known = self.ladder(asks).and_then(|(ladder, _)| ladder.last().copied()).filter(|top| *top >= least);
+        let known = self.ladder(asks).and_then(|ladder| ladder.last()).filter(|top| *top >= least);
         step_up(known.unwrap_or(float(size) * 2.0)).min(largest)
     }
 
     /// What is known when a task was killed at `size`, for the `failures`th time: as [`Learner::next`], for those who have a way of
     /// their own where nothing is known.
     pub fn after_kill(&mut self, asks: &Asks<'_>, size: Bytes, failures: u32) -> After {
-        let Some((ladder, _)) = self.ladder(asks) else { return After::Unknown };
+        let Some(ladder) = self.ladder(asks) else { return After::Unknown };
         if failures <= 1 {
-            let top = ladder.last().copied().filter(|top| *top >= float(size) * BEYOND);
+            let top = ladder.last().filter(|top| *top >= float(size) * BEYOND);
             return top.map_or(After::Unknown, |top| After::Rung(step_up(top)));
         }
         let known = self.kinds.get(asks.kind).is_some_and(|kind| count_u64(kind.count) >= AGREE);
@@ -187,26 +161,20 @@ impl Learner {
     /// The size of a task that stands at its limit and is given more where it runs: the next rung, or half as much again.
     pub fn grown(&mut self, asks: &Asks<'_>, size: Bytes) -> Bytes {
         let least = float(size) * BEYOND;
-        let rung = self.ladder(asks).and_then(|(ladder, _)| ladder.into_iter().find(|rung| *rung >= least));
+        let rung = self.ladder(asks).and_then(|ladder| ladder.sizes().find(|rung| *rung >= least));
         step_up(rung.unwrap_or(float(size) * 1.5))
     }
 
     /// A task of this kind was killed at this size.
     pub fn killed(&mut self, asks: &Asks<'_>, task: u64, size: Bytes) {
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
-        kind.open.insert(task, (asks.input.map_or(0.0, float), float(size)));
-        kind.wave = (kind.wave.0 + 1, kind.wave.1.max(float(size)));
-        if kind.open.len() > REMEMBERED {
-            kind.open.pop_first();
-        }
-        kind.ladders = None;
+        kind.killed(task, asks.input.map_or(0.0, float), float(size));
     }
 
     /// A task that was killed does not run again. What it would have needed is not known, and does not count.
     pub fn dropped(&mut self, kind: &str, task: u64) {
-        let Some(kind) = self.kinds.get_mut(kind) else { return };
-        if kind.open.remove(&task).is_some() {
-            kind.ladders = None;
+        if let Some(kind) = self.kinds.get_mut(kind) {
+            kind.dropped(task);
         }
     }
 
@@ -215,19 +183,23 @@ impl Learner {
         let known = asks.request.unwrap_or(self.share);
         if !known.is_zero() {
             let ratio = float(peak) / float(known);
-            let most = self.pool.entry(asks.kind.to_owned()).or_insert(ratio);
-            *most = most.max(ratio);
+            match self.pool.get_mut(asks.kind) {
+                Some(most) if *most >= ratio => {}
+                Some(most) => (*most, self.pooled) = (ratio, None),
+                None => {
+                    self.pool.insert(asks.kind.to_owned(), ratio);
+                    self.pooled = None;
+                }
+            }
         }
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
-        kind.open.remove(&task);
-        kind.wave = (0, 0.0);
+        kind.ended(task);
         kind.learn(Point { input: asks.input.map_or(0.0, float), need: float(peak).max(1.0), runtime: runtime_s.max(0.001) });
     }
 
     /// How long tasks of a kind run in the mean. Seconds; 0 where none has ended.
     pub fn runtime_s(&self, kind: &str) -> f64 {
-        let points = self.kinds.get(kind).map_or(&[][..], |kind| &kind.points);
-        points.iter().map(|point| point.runtime).sum::<f64>() / count(points.len()).max(1.0)
+        self.kinds.get(kind).map_or(0.0, Kind::runtime_s)
     }
 
     fn killed_at(&self, kind: &str) -> Option<f64> {
@@ -235,120 +207,21 @@ impl Learner {
     }
 
     /// What kinds that nothing is known of turned out to need, as a ratio to what they started with.
-    fn pooled(&self) -> Option<f64> {
+    fn pooled(&mut self) -> Option<f64> {
         if self.pool.len() < POOL {
             return None;
         }
-        let mut seen: Vec<Seen> = self.pool.values().map(|need| Seen { need: *need, weight: 1.0, time: 1.0 }).collect();
-        rungs::cheapest(&mut seen, self.prices).sizes.first().copied()
+        let (pool, prices) = (&self.pool, self.prices);
+        *self.pooled.get_or_insert_with(|| {
+            let mut seen: Vec<Seen> = pool.values().map(|need| Seen { need: *need, weight: 1.0, time: 1.0 }).collect();
+            rungs::cheapest(&mut seen, prices).sizes.first().copied()
+        })
     }
 
-    /// The sizes of the way whose ladder costs least for this task. Bytes.
-    fn ladder(&mut self, asks: &Asks<'_>) -> Option<(Vec<f64>, Way)> {
-        let prices = self.prices;
-        let kind = self.kinds.get_mut(asks.kind)?;
-        kind.fit?;
-        if kind.ladders.is_none() {
-            kind.ladders = Some(kind.all_ladders(prices));
-        }
-        let input = asks.input.map_or(0.0, float);
-        let fit = kind.fit?;
-        let priced = kind.ladders.iter().flatten().filter_map(|(way, rungs)| {
-            let predicted = fit.predict(*way, input, &kind.points)?;
-            Some((rungs.cost * kind.mean(*way, &fit), *way, predicted, rungs))
-        });
-        let (_, way, predicted, rungs) = priced.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        Some((rungs.sizes.iter().map(|ratio| ratio * predicted).collect(), way))
+    /// The sizes of the way whose ladder costs least for this task.
+    fn ladder(&mut self, asks: &Asks<'_>) -> Option<kind::Ladder<'_>> {
+        self.kinds.get_mut(asks.kind)?.ladder(asks.input.map_or(0.0, float), self.prices)
     }
-}
-
-impl Kind {
-    fn learn(&mut self, point: Point) {
-        for way in WAYS {
-            let ratio = match &self.fit {
-                Some(fit) => fit.predict(way, point.input, &self.points).map(|predicted| point.need / predicted),
-                None => (way == Way::Median).then_some(1.0),
-            };
-            let Some(ratio) = ratio else { continue };
-            let misses = self.misses.entry(way).or_default();
-            if misses.len() >= REMEMBERED {
-                misses.remove(0);
-            }
-            misses.push(Miss { ratio, need: point.need, runtime: point.runtime, at: self.count });
-        }
-        if self.points.len() < REMEMBERED {
-            self.points.push(point);
-        } else if let Some(place) = self.points.get_mut(self.oldest) {
-            *place = point;
-            self.oldest = (self.oldest + 1) % REMEMBERED;
-        }
-        self.count += 1;
-        self.fit = Fit::of(&self.points);
-        self.ladders = None;
-    }
-
-    fn all_ladders(&self, prices: Prices) -> Vec<(Way, Rungs)> {
-        let one = |way: Way| {
-            let misses = self.misses.get(&way).filter(|misses| misses.len() >= self.enough(way))?;
-            let mean = misses.iter().map(|m| m.runtime).sum::<f64>() / count(misses.len()).max(1.0);
-            let fit = self.fit?;
-            // The median says the same of all: what they needed is known as it was, not as it looked beside an older median.
-            let median = (way == Way::Median).then(|| fit.predict(way, 0.0, &self.points)).flatten();
-            let ratio = |miss: &Miss| median.map_or(miss.ratio, |median| miss.need / median);
-            let mut seen: Vec<Seen> = misses
-                .iter()
-                .map(|miss| {
-                    let weight = 0.5_f64.powf(count_u64(self.count - miss.at) / HALF_LIFE);
-                    Seen { need: ratio(miss), weight, time: weight * miss.runtime / mean }
-                })
-                .collect();
-            let had = |(input, size): &(f64, f64)| Some(size / fit.predict(way, *input, &self.points)?);
-            count_killed(&mut seen, self.open.values().filter_map(had));
-            Some((way, rungs::cheapest(&mut seen, prices)))
-        };
-        WAYS.into_iter().filter_map(one).collect()
-    }
-
-    /// A way must have been tried this often before it is believed: the median at once.
-    fn enough(&self, way: Way) -> usize {
-        if way == Way::Median { 1 } else { 3 }
-    }
-
-    /// What a way predicts in the mean, so that costs of ways can be compared. Bytes.
-    fn mean(&self, way: Way, fit: &Fit) -> f64 {
-        if way == Way::Median {
-            return fit.predict(way, 0.0, &self.points).unwrap_or(f64::INFINITY);
-        }
-        let of: Vec<f64> = self.points.iter().step_by(8).filter_map(|p| fit.predict(way, p.input, &self.points)).collect();
-        if of.is_empty() { f64::INFINITY } else { of.iter().sum::<f64>() / count(of.len()) }
-    }
-}
-
-/// A task that was killed needs more than it had, and how much more is what those say that needed more: it counts with them. Where
-/// hardly any did, it stands for itself.
-fn count_killed(seen: &mut Vec<Seen>, had: impl Iterator<Item = f64>) {
-    seen.sort_by(|a, b| a.need.total_cmp(&b.need));
-    let mut above = vec![0.0; seen.len() + 1];
-    for (n, one) in seen.iter().enumerate().rev() {
-        above[n] = above[n + 1] + one.weight;
-    }
-    let mut share = vec![0.0; seen.len() + 1];
-    let mut alone = Vec::new();
-    for had in had {
-        let from = seen.partition_point(|s| s.need <= had);
-        if above[from] < AGREE {
-            alone.push(Seen { need: had * UNSEEN, weight: 1.0, time: 1.0 });
-        } else {
-            share[from] += 1.0 / above[from];
-        }
-    }
-    let mut more = 1.0;
-    for (one, share) in seen.iter_mut().zip(share) {
-        more += share;
-        one.weight *= more;
-        one.time *= more;
-    }
-    seen.extend(alone);
 }
 
 /// Sizes come in steps, so that profiles stay few.
@@ -383,5 +256,7 @@ fn count_u64(n: u64) -> f64 {
     n as f64
 }
 
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests;

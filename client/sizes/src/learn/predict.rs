@@ -1,4 +1,9 @@
-//! What a task of a kind will need, from the size of its input: four simple ways, each fitted to the last tasks that were seen.
+//! What a task of a kind will need, from the size of its input: four simple predictors, each fitted to the last tasks that ended.
+//!
+//! [`History`] keeps the tasks in the order of their inputs and of their needs besides, so that one more task costs a few
+//! insertions, and a prediction a binary search.
+
+use super::REMEMBERED;
 
 /// One finished task.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,66 +33,172 @@ pub enum Way {
 pub const WAYS: [Way; 4] = [Way::Median, Way::Linear, Way::LogLog, Way::Nearest];
 /// Neighbours that are looked at.
 const NEIGHBOURS: usize = 5;
+/// One in so many remembered tasks stands for all in the mean of a predictor.
+const SAMPLED: usize = 8;
 
-/// The lines through the last tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Fit {
-    median: f64,
-    least: f64,
-    most: f64,
-    linear: Option<(f64, f64)>,
-    loglog: Option<(f64, f64)>,
+/// A straight line: its value at 0, and its slope.
+type Line = (f64, f64);
+
+/// The last tasks of a kind, with the predictors fitted to them.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By slot. The oldest is replaced once all slots are taken.
+    points: Vec<Point>,
+    oldest: usize,
+    /// Logarithms of input and need, by slot.
+    logs: Vec<(f64, f64)>,
+    /// Inputs with the slots of their tasks, ascending. Tasks without an input are left out.
+    by_input: Vec<(f64, usize)>,
+    /// Needs, ascending. Bytes.
+    needs: Vec<f64>,
+    linear: Option<Line>,
+    loglog: Option<Line>,
+    /// Mean run time. Seconds.
+    runtime: f64,
 }
 
-impl Fit {
-    /// Fits all ways. `None` where there is nothing to fit.
-    pub fn of(points: &[Point]) -> Option<Fit> {
-        let mut needs: Vec<f64> = points.iter().map(|p| p.need).collect();
-        needs.sort_by(f64::total_cmp);
-        let (least, most) = (needs.first().copied()?, needs.last().copied()?);
-        let median = needs.get(needs.len() / 2).copied()?;
-        let known = || points.iter().filter(|p| p.input > 0.0);
-        Some(Fit {
-            median,
-            least,
-            most,
-            linear: line(known().map(|p| (p.input, p.need))),
-            loglog: line(known().filter(|p| p.need > 0.0).map(|p| (p.input.ln(), p.need.ln()))),
-        })
+impl History {
+    /// Adds a task and fits all predictors. Replaces the oldest task once [`REMEMBERED`] are kept.
+    pub fn push(&mut self, point: Point) {
+        let slot = if self.points.len() < REMEMBERED {
+            self.points.push(point);
+            self.logs.push((0.0, 0.0));
+            self.points.len() - 1
+        } else {
+            let slot = self.oldest;
+            self.oldest = (slot + 1) % REMEMBERED;
+            if let Some(place) = self.points.get_mut(slot) {
+                let gone = std::mem::replace(place, point);
+                self.forget(slot, gone);
+            }
+            slot
+        };
+        if let Some(logs) = self.logs.get_mut(slot) {
+            *logs = (point.input.ln(), point.need.ln());
+        }
+        self.needs.insert(self.needs.partition_point(|need| *need < point.need), point.need);
+        if point.input > 0.0 {
+            let at = self.by_input.partition_point(|other| before(*other, (point.input, slot)));
+            self.by_input.insert(at, (point.input, slot));
+        }
+        self.fit();
+    }
+
+    /// The tasks that are remembered, by slot.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// How long the tasks ran in the mean. Seconds; 0 where there are none.
+    pub fn runtime_s(&self) -> f64 {
+        self.runtime
     }
 
     /// What a task with this input will need. Bytes; `None` where this way cannot tell.
-    pub fn predict(&self, way: Way, input: f64, points: &[Point]) -> Option<f64> {
+    pub fn predict(&self, way: Way, input: f64) -> Option<f64> {
+        let (least, most) = (*self.needs.first()?, *self.needs.last()?);
         let raw = match way {
-            Way::Median => self.median,
+            Way::Median => *self.needs.get(self.needs.len() / 2)?,
             Way::Linear => self.linear.filter(|_| input > 0.0).map(|(a, b)| a + b * input)?,
             Way::LogLog => self.loglog.filter(|_| input > 0.0).map(|(a, b)| (a + b * input.ln()).exp())?,
-            Way::Nearest => nearest(input, points)?,
+            Way::Nearest => self.nearest(input)?,
         };
-        // Nobody knows what lies far beyond what was seen.
-        Some(raw.clamp(self.least * 0.5, self.most * 8.0)).filter(|need| *need > 0.0)
+        // Predictions far beyond the observed needs are not credible.
+        Some(raw.clamp(least * 0.5, most * 8.0)).filter(|need| *need > 0.0)
+    }
+
+    /// What a way predicts in the mean, so that costs of ways can be compared. Bytes; infinite where it predicts nothing.
+    pub fn mean(&self, way: Way) -> f64 {
+        if way == Way::Median {
+            return self.predict(way, 0.0).unwrap_or(f64::INFINITY);
+        }
+        let sampled = self.points.iter().step_by(SAMPLED).filter_map(|point| self.predict(way, point.input));
+        let (sum, count) = sampled.fold((0.0, 0.0), |(sum, count), need| (sum + need, count + 1.0));
+        if count > 0.0 { sum / count } else { f64::INFINITY }
+    }
+
+    fn forget(&mut self, slot: usize, gone: Point) {
+        let at = self.needs.partition_point(|need| *need < gone.need);
+        if at < self.needs.len() {
+            self.needs.remove(at);
+        }
+        let at = self.by_input.partition_point(|other| before(*other, (gone.input, slot)));
+        if gone.input > 0.0 && at < self.by_input.len() {
+            self.by_input.remove(at);
+        }
+    }
+
+    fn fit(&mut self) {
+        self.runtime = self.points.iter().map(|point| point.runtime).sum::<f64>() / super::count(self.points.len()).max(1.0);
+        let known = || self.points.iter().zip(&self.logs).filter(|(point, _)| point.input > 0.0);
+        self.linear = line(known().map(|(point, _)| (point.input, point.need)));
+        self.loglog = line(known().filter(|(point, _)| point.need > 0.0).map(|(_, logs)| *logs));
+    }
+
+    /// The largest need among the [`NEIGHBOURS`] tasks whose inputs are nearest. Of tasks equally near the one in the lower slot
+    /// counts first.
+    fn nearest(&self, input: f64) -> Option<f64> {
+        if input <= 0.0 {
+            return None;
+        }
+        let mut above = self.by_input.partition_point(|(other, _)| *other < input);
+        let mut below = self.equal_inputs_before(above);
+        let mut most = 0.0_f64;
+        for _ in 0..NEIGHBOURS {
+            let distance = |(other, slot): &(f64, usize)| ((other - input).abs(), *slot);
+            let right = self.by_input.get(above).map(distance);
+            let left = self.by_input.get(below.at).filter(|_| below.at < below.end).map(distance);
+            let slot = match (left, right) {
+                (Some(left), right) if right.is_none_or(|right| before(left, right)) => {
+                    below.at += 1;
+                    left.1
+                }
+                (_, Some(right)) => {
+                    above += 1;
+                    right.1
+                }
+                (_, None) => break,
+            };
+            if below.at == below.end && below.at > below.start {
+                below = self.equal_inputs_before(below.start);
+            }
+            most = most.max(self.points.get(slot).map_or(0.0, |point| point.need));
+        }
+        (most > 0.0).then_some(most)
+    }
+
+    /// The tasks before a place in the order that all have the input of the last of them.
+    fn equal_inputs_before(&self, end: usize) -> EqualInputs {
+        let ahead = self.by_input.get(..end).unwrap_or_default();
+        let start = ahead.last().map_or(0, |(last, _)| ahead.partition_point(|(other, _)| other < last));
+        EqualInputs { start, at: start, end }
     }
 }
 
-fn nearest(input: f64, points: &[Point]) -> Option<f64> {
-    if input <= 0.0 {
-        return None;
+#[cfg(test)]
+impl History {
+    /// What is allocated for it. Bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let points = self.points.capacity() * size_of::<Point>() + self.logs.capacity() * size_of::<(f64, f64)>();
+        points + self.by_input.capacity() * size_of::<(f64, usize)>() + self.needs.capacity() * size_of::<f64>()
     }
-    let mut near: [(f64, f64); NEIGHBOURS] = [(f64::INFINITY, 0.0); NEIGHBOURS];
-    for point in points.iter().filter(|p| p.input > 0.0) {
-        let mut one = ((point.input - input).abs(), point.need);
-        for place in &mut near {
-            if one.0 < place.0 {
-                std::mem::swap(place, &mut one);
-            }
-        }
-    }
-    let most = near.iter().filter(|(far, _)| far.is_finite()).map(|(_, need)| *need).fold(0.0, f64::max);
-    (most > 0.0).then_some(most)
+}
+
+/// A stretch of tasks with one input, and the next of them to look at.
+#[derive(Clone, Copy, Debug)]
+struct EqualInputs {
+    start: usize,
+    at: usize,
+    end: usize,
+}
+
+/// The order of inputs or of distances, then of slots.
+fn before(one: (f64, usize), other: (f64, usize)) -> bool {
+    one.0 < other.0 || (one.0 <= other.0 && one.1 < other.1)
 }
 
 /// Least squares: where the line begins and how steep it is. Needs two different places.
-fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<(f64, f64)> {
+fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Line> {
     let (n, sx, sy) = points.clone().fold((0.0, 0.0, 0.0), |(n, sx, sy), (x, y)| (n + 1.0, sx + x, sy + y));
     if n < 3.0 {
         return None;
@@ -105,8 +216,10 @@ fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<(f64, f64)> 
 mod tests {
     use super::*;
 
-    fn points(of: impl Fn(f64) -> f64) -> Vec<Point> {
-        (1..50).map(|n| Point { input: f64::from(n) * 1e6, need: of(f64::from(n) * 1e6), runtime: 1.0 }).collect()
+    fn history(of: impl Fn(f64) -> f64) -> History {
+        let mut history = History::default();
+        (1..50).for_each(|n| history.push(Point { input: f64::from(n) * 1e6, need: of(f64::from(n) * 1e6), runtime: 1.0 }));
+        history
     }
     fn near(a: Option<f64>, b: f64) -> bool {
         a.is_some_and(|a| (a / b - 1.0).abs() < 0.01)
@@ -114,40 +227,33 @@ mod tests {
 
     #[test]
     fn a_line_is_found() {
-        let seen = points(|x| 5e7 + 3.0 * x);
-        let fit = Fit::of(&seen).expect("points");
-        assert!(near(fit.predict(Way::Linear, 7e7, &seen), 5e7 + 21e7));
+        assert!(near(history(|x| 5e7 + 3.0 * x).predict(Way::Linear, 7e7), 5e7 + 21e7));
     }
 
     #[test]
     fn a_power_is_found() {
-        let seen = points(|x| 2.0 * x.powf(1.2));
-        let fit = Fit::of(&seen).expect("points");
-        assert!(near(fit.predict(Way::LogLog, 6e7, &seen), 2.0 * 6e7_f64.powf(1.2)));
+        assert!(near(history(|x| 2.0 * x.powf(1.2)).predict(Way::LogLog, 6e7), 2.0 * 6e7_f64.powf(1.2)));
     }
 
     #[test]
     fn the_nearest_give_their_largest() {
-        let seen = points(|x| x);
-        let fit = Fit::of(&seen).expect("points");
-        assert!(near(fit.predict(Way::Nearest, 20.2e6, &seen), 22e6));
+        assert!(near(history(|x| x).predict(Way::Nearest, 20.2e6), 22e6));
     }
 
     #[test]
     fn without_an_input_only_the_median_speaks() {
-        let seen = points(|x| x);
-        let fit = Fit::of(&seen).expect("points");
-        assert!(fit.predict(Way::Median, 0.0, &seen).is_some());
+        let history = history(|x| x);
+        assert!(history.predict(Way::Median, 0.0).is_some());
         for way in [Way::Linear, Way::LogLog, Way::Nearest] {
-            assert_eq!(fit.predict(way, 0.0, &seen), None);
+            assert_eq!(history.predict(way, 0.0), None);
         }
     }
 
     #[test]
     fn one_place_makes_no_line() {
-        let seen: Vec<Point> = (0..10).map(|_| Point { input: 5.0, need: 7.0, runtime: 1.0 }).collect();
-        let fit = Fit::of(&seen).expect("points");
-        assert_eq!(fit.predict(Way::Linear, 9.0, &seen), None);
-        assert_eq!(Fit::of(&[]), None);
+        let mut history = History::default();
+        assert_eq!(history.predict(Way::Median, 1.0), None);
+        (0..10).for_each(|_| history.push(Point { input: 5.0, need: 7.0, runtime: 1.0 }));
+        assert_eq!(history.predict(Way::Linear, 9.0), None);
     }
 }

@@ -84,6 +84,8 @@ struct Stair {
 /// Few sizes that stand for all, more of them where there is little above.
 fn stairs(seen: &[Seen]) -> Vec<Stair> {
     let all: f64 = seen.iter().map(|s| s.weight).sum();
+    let shares: [f64; CANDIDATES + 1] = std::array::from_fn(share);
+    let reached = |weight: f64, wanted: usize| shares.get(wanted).is_some_and(|share| weight >= all * share);
     let mut stairs: Vec<Stair> = Vec::with_capacity(CANDIDATES);
     let (mut weight, mut time) = (0.0, 0.0);
     let mut wanted = 0usize;
@@ -91,9 +93,9 @@ fn stairs(seen: &[Seen]) -> Vec<Stair> {
         weight += one.weight;
         time += one.time;
         let last = n + 2 >= seen.len();
-        if last || weight >= all * share(wanted) {
+        if last || reached(weight, wanted) {
             stairs.push(Stair { size: one.need, weight, time });
-            while wanted < CANDIDATES && weight >= all * share(wanted) {
+            while wanted < CANDIDATES && reached(weight, wanted) {
                 wanted += 1;
             }
         }

@@ -70,7 +70,7 @@ fn a_size_that_killed_tasks_of_a_new_kind_is_not_given_again() {
 fn what_is_remembered_of_a_kind_is_bounded() {
     let learner = taught((0..2000).map(|n| 500 + n % 300));
     let kind = learner.kinds.get("sort").expect("known");
-    assert_eq!(kind.points.len(), REMEMBERED);
+    assert_eq!(kind.history.points().len(), REMEMBERED);
     assert!(kind.misses.values().all(|misses| misses.len() <= REMEMBERED));
 }
 
@@ -186,11 +186,34 @@ fn a_kind_takes_less_than_64_kib() {
         learner.killed(&asks, 10_000 + n, Bytes::from_mib(100));
     }
     let kind = learner.kinds.get("sort").expect("known");
-    let ladders =
-        |l: &Vec<(Way, Rungs)>| l.iter().map(|(_, r)| size_of::<(Way, Rungs)>() + r.sizes.capacity() * 8).sum::<usize>();
-    let misses: usize = kind.misses.values().map(|m| m.capacity() * size_of::<Miss>()).sum();
-    let open = kind.open.len() * 2 * size_of::<(u64, (f64, f64))>();
-    let all = kind.points.capacity() * size_of::<Point>() + misses + open + kind.ladders.as_ref().map_or(0, ladders);
-    assert!(all < 64 * 1024, "{all} bytes");
+    assert!(kind.bytes() < 64 * 1024, "{} bytes", kind.bytes());
     assert!(kind.open.len() <= REMEMBERED);
+}
+
+#[test]
+fn the_pool_is_worked_out_again_when_a_kind_needs_more() {
+    let mut learner = taught([]);
+    let mut sizes = std::collections::BTreeSet::new();
+    for n in 0..40u64 {
+        let kind = format!("kind-{}", n % 8);
+        learner.ended(&asks(&kind), n, Bytes::from_mib(100 + n * 200), 10.0);
+        let cached = learner.first(&asks("new")).size;
+        learner.pooled = None;
+        assert_eq!(learner.first(&asks("new")).size, cached, "after {n}");
+        sizes.insert(cached);
+    }
+    assert!(sizes.len() > 5, "{sizes:?}");
+}
+
+/// The cost of a task must not grow with the number of those that wait beside it.
+#[test]
+fn tasks_that_ask_between_two_observations_share_one_set_of_ladders() {
+    let mut learner = taught([900; 60]);
+    learner.first(&asks("sort"));
+    let ladders = |learner: &Learner| learner.kinds.get("sort").and_then(|kind| kind.ladders.as_ref()).map(|l| l.as_ptr());
+    let before = ladders(&learner).expect("worked out");
+    (0..100).for_each(|_| assert_eq!(learner.first(&asks("sort")), learner.first(&asks("sort"))));
+    assert_eq!(ladders(&learner), Some(before));
+    learner.ended(&asks("sort"), 1000, Bytes::from_mib(900), 10.0);
+    assert_eq!(ladders(&learner), None);
 }

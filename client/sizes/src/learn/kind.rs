@@ -1,0 +1,200 @@
+//! What is known about the tasks of one kind, and the ladder that costs least for the next one.
+//!
+//! An observation costs a few insertions into ordered lists. Ladders, and the mean prediction that their costs are weighed with, are
+//! worked out once after each observation, when the first task asks; every further task costs one prediction for each way.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use super::misses::{Miss, Misses, Order};
+use super::predict::{History, Point, WAYS, Way};
+use super::rungs::{self, Prices, Rungs, Seen};
+use super::{AGREE, REMEMBERED, count, count_u64};
+
+/// After so many tasks an observation counts half.
+const HALF_LIFE: f64 = 125.0;
+/// Where nothing larger is known, a task that was killed is thought to need so much more than it had.
+const UNSEEN: f64 = 1.5;
+
+/// One kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kind {
+    pub(super) history: History,
+    /// How far each way was off.
+    pub(super) misses: BTreeMap<Way, Misses>,
+    /// Number of observations ever.
+    pub(super) count: u64,
+    /// Tasks that were killed and have not ended: their input and the size that was not enough. Bytes.
+    pub(super) open: BTreeMap<u64, (f64, f64)>,
+    /// How many were killed since one has ended well, and the largest size that was not enough. Bytes.
+    pub(super) wave: (usize, f64),
+    /// The ladder of each way, while nothing new was learned.
+    pub(super) ladders: Option<Vec<Priced>>,
+}
+
+/// The ladder of one way.
+#[derive(Clone, Debug)]
+pub(super) struct Priced {
+    way: Way,
+    pub(super) rungs: Rungs,
+    /// Its cost for a task with the mean prediction, which makes ladders of different ways comparable. Bytes times mean runs.
+    cost: f64,
+}
+
+/// A ladder for one task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ladder<'a> {
+    pub(super) way: Way,
+    /// Bytes.
+    predicted: f64,
+    ratios: &'a [f64],
+}
+
+impl<'a> Ladder<'a> {
+    /// Ascending. Bytes.
+    pub(super) fn sizes(self) -> impl Iterator<Item = f64> + use<'a> {
+        self.ratios.iter().map(move |ratio| ratio * self.predicted)
+    }
+    pub(super) fn first(self) -> Option<f64> {
+        self.sizes().next()
+    }
+    pub(super) fn last(self) -> Option<f64> {
+        self.ratios.last().map(|ratio| ratio * self.predicted)
+    }
+}
+
+impl Kind {
+    /// A task of this kind was killed at a size. Bytes.
+    pub(super) fn killed(&mut self, task: u64, input: f64, size: f64) {
+        self.open.insert(task, (input, size));
+        self.wave = (self.wave.0 + 1, self.wave.1.max(size));
+        if self.open.len() > REMEMBERED {
+            self.open.pop_first();
+        }
+        self.ladders = None;
+    }
+
+    /// A task that was killed does not run again.
+    pub(super) fn dropped(&mut self, task: u64) {
+        if self.open.remove(&task).is_some() {
+            self.ladders = None;
+        }
+    }
+
+    /// A task has ended well: it no longer counts as killed.
+    pub(super) fn ended(&mut self, task: u64) {
+        self.open.remove(&task);
+        self.wave = (0, 0.0);
+    }
+
+    /// Adds what a task needed that has ended well.
+    pub(super) fn learn(&mut self, point: Point) {
+        for way in WAYS {
+            let ratio = if self.history.points().is_empty() {
+                (way == Way::Median).then_some(1.0)
+            } else {
+                self.history.predict(way, point.input).map(|predicted| point.need / predicted)
+            };
+            let Some(ratio) = ratio else { continue };
+            let order = if way == Way::Median { Order::Need } else { Order::Ratio };
+            let misses = self.misses.entry(way).or_insert_with(|| Misses::new(order));
+            misses.push(Miss { ratio, need: point.need, runtime: point.runtime, at: self.count });
+        }
+        self.history.push(point);
+        self.count += 1;
+        self.ladders = None;
+    }
+
+    /// How long its tasks run in the mean. Seconds; 0 where none has ended.
+    pub(super) fn runtime_s(&self) -> f64 {
+        self.history.runtime_s()
+    }
+
+    /// The ladder of the way that costs least for a task with this input.
+    pub(super) fn ladder(&mut self, input: f64, prices: Prices) -> Option<Ladder<'_>> {
+        if self.ladders.is_none() {
+            self.ladders = Some(self.all_ladders(prices));
+        }
+        let history = &self.history;
+        let able = self.ladders.iter().flatten().filter_map(|one| Some((one, history.predict(one.way, input)?)));
+        let (one, predicted) = able.min_by(|(a, _), (b, _)| a.cost.total_cmp(&b.cost))?;
+        Some(Ladder { way: one.way, predicted, ratios: &one.rungs.sizes })
+    }
+
+    fn all_ladders(&self, prices: Prices) -> Vec<Priced> {
+        WAYS.into_iter().filter_map(|way| self.priced(way, prices)).collect()
+    }
+
+    fn priced(&self, way: Way, prices: Prices) -> Option<Priced> {
+        let misses = self.misses.get(&way).filter(|misses| misses.len() >= enough(way))?;
+        let mean = misses.runtime_s();
+        // The median is the same for all tasks: their needs are compared with what it is now, not with what it was then.
+        let median = (way == Way::Median).then(|| self.history.predict(way, 0.0)).flatten();
+        let seen = |miss: &Miss| {
+            let weight = weight(self.count - miss.at);
+            let need = median.map_or(miss.ratio, |median| miss.need / median);
+            Seen { need, weight, time: weight * miss.runtime / mean }
+        };
+        let mut seen: Vec<Seen> = misses.sorted().map(seen).collect();
+        if !self.open.is_empty() {
+            let had = |(input, size): &(f64, f64)| Some(size / self.history.predict(way, *input)?);
+            count_killed(&mut seen, self.open.values().filter_map(had));
+        }
+        let rungs = rungs::cheapest(&mut seen, prices);
+        Some(Priced { way, cost: rungs.cost * self.history.mean(way), rungs })
+    }
+}
+
+#[cfg(test)]
+impl Kind {
+    /// What is allocated for it. Bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let ladder = |one: &Priced| size_of::<Priced>() + one.rungs.sizes.capacity() * size_of::<f64>();
+        let ladders: usize = self.ladders.iter().flatten().map(ladder).sum();
+        let misses: usize = self.misses.values().map(Misses::bytes).sum();
+        self.history.bytes() + misses + ladders + self.open.len() * 2 * size_of::<(u64, (f64, f64))>()
+    }
+}
+
+/// What an observation counts after so many others.
+fn weight(age: u64) -> f64 {
+    /// The first of them: older observations are kept only of a way that seldom predicts.
+    static WEIGHTS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..=REMEMBERED).map(|age| half_lives(count(age))).collect());
+    let known = usize::try_from(age).ok().and_then(|age| WEIGHTS.get(age)).copied();
+    known.unwrap_or_else(|| half_lives(count_u64(age)))
+}
+
+fn half_lives(age: f64) -> f64 {
+    0.5_f64.powf(age / HALF_LIFE)
+}
+
+/// A way must have been tried this often before it is believed: the median at once.
+fn enough(way: Way) -> usize {
+    if way == Way::Median { 1 } else { 3 }
+}
+
+/// A task that was killed needs more than it had, and how much more is what those say that needed more: it counts with them. Where
+/// hardly any did, it stands for itself. `seen` is ascending.
+fn count_killed(seen: &mut Vec<Seen>, had: impl Iterator<Item = f64>) {
+    let mut above = vec![0.0; seen.len() + 1];
+    for (n, one) in seen.iter().enumerate().rev() {
+        above[n] = above[n + 1] + one.weight;
+    }
+    let mut share = vec![0.0; seen.len() + 1];
+    let mut alone = Vec::new();
+    for had in had {
+        let from = seen.partition_point(|s| s.need <= had);
+        if above[from] < AGREE {
+            alone.push(Seen { need: had * UNSEEN, weight: 1.0, time: 1.0 });
+        } else {
+            share[from] += 1.0 / above[from];
+        }
+    }
+    let mut more = 1.0;
+    for (one, share) in seen.iter_mut().zip(share) {
+        more += share;
+        one.weight *= more;
+        one.time *= more;
+    }
+    seen.extend(alone);
+}
