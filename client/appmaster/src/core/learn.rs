@@ -31,8 +31,9 @@ use crate::record::{KnownStage, Record};
 use crate::spec;
 use crate::taskset::{State, TaskKey};
 
-/// All that wait are sized anew after this part of them has ended, and each of them when its turn comes.
-const ANEW: u32 = 64;
+/// Each task is sized when its turn comes; all that wait besides, after every end while they are few, else after a part of the others.
+const FEW: u32 = 64;
+const RESIZED_AFTER: u32 = 4;
 /// A container of its own takes about a second to start: a task that runs shorter than this stays where it is. Seconds.
 const WORTH_A_START: f64 = 10.0;
 /// A kill tells more than an end.
@@ -271,7 +272,7 @@ impl Core {
             let of_kind = |stage: &usize| self.learning.kind_of.get(*stage) == Some(&kind);
             let stages: Vec<usize> = (0..self.job.stages.len()).filter(of_kind).collect();
             let waiting = stages.iter().filter_map(|stage| self.tasks.stages().get(*stage)).filter(|s| s.begun).map(|s| s.left);
-            let enough = waiting.fold(0, u32::saturating_add) / ANEW;
+            let enough = waiting.fold(0, u32::saturating_add).saturating_sub(FEW) / RESIZED_AFTER;
             if self.learning.news.get(&kind).is_some_and(|news| *news < enough.max(1)) {
                 continue;
             }
