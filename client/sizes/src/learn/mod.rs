@@ -35,9 +35,9 @@ const AFTER: f64 = 1.25;
 /// Tasks that needed more than a killed one had, from which on they are believed to say what it needs.
 const AGREE: f64 = 3.0;
 /// Tasks of a kind that may run before anything is known of it.
-const CANARIES: usize = 5;
+const CANARIES: usize = 8;
 /// How many more may run for each one that has ended well.
-const RAMP: u64 = 5;
+const RAMP: u64 = 4;
 /// How many of those that have ended well a killed one outweighs.
 const DOUBT: u64 = 2;
 

@@ -97,12 +97,11 @@ fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
 #[test]
 fn of_a_new_kind_a_few_run_first_and_more_with_every_one_that_ends_well() {
     let mut learner = taught([]);
-    assert!(learner.may_start("sort", CANARIES - 1) && !learner.may_start("sort", CANARIES));
+    assert!(learner.may_start("sort", 7) && !learner.may_start("sort", 8));
     learner.ended(&asks("sort"), 0, Bytes::from_mib(900), 10.0);
-    let more = CANARIES + usize::try_from(RAMP).expect("small");
-    assert!(learner.may_start("sort", more - 1) && !learner.may_start("sort", more));
+    assert!(learner.may_start("sort", 11) && !learner.may_start("sort", 12));
     learner.killed(&asks("sort"), 1, Bytes::from_mib(900));
-    assert!(!learner.may_start("sort", CANARIES), "what was killed outweighs it");
+    assert!(!learner.may_start("sort", 8), "what was killed outweighs it");
     assert!(taught([900; 100]).may_start("sort", 400));
 }
 
@@ -111,7 +110,7 @@ fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait(
     let mut learner = taught([]);
     (0..200).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_gib(4)));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
-    assert!(!learner.may_start("sort", CANARIES), "and no second wave is begun beside them");
+    assert!(!learner.may_start("sort", 8), "and no second wave is begun beside them");
     // of a kind that is known, three are enough
     let mut learner = taught([900; 20]);
     (0..3).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_mib(1200)));
