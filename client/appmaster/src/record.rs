@@ -188,6 +188,7 @@ pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
     for later in ["grow", "program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker", "budget"] {
         text = text.replace(&format!(", {later}: None"), "");
     }
+    text = text.replace(", drain_after: 1s, cpus: None", "");
     text = text.replace("place: Where { nodes: {}, ", "place: Where { ");
     text = text.replace(", place: Where { labels: {}, attributes: {}, tolerate: {} }", "");
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
