@@ -58,7 +58,7 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a task and fits all predictors. Replaces the oldest task once [`REMEMBERED`] are kept.
+    /// Adds a task and fits all predictors. Replaces the oldest task once 250 are kept.
     pub fn push(&mut self, point: Point) {
         let slot = if self.points.len() < REMEMBERED {
             self.points.push(point);
