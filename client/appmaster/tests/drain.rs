@@ -60,7 +60,9 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
     let waited = waited(&world, "map/0");
     assert!(waited <= Duration::from_millis(2 * TASK_MS), "{waited:?}");
     assert!(drained(&world)[0].contains("of map/0"), "{:?}", drained(&world));
-    assert!(world.notes.iter().any(|n| n.contains("map/0: waits for executors of its own job")), "{:?}", world.notes);
+    let says = |words: &str| world.notes.iter().any(|n| n.starts_with("map/0: ") && n.contains(words));
+    assert!(says("of its own job is drained for it"), "before the drain: {:?}", world.notes);
+    assert!(says("waits for executors of its own job, one is being drained: "), "{:?}", world.notes);
     let without = crowded().run();
     let (with, without) = (makespan(&world), makespan(&without));
     // The task itself takes two executors for its run, and had run once before.
@@ -106,6 +108,41 @@ fn several_escalated_tasks_are_served_in_turn_by_one_executor_at_a_time() {
         // Those before it, each for its run, and the drain of what came back between them.
         assert!(waited(&world, id) <= Duration::from_millis(6 * TASK_MS), "{id}: {:?}", waited(&world, id));
     }
+}
+
+/// Two executors of four slots on one node, and tasks that leave one slot at a time.
+fn staggered(executors: u32) -> Scenario {
+    let text = JOB.replace("cpus = 1", "cpus = 4").replace("count = 2\nslots = 1", &format!("count = {executors}\nslots = 4"));
+    let scenario = Scenario::of(&text.replace("0-59", "0-199")).nodes(&[670]).usual(Habit::native(10, TASK_MS));
+    (1..8).fold(scenario, |s, i| s.habit(&format!("map/{i}"), Habit::native(10, 125 * i)))
+}
+
+#[test]
+fn a_task_that_needs_two_slots_is_not_passed_by_those_that_need_one() {
+    let world = staggered(2).habit("map/0", Habit::native(100, 300)).run();
+    assert_eq!((rows(&world, "map/0")[1].slots, world.core.totals().done), (2, 200));
+    assert!(waited(&world, "map/0") <= Duration::from_millis(TASK_MS), "{:?}", waited(&world, "map/0"));
+    assert_eq!(drained(&world), [""; 0]);
+}
+
+#[test]
+fn several_that_need_two_slots_of_one_executor_get_them_in_turn() {
+    let wide = ["map/0", "map/4", "map/6"];
+    let world = wide.iter().fold(staggered(1), |s, id| s.habit(id, Habit::native(100, 300))).run();
+    assert_eq!(world.core.totals().done, 200);
+    for id in wide {
+        assert_eq!(rows(&world, id)[1].slots, 2, "{id}");
+        assert!(waited(&world, id) <= Duration::from_millis(3 * TASK_MS), "{id}: {:?}", waited(&world, id));
+    }
+}
+
+#[test]
+fn an_executor_that_is_kept_free_for_one_task_is_not_drained_for_another() {
+    let world = staggered(2).habit("map/0", Habit::native(100, 300)).habit("map/5", Habit::native(400, 300)).run();
+    assert_eq!(world.core.totals().done, 200);
+    assert!(waited(&world, "map/0") <= Duration::from_millis(2 * TASK_MS), "{:?}", waited(&world, "map/0"));
+    let last = rows(&world, "map/5").last().expect("attempts");
+    assert_eq!((last.slots, last.profile.memory() >= Bytes::from_mib(400)), (1, true));
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Meter {
         if reading.end.is_none() && self.is_stuck(group, &facts) {
             reading.end = Some(StopCause::Stalled);
         }
-        self.note_victims(group, facts.current);
+        self.note_victims(group, facts.current, reading.newly_near);
         self.reads.look(|| group.group().pids().unwrap_or_default());
         reading.look_into = self.worth_a_look(facts.current);
         reading
@@ -134,11 +134,12 @@ impl Meter {
         }
     }
 
-    /// Who is in it matters once it may be killed: from half its limit on, when it has grown or some time has passed.
-    fn note_victims(&mut self, group: &TaskGroup, current: Bytes) {
+    /// Who is in it matters once it may be killed: from half its limit on, when it has grown, has come near its limit, or some time has
+    /// passed.
+    fn note_victims(&mut self, group: &TaskGroup, current: Bytes, newly_near: bool) {
         let close = self.limit.is_none_or(|limit| current >= limit.mul_ratio(1, 2));
         let due = self.victims_at.is_none_or(|(at, then)| at.elapsed() >= VICTIMS_EVERY || current > then.mul_ratio(21, 20));
-        if !(close && due) {
+        if !(close && (due || newly_near)) {
             return;
         }
         self.victims_at = Some((Instant::now(), current));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_client::{Client, Sending, TokenFrom, Trust};
+use headroom_client::{Client, Sending, TaskRows, TokenFrom, Trust};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
@@ -63,16 +63,26 @@ impl Context {
 
     /// The application a text names, with its job.
     pub(crate) async fn app(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
+        self.app_with(client, text, TaskRows::All).await
+    }
+
+    /// The same with the figures of its job and no tasks.
+    pub(crate) async fn app_figures(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
+        self.app_with(client, text, TaskRows::None).await
+    }
+
+    /// The same with some of its tasks.
+    pub(crate) async fn app_with(&self, client: &Client, text: &str, rows: TaskRows) -> Result<(AppView, Target), Failure> {
         let target = target::parse(text)?;
         // An id that is written out needs no list; one that is not there, or only a beginning, does.
         if let Some(id) = target.job.id()
-            && let Ok(app) = client.app(&id).await
+            && let Ok(app) = client.app_with(&id, rows).await
         {
             return Ok((app, target));
         }
         let list = client.apps().await?;
         let id = target::resolve(&target, &list)?;
-        Ok((client.app(&id).await?, target))
+        Ok((client.app_with(&id, rows).await?, target))
     }
 
     /// Asks somebody at a terminal whether it may be. Where nobody could be asked, and where requests are only printed, it may.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use headroom_client::{Client, ClientError, EventFollower};
+use headroom_client::{Client, ClientError, EventFollower, TaskRows};
 use headroom_types::AppId;
 use headroom_wire::v1::apps::{AppView, WhyPending};
 use headroom_wire::v1::events::Event;
@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_secs(2);
 pub(crate) enum Sight<'a> {
     /// Something happened.
     Event(&'a Event),
-    /// How it stands.
+    /// How it stands; with tasks only once it has ended.
     View(&'a AppView),
     /// Nothing happens, because this request waits. Told once for each reason.
     Waits(&'a WhyPending),
@@ -43,7 +43,7 @@ pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sig
                 lull.since = Instant::now();
                 see(Sight::Event(&event?));
             }
-            _ = ticks.tick() => match client.app(app).await {
+            _ = ticks.tick() => match view_of(client, app).await {
                 Ok(view) => {
                     silent = None;
                     see(Sight::View(&view));
@@ -58,6 +58,12 @@ pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sig
             },
         }
     }
+}
+
+/// How it stands: with the figures of its job, and with all tasks once it has ended.
+async fn view_of(client: &Client, app: &AppId) -> Result<AppView, ClientError> {
+    let view = client.app_with(app, TaskRows::None).await?;
+    if view.state.is_final() { client.app(app).await } else { Ok(view) }
 }
 
 /// A time in which nothing happens.

@@ -13,7 +13,7 @@ use crate::error::SILENT;
 use crate::log::{self, LogStream};
 use crate::tap::{Request, Sending, Tap};
 use crate::trust::{Trust, Wire};
-use crate::{AuditWanted, ClientError, EventsWanted, Lines};
+use crate::{AuditWanted, ClientError, EventsWanted, Lines, TaskRows};
 
 /// Begins the address of a socket of this host.
 pub const UNIX: &str = "unix:";
@@ -229,7 +229,11 @@ impl Client {
     }
     /// One application with its job.
     pub async fn app(&self, app: &AppId) -> Result<apps::AppView, ClientError> {
-        self.get(&format!("/v1/apps/{app}")).await
+        self.app_with(app, TaskRows::All).await
+    }
+    /// One application with some of the rows of its job.
+    pub async fn app_with(&self, app: &AppId, rows: TaskRows) -> Result<apps::AppView, ClientError> {
+        self.get(&rows.path(app)).await
     }
     /// Ends an application.
     pub async fn kill(&self, app: &AppId, reason: Option<String>) -> Result<apps::AppView, ClientError> {

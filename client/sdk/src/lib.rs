@@ -21,4 +21,4 @@ pub use log::LogStream;
 pub use stream::Lines;
 pub use tap::{Request, Sending};
 pub use trust::{Other, TokenFrom, Trust};
-pub use wanted::{AuditWanted, EventsWanted};
+pub use wanted::{AuditWanted, EventsWanted, TaskRows};

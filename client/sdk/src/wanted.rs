@@ -96,3 +96,25 @@ mod tests {
         assert_eq!(wanted.query(), "&app=sort.1&topic=task&type=warning&reason=Escalated&object=map%2F7%26x&node=n1");
     }
 }
+
+/// Which rows of its tasks an application is read with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskRows {
+    /// All: of a large job these are megabytes.
+    All,
+    /// None: the figures alone.
+    None,
+    /// The first hundred of those that matter: given up, running, waiting, done; the higher rung first.
+    First,
+}
+
+impl TaskRows {
+    /// The address of an application with these rows.
+    pub fn path(self, app: &headroom_types::AppId) -> String {
+        match self {
+            TaskRows::All => format!("/v1/apps/{app}"),
+            TaskRows::None => format!("/v1/apps/{app}?tasks=none"),
+            TaskRows::First => format!("/v1/apps/{app}?tasks=first"),
+        }
+    }
+}

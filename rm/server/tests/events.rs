@@ -154,6 +154,7 @@ async fn rows_of_a_job_come_by_pages_or_only_those_that_were_killed() {
         "node": "n1", "started": 1, "ended": 2, "reason": {"kind": "task_oom"}, "peak": null, "dimension": "native", "decision": "again",
         "timeline": [], "log_tail": "", "used": null, "evidence": null,
     });
+    (rows[249].state, rows[200].state) = (TaskState::Failed, TaskState::Running);
     rows[7].attempts = vec![serde_json::from_value(attempt).expect("an attempt")];
     master.sync_with(Vec::new(), Some(patch(true, rows, &[]))).await.expect("syncs");
     let ask = async |query: &str| {
@@ -171,6 +172,8 @@ async fn rows_of_a_job_come_by_pages_or_only_those_that_were_killed() {
     assert_eq!((tasks(&all).len(), tasks(&ask("tasks=none").await.0).len()), (250, 0));
     assert_eq!(ask("tasks=none").await.0["job"]["totals"], all["job"]["totals"], "the figures are of all tasks");
     assert_eq!(tasks(&ask("tasks=kills").await.0), ["map/7"]);
+    let first = tasks(&ask("tasks=first").await.0);
+    assert_eq!((first.len(), first[0].as_str(), first[1].as_str()), (100, "map/249", "map/200"), "failed, then running");
     let (mut seen, mut query) = (Vec::new(), "tasks=1".to_owned());
     loop {
         let (page, link) = ask(&query).await;

@@ -7,6 +7,9 @@
 //!
 //! One executor at a time, for the request that has waited longest. Where one is not enough, the next one follows on the same node.
 //! Where all of that leads to no grant, the executors come back, and the next drain for that request waits twice as long.
+//! The note of the task says at each step what it waits for.
+//!
+//! [`Core::next_drain`] and [`Core::run_dry`] choose and empty an executor for any task that waits for memory of a node.
 //!
 //! Nothing here lasts: a master that takes over measures the waits from its start.
 
@@ -51,7 +54,7 @@ impl Core {
             self.fleet.drained = None;
             return;
         }
-        self.note_own_waits(now.tick);
+        self.note_own_waits(now);
         let drained = match self.fleet.drained.take() {
             None => None,
             Some(drained) if !self.fleet.own_waits.contains_key(&drained.request) => None,
@@ -94,7 +97,7 @@ impl Core {
     }
 
     /// Which containers of escalated tasks are waited for, and since when.
-    fn note_own_waits(&mut self, now: Tick) {
+    fn note_own_waits(&mut self, now: Now) {
         let there: BTreeSet<&RequestId> =
             self.fleet.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
         let waits = self.fleet.requests.iter().filter_map(|(id, request)| match request.purpose {
@@ -104,13 +107,26 @@ impl Core {
         let escalated = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.size.rung > 1);
         let waits: BTreeMap<RequestId, TaskKey> = waits.filter(|(_, key)| escalated(*key)).collect();
         self.fleet.own_waits.retain(|id, _| waits.contains_key(id));
-        self.end_pauses(now);
-        for (id, task) in waits {
-            if !self.fleet.own_waits.contains_key(&id) {
-                let drain_at = now.plus(self.drain_delay(task));
-                self.fleet.own_waits.insert(id, OwnWait { task, since: now, drain_at, failed_drains: 0 });
+        self.end_pauses(now.tick);
+        for (id, task) in waits.into_iter().filter(|(id, _)| !self.fleet.own_waits.contains_key(id)).collect::<Vec<_>>() {
+            let delay = self.drain_delay(task);
+            let (since, drain_at) = (now.tick, now.tick.plus(delay));
+            self.fleet.own_waits.insert(id, OwnWait { task, since, drain_at, failed_drains: 0 });
+            if self.drain_candidates(now, task).next().is_some() {
+                let (memory, delay) = (self.own_memory(task), in_words(delay));
+                self.note(
+                    task,
+                    format!("waits for a container of {memory}; after {delay} an executor of its own job is drained for it"),
+                );
             }
         }
+    }
+
+    /// What the task waits for, for people.
+    fn note(&mut self, key: TaskKey, note: String) {
+        let Some(task) = self.tasks.get_mut(key).filter(|task| task.note != note) else { return };
+        task.note = note;
+        self.view.touch(key);
     }
 
     /// The end of a container of one task makes room on its node: what was drained in vain beside it may not be so now.
@@ -146,12 +162,12 @@ impl Core {
                 self.note_turn(wait.task, first);
                 continue;
             }
-            match self.next_drain(now, wait.task, None) {
+            match self.next_drain(now, wait.task, self.own_memory(wait.task), None) {
                 Some(container) => {
                     self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out);
                     first = Some(wait.task);
                 }
-                None => self.pause_drains(now.tick, &request),
+                None => self.pause_drains(now.tick, &request, "no executor of its own job can be drained for it"),
             }
         }
     }
@@ -159,34 +175,36 @@ impl Core {
     /// Executors are drained for one task after the other.
     fn note_turn(&mut self, key: TaskKey, first: TaskKey) {
         let Some(first) = self.tasks.get(first).map(|task| task.id.clone()) else { return };
-        let Some(task) = self.tasks.get_mut(key) else { return };
-        let note = format!("waits for executors of its own job: room is made for {first} first");
-        if task.note != note {
-            task.note = note;
-            self.view.touch(key);
-        }
+        self.note(key, format!("waits for executors of its own job, one is being drained for {first} first"));
     }
 
     /// What has left was not enough. False when nothing on its node is left to drain.
     fn drain_further(&mut self, now: Now, before: &DrainedRoom, out: &mut Vec<Effect>) -> bool {
         let Some(wait) = self.fleet.own_waits.get(&before.request).copied() else { return false };
-        match self.next_drain(now, wait.task, Some(&before.node)) {
+        match self.next_drain(now, wait.task, self.own_memory(wait.task), Some(&before.node)) {
             Some(container) => {
                 self.drain(now, (&before.request, wait.task, before.freed), &container, out);
                 true
             }
             None => {
-                self.pause_drains(now.tick, &before.request);
+                self.pause_drains(
+                    now.tick,
+                    &before.request,
+                    "executors of its own job were drained, and their room is not enough",
+                );
                 false
             }
         }
     }
 
-    fn pause_drains(&mut self, now: Tick, request: &RequestId) {
+    fn pause_drains(&mut self, now: Tick, request: &RequestId, why: &str) {
         let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
         let pause = FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MOST_DOUBLINGS));
         wait.drain_at = now.plus(pause);
         wait.failed_drains = wait.failed_drains.saturating_add(1);
+        let task = wait.task;
+        let memory = self.own_memory(task);
+        self.note(task, format!("waits for a container of {memory}: {why}; looked at again after {}", in_words(pause)));
     }
 
     fn drain(&mut self, now: Now, who: (&RequestId, TaskKey, Bytes), container: &ContainerId, out: &mut Vec<Effect>) {
@@ -194,22 +212,27 @@ impl Core {
         let Some(executor) = self.fleet.executors.get(container) else { return };
         let (node, freed) = (executor.node.clone(), before.saturating_add(memory_of(executor)));
         let memory = self.own_memory(key);
-        let Some(task) = self.tasks.get_mut(key) else { return };
-        task.note = format!("waits for executors of its own job: {container} is being drained to make room for {memory}");
-        let message = format!("{container} takes no more tasks and leaves, to make room for {memory} of {}", task.id);
-        self.view.touch(key);
-        self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
+        let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else { return };
+        self.note(
+            key,
+            format!("waits for executors of its own job, one is being drained: {container}, to make room for {memory}"),
+        );
         self.fleet.drained =
             Some(DrainedRoom { request: request.clone(), container: container.clone(), node, freed, gone_at: None });
-        // It leaves when nothing runs in it; to leave at once would lose what its tasks have done.
+        self.run_dry(now, container, &format!("{memory} of {task}"), out);
+    }
+
+    /// An executor begins no more tasks and leaves when those in it have ended: to leave at once would lose what they have done.
+    pub(super) fn run_dry(&mut self, now: Now, container: &ContainerId, what_for: &str, out: &mut Vec<Effect>) {
+        let message = format!("{container} takes no more tasks and leaves, to make room for {what_for}");
+        self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
         self.warn(container, None);
         self.heed_warnings(now, out);
     }
 
-    /// The executor to drain: on the node that can make the room with the fewest of them, the one that runs dry first, the newest of
-    /// those. `None` where none may be drained.
-    fn next_drain(&self, now: Now, key: TaskKey, node: Option<&NodeId>) -> Option<ContainerId> {
-        let needs = self.own_memory(key);
+    /// The executor to drain so that a task gets what it `needs`: on the node that can make the room with the fewest of them, the one
+    /// that runs dry first, the newest of those. `None` where none may be drained.
+    pub(super) fn next_drain(&self, now: Now, key: TaskKey, needs: Bytes, node: Option<&NodeId>) -> Option<ContainerId> {
         let mut by_node: BTreeMap<&NodeId, Vec<Candidate<'_>>> = BTreeMap::new();
         for candidate in self.drain_candidates(now, key).filter(|c| node.is_none_or(|node| node == c.node)) {
             by_node.entry(candidate.node).or_default().push(candidate);
@@ -226,12 +249,14 @@ impl Core {
         best.first().map(|c| c.container.clone())
     }
 
-    /// Executors that could make room for a task where it may go; those on nodes that it avoids only where there are no others.
+    /// Executors that could make room for a task where it may go; those on nodes that it avoids, and those that are kept free for
+    /// another task, only where there are no others.
     fn drain_candidates<'a>(&'a self, now: Now, key: TaskKey) -> impl Iterator<Item = Candidate<'a>> {
         let avoided = move |e: &Executor| {
             let task = self.tasks.get(key);
             task.is_some_and(|t| t.avoid.node.as_ref() == Some(&e.node) || t.failed_to_start_on(&e.node))
                 || self.fleet.failures(&e.node) > 0
+                || e.reserved.is_some()
         };
         let may_leave = move |e: &Executor| match e.purpose {
             Purpose::Set(set) => e.holds_its_place() && e.warning.is_none() && self.is_placed_alike(key, set),
@@ -262,6 +287,11 @@ impl Core {
         let (own, other) = (self.set_of(key), self.job.executors.get(set));
         own.zip(other).is_some_and(|(own, other)| own.place == other.place)
     }
+}
+
+/// Milliseconds are exact enough for people.
+fn in_words(wait: Duration) -> String {
+    format!("{:?}", Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
 }
 
 /// What a container gives back when it leaves.

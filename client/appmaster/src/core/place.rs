@@ -137,7 +137,9 @@ impl Core {
             return;
         }
         let able = |id: &ContainerId| self.fleet.executors.get(id).is_some_and(|e| e.slots >= slots);
-        let best = rooms.iter_mut().filter(|r| r.reserved.is_none() && able(&r.container)).max_by_key(|r| r.free);
+        // One where it will not be placed is kept for it only where there is no other.
+        let worth = |r: &&mut Room| (!self.is_avoided(key, &r.container), r.free);
+        let best = rooms.iter_mut().filter(|r| r.reserved.is_none() && able(&r.container)).max_by_key(worth);
         let Some(room) = best else { return };
         room.reserved = Some(key);
         let container = room.container.clone();

@@ -24,7 +24,7 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
         }
     };
     let client = context.client()?;
-    let (app, _) = context.app(&client, &job).await?;
+    let (app, _) = context.app_figures(&client, &job).await?;
     let after = client.change_app(&app.id, None, &body).await?;
     let machine = Found { items: std::slice::from_ref(&after), list: false }.text(&context.output, |a| a.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&after, now())));
@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
 /// Tells whom a job is shared with, or says so.
 async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
+    let (app, _) = context.app_figures(&client, job).await?;
     let access = if nobody || wanted != AppAccess::default() {
         client.share_app(&app.id, &wanted).await?
     } else {

@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 /// Prints what happens until the job has ended; Ctrl-C leaves it alone.
 pub(crate) async fn run(context: &Context, job: &str) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
+    let (app, _) = context.app_figures(&client, job).await?;
     let people = context.format.is_screen();
     let app = tokio::select! {
         app = stay(context, &client, &app.id, people) => app?,

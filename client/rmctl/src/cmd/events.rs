@@ -44,7 +44,7 @@ pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failu
     let client = context.client()?;
     let mut of = wanted.of;
     if let Some(job) = &wanted.job {
-        of.app = Some(context.app(&client, job).await?.0.id);
+        of.app = Some(context.app_figures(&client, job).await?.0.id);
     }
     let object = match &wanted.about {
         Some(text) => narrow(context, &client, &mut of, text).await?,
@@ -91,7 +91,7 @@ async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text:
         return Ok(Some(text.to_owned()));
     }
     if text.contains('/') {
-        let (app, target) = context.app(client, text).await?;
+        let (app, target) = context.app_figures(client, text).await?;
         of.app = Some(app.id);
         let object = match &target.part {
             target::Part::Attempt(id) => Some(id.to_string()),
@@ -101,7 +101,7 @@ async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text:
         of.object.clone_from(&object);
         return Ok(object);
     }
-    match context.app(client, text).await {
+    match context.app_figures(client, text).await {
         Ok((app, _)) => {
             of.app = Some(app.id);
             Ok(None)

@@ -83,7 +83,7 @@ fn recovered(job: &JobView) -> u32 {
 /// Forgets a job that has ended.
 pub(super) async fn purge(context: &Context, job: &str, sure: Sure) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, target) = context.app(&client, job).await?;
+    let (app, target) = context.app_figures(&client, job).await?;
     if target.part != crate::target::Part::Whole {
         let wrong = Failure::new(Exit::Usage, format!("{job} is a part of a job, and jobs are forgotten as a whole"));
         return Err(wrong.help(format!("rmctl job purge {}", app.id)));

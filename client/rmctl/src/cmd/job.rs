@@ -75,7 +75,7 @@ fn export(context: &Context, text: &str, to: Option<&Path>) -> Result<Exit, Fail
 /// A job as one HTML file, as the resource manager makes it.
 async fn report(context: &Context, job: &str) -> Result<String, Failure> {
     let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
+    let (app, _) = context.app_figures(&client, job).await?;
     Ok(client.get_text(&format!("/v1/apps/{}/report", app.id)).await?)
 }
 

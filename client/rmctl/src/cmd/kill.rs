@@ -11,7 +11,7 @@ use crate::render::{apps, count, figures::short, json::Found};
 pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> {
     let Kill { job, reason, sure } = args;
     let client = context.client()?;
-    let (app, target) = context.app(&client, &job).await?;
+    let (app, target) = context.app_figures(&client, &job).await?;
     if let Some(task) = target.part.task() {
         return Err(Failure::new(Exit::Usage, format!("{job} is a task, and this ends a whole job"))
             .help(format!("rmctl task kill {}/{task}", app.id))

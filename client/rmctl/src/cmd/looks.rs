@@ -29,7 +29,7 @@ pub(super) async fn list(
     let client = context.client()?;
     let mut filters = Vec::new();
     if let Some(job) = job {
-        filters.push(format!("app={}", context.app(&client, &job).await?.0.id));
+        filters.push(format!("app={}", context.app_figures(&client, &job).await?.0.id));
     }
     filters.extend(node.map(|node| format!("node={node}")));
     let path = format!("/v1/containers?{}", filters.join("&"));

@@ -19,7 +19,7 @@ pub(super) async fn create(context: &Context, client: &Client, args: NewRequest)
         None => typed(&args)?,
     };
     let how = if args.dry_run { How::DryRun } else { How::Really };
-    let (app, _) = context.app(client, &args.job).await?;
+    let (app, _) = context.app_figures(client, &args.job).await?;
     let answer = client.ask(&app.id, how, &ask).await?;
     let machine = Found { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);

@@ -1,5 +1,6 @@
 //! `rmctl ps`: all jobs, or the tasks of one.
 
+use headroom_client::TaskRows;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 
@@ -43,15 +44,19 @@ async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
 
 async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
     let wanted = list.rows.wanted();
+    // A narrow screen shows those that matter first, and no more.
+    let kept =
+        if context.format.is_screen() && !context.look().wide && wanted.is_all() { TaskRows::First } else { TaskRows::All };
+    let (app, _) = context.app_with(&client, job, kept).await?;
     if list.watch {
+        let path = kept.path(&app.id);
         let rows = |app: AppView| Ok(vec![app]);
         let draw = async |apps: Vec<AppView>| match apps.first() {
             Some(app) => screen(context, app, &wanted),
             None => Ok(String::new()),
         };
-        return watch(context, &format!("/v1/apps/{}", app.id), rows, draw).await;
+        return watch(context, &path, rows, draw).await;
     }
     if context.format == Format::Json && wanted.is_all() {
         context.term.print(&json::pretty(&app));

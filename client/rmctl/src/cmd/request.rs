@@ -17,7 +17,7 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
     match what {
         RequestVerb::List { job, rows } => list(context, &client, &job, &rows).await,
         RequestVerb::Show { job, request } => {
-            let (app, _) = context.app(&client, &job).await?;
+            let (app, _) = context.app_figures(&client, &job).await?;
             let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
             let shown = Found { items: std::slice::from_ref(&ask), list: false };
             // Everything that was asked, also for people: it is what its master wrote.
@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
 
 async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Result<Exit, Failure> {
     let context = &context.list(rows);
-    let (app, _) = context.app(client, job).await?;
+    let (app, _) = context.app_figures(client, job).await?;
     let asks = rows.wanted().of(client.requests(&app.id).await?, now())?;
     if let Some(text) = (Found { items: &asks, list: true }).rows(&context.output) {
         context.term.print(&text);
@@ -63,7 +63,7 @@ fn one(asks: &[Ask], app: &AppId, name: &str) -> Result<Ask, Failure> {
 }
 
 async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure: Sure) -> Result<Exit, Failure> {
-    let (app, _) = context.app(client, job).await?;
+    let (app, _) = context.app_figures(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
     let open = ask.count.saturating_sub(ask.settled);
     let what = format!("{} of {}", count(open, "container"), short(ask.resource.memory));
@@ -80,7 +80,7 @@ async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure:
 }
 
 async fn waits(context: &Context, client: &Client, job: &str, name: Option<&str>) -> Result<Exit, Failure> {
-    let (app, _) = context.app(client, job).await?;
+    let (app, _) = context.app_figures(client, job).await?;
     let mut waits: Vec<WhyPending> = client.why(&app.id).await?;
     if let Some(name) = name {
         let ask = one(&client.requests(&app.id).await?, &app.id, name)?;

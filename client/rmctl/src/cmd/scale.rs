@@ -27,7 +27,7 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (job, executors) = parted(job)?;
-    let (app, _) = context.app(&client, job).await?;
+    let (app, _) = context.app_figures(&client, job).await?;
     let before = latest(&client, &app.id).await?.map_or(0, |event| event.index);
     let view = client.scale(&app.id, &ScaleApp { executors, count, reason }).await?;
     let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |a| a.id.to_string());

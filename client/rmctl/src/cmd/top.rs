@@ -23,7 +23,7 @@ pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
     let client = context.client()?;
     let app = match &args.job {
         None => None,
-        Some(job) => Some(context.app(&client, job).await?.0.id),
+        Some(job) => Some(context.app_figures(&client, job).await?.0.id),
     };
     let path =
         app.map_or_else(|| "/v1/containers?state=running".to_owned(), |app| format!("/v1/containers?state=running&app={app}"));

@@ -13,7 +13,7 @@ use crate::render::{apps, figures::span, json::Found};
 /// Waits for the end of a job.
 pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>) -> Result<Exit, Failure> {
     let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
+    let (app, _) = context.app_figures(&client, job).await?;
     let progress = Progress::tasks(&context.term);
     let show = |sight: Sight<'_>| {
         if let Sight::View(AppView { job: Some(job), .. }) = sight {

@@ -28,7 +28,13 @@ pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis,
     }
     let most = if look.wide || chosen.is_some() { usize::MAX } else { MOST };
     text.push_str(&tasks(&rows[..rows.len().min(most)], now, look, paint));
-    let more = rows.len().saturating_sub(most);
+    // All rows were not asked for where few are shown.
+    let all = if look.wide || chosen.is_some() {
+        rows.len()
+    } else {
+        rows.len().max(usize::try_from(job.totals.tasks).unwrap_or(usize::MAX))
+    };
+    let more = all.saturating_sub(most.min(rows.len()));
     if more > 0 {
         text.push_str(&look.advice(format!("… {more} more: rmctl ps {} -o wide\n", app.id)));
     }

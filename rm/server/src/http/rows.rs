@@ -1,9 +1,10 @@
 //! `?tasks=`: which rows of a job an answer has. All rows of a job of 3,000 tasks are more than a megabyte.
 
+use std::cmp::Reverse;
 use std::str::FromStr;
 
 use headroom_types::Charge;
-use headroom_wire::v1::job::TaskRow;
+use headroom_wire::v1::job::{TaskRow, TaskState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -22,6 +23,8 @@ pub(crate) enum Tasks {
     None,
     /// Those of which an attempt was killed for memory.
     Kills,
+    /// The first [`PAGE`] rows of those that matter.
+    First,
     /// [`PAGE`] rows of them; the first page is 1.
     Page(usize),
 }
@@ -33,9 +36,12 @@ impl FromStr for Tasks {
             "all" => Ok(Tasks::All),
             "none" => Ok(Tasks::None),
             "kills" => Ok(Tasks::Kills),
+            "first" => Ok(Tasks::First),
             number => match number.parse() {
                 Ok(page) if page > 0 => Ok(Tasks::Page(page)),
-                Ok(_) | Err(_) => Err(format!("tasks: {text:?} is none of all, none, kills and the number of a page from 1")),
+                Ok(_) | Err(_) => {
+                    Err(format!("tasks: {text:?} is none of all, none, kills, first and the number of a page from 1"))
+                }
             },
         }
     }
@@ -52,8 +58,9 @@ impl<'de> Deserialize<'de> for Tasks {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// Rows of tasks in the answer: `all`, `none`, `kills` for those of which an attempt was killed for memory, or the number of a page of
-    /// 100 rows, from 1. The header Link has the address of the next page.
+    /// Rows of tasks in the answer: `all`, `none`, `kills` for those of which an attempt was killed for memory, `first` for the first 100 of
+    /// given up, running, waiting and done tasks, those on a higher rung first, or the number of a page of 100 rows, from 1. The header Link
+    /// has the address of the next page.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     pub(crate) tasks: Tasks,
@@ -78,6 +85,12 @@ impl Tasks {
             Tasks::All => rows.collect(),
             Tasks::None => Vec::new(),
             Tasks::Kills => rows.filter(|one| was_killed(row(one))).collect(),
+            Tasks::First => {
+                let mut rows: Vec<T> = rows.collect();
+                rows.sort_by_cached_key(|one| (order(row(one).state), Reverse(row(one).rung)));
+                rows.truncate(PAGE);
+                rows
+            }
             Tasks::Page(page) => rows.skip((page - 1).saturating_mul(PAGE)).take(PAGE).collect(),
         }
     }
@@ -86,8 +99,19 @@ impl Tasks {
     pub(crate) fn next(self, rows: usize) -> Option<usize> {
         match self {
             Tasks::Page(page) if page.saturating_mul(PAGE) < rows => Some(page + 1),
-            Tasks::Page(_) | Tasks::All | Tasks::None | Tasks::Kills => None,
+            Tasks::Page(_) | Tasks::All | Tasks::None | Tasks::Kills | Tasks::First => None,
         }
+    }
+}
+
+/// What somebody looks for first.
+fn order(state: TaskState) -> u8 {
+    match state {
+        TaskState::Failed => 0,
+        TaskState::Running => 1,
+        TaskState::Pending => 2,
+        TaskState::Blocked => 3,
+        TaskState::Done => 4,
     }
 }
 
@@ -102,8 +126,8 @@ mod tests {
     #[test]
     fn a_page_is_a_number_from_1() {
         assert_eq!(
-            ["all", "none", "kills", "7"].map(str::parse),
-            [Tasks::All, Tasks::None, Tasks::Kills, Tasks::Page(7)].map(Ok)
+            ["all", "none", "kills", "first", "7"].map(str::parse),
+            [Tasks::All, Tasks::None, Tasks::Kills, Tasks::First, Tasks::Page(7)].map(Ok)
         );
         for wrong in ["0", "-1", "some", ""] {
             assert!(wrong.parse::<Tasks>().is_err(), "{wrong}");
