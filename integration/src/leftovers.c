@@ -1,4 +1,4 @@
-/* Leaves something in memory behind and ends: `leftovers KIND MIB`. Each kind is what real programs do. */
+/* Leaves something in memory behind and ends: `leftovers KIND MIB [KEY]`. Each kind is what real programs do. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,11 +15,20 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HUGE_PAGE (2UL << 20)
 
 static size_t bytes;
+/* Marks what this run makes: it is part of names, and the upper half of SysV keys. */
+static const char *mark = "0";
+
+/* A SysV key that no other object has. */
+static key_t next_key(void) {
+    static int made;
+    return (key_t)(strtoul(mark, NULL, 10) << 16 | ((getpid() * 37 + made++) & 0xffff));
+}
 
 /* The kind cannot be had on this host. */
 static void skip(const char *why) {
@@ -36,11 +45,7 @@ static void need(int good, const char *what) {
 
 static char *name(const char *kind) {
     static char text[200];
-    const char *task = getenv("HEADROOM_TASK"), *app = getenv("HEADROOM_APP");
-    snprintf(text, sizeof text, "/headroom-left-%s-%s-%s-%d", kind, app ? app : "", task ? task : "", getpid());
-    for (char *c = text + 1; *c; c++)
-        if (*c == '/')
-            *c = '.';
+    snprintf(text, sizeof text, "/headroom-left-%s-%s-%d", kind, mark, getpid());
     return text;
 }
 
@@ -67,7 +72,7 @@ static void posix_shm(void) {
 }
 
 static void sysv_shm(int flags) {
-    int id = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600 | flags);
+    int id = shmget(next_key(), bytes, IPC_CREAT | 0600 | flags);
     if (id < 0 && flags)
         skip("SHM_HUGETLB");
     need(id >= 0, "shmget");
@@ -101,7 +106,7 @@ static void message_queue(void) {
 static void sysv_messages(void) {
     struct { long kind; char text[8000]; } message = {1, ""};
     for (int queue = 0; queue < 8; queue++) {
-        int id = msgget(IPC_PRIVATE, IPC_CREAT | 0600);
+        int id = msgget(next_key(), IPC_CREAT | 0600);
         need(id >= 0, "msgget");
         while (msgsnd(id, &message, sizeof message.text, IPC_NOWAIT) == 0)
             ;
@@ -118,7 +123,7 @@ static void named_semaphores(void) {
 
 static void sysv_semaphores(void) {
     for (int n = 0; n < 32; n++)
-        need(semget(IPC_PRIVATE, 100, IPC_CREAT | 0600) >= 0, "semget");
+        need(semget(next_key(), 100, IPC_CREAT | 0600) >= 0, "semget");
 }
 
 static void memfd(void) {
@@ -159,6 +164,64 @@ static void detached(void (*leave)(void)) {
     need(read(ready[0], &word, 1) == 1, "the daemon");
 }
 
+/* Leaves nothing: touches its memory for a moment. */
+static void ordinary(void) {
+    char *at = malloc(bytes);
+    need(at != NULL, "malloc");
+    memset(at, 1, bytes);
+    usleep(300 * 1000);
+    need(at[bytes - 1] == 1, "its memory");
+}
+
+/* Touches its memory and computes for about 30 ms of a processor. */
+static void work(void) {
+    char *at = malloc(bytes);
+    need(at != NULL, "malloc");
+    memset(at, 1, bytes);
+    unsigned sum = 0;
+    for (unsigned n = 0; n < 30u << 20; n++)
+        sum = sum * 31 + (unsigned char)at[(n * 64) % bytes];
+    need(sum != 1, "its sum");
+}
+
+/* Forks until it cannot, and goes on for so many seconds: children wait, every few are replaced. */
+static void fork_bomb(time_t seconds) {
+    time_t end = time(NULL) + seconds;
+    while (time(NULL) < end) {
+        pid_t child = fork();
+        if (child == 0)
+            for (;;)
+                pause();
+        if (child < 0)
+            usleep(1000);
+    }
+    signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);
+}
+
+/* Writes lines as fast as it can. */
+static void log_flood(time_t seconds) {
+    static char line[4096];
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    for (time_t end = time(NULL) + seconds; time(NULL) < end;)
+        for (int n = 0; n < 1000; n++)
+            if (write(1, line, sizeof line) < 0)
+                return;
+}
+
+/* Writes files to the working directory and has each on the disk. */
+static void fill_disk(void) {
+    char *room = calloc(1, 1 << 20), path[64];
+    for (size_t n = 0; n < bytes >> 20; n++) {
+        snprintf(path, sizeof path, "filled-%d-%zu", getpid(), n);
+        int fd = open(path, O_CREAT | O_WRONLY, 0600);
+        if (fd < 0 || write(fd, room, 1 << 20) < 0 || fsync(fd) < 0)
+            return;
+        close(fd);
+    }
+}
+
 static void grow_without_end(void) {
     for (;;)
         memset(malloc(8 << 20), 1, 8 << 20);
@@ -166,6 +229,8 @@ static void grow_without_end(void) {
 
 int main(int count, char **words) {
     const char *kind = count > 1 ? words[1] : "";
+    if (count > 3)
+        mark = words[3];
     bytes = (count > 2 ? strtoul(words[2], NULL, 10) : 1) << 20;
     if (!strcmp(kind, "posix-shm"))
         posix_shm();
@@ -177,6 +242,18 @@ int main(int count, char **words) {
         write_file("/dev/shm", bytes);
     else if (!strcmp(kind, "tmp-file"))
         write_file(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", bytes);
+    else if (!strcmp(kind, "work"))
+        work();
+    else if (!strcmp(kind, "fork-bomb"))
+        fork_bomb(bytes >> 20);
+    else if (!strcmp(kind, "log-flood"))
+        log_flood(bytes >> 20);
+    else if (!strcmp(kind, "fill-dev-shm"))
+        write_file("/dev/shm", bytes);
+    else if (!strcmp(kind, "fill-disk"))
+        fill_disk();
+    else if (!strcmp(kind, "ordinary"))
+        ordinary();
     else if (!strcmp(kind, "mq"))
         message_queue();
     else if (!strcmp(kind, "sysv-messages"))

@@ -11,6 +11,7 @@ pub mod fault;
 pub mod fleet;
 pub mod guest;
 pub mod jobs;
+pub mod leftovers;
 pub mod load;
 pub mod lone;
 pub mod many;

@@ -13,8 +13,10 @@ mod diagnosis;
 mod growth;
 mod kill_to_retry;
 mod launch;
+mod leftovers;
 mod master_restart;
 mod modes;
+mod noisy_neighbour;
 mod page;
 mod progress;
 mod quantiles;
@@ -59,6 +61,12 @@ struct Cli {
     rounds: Option<u32>,
     #[command(flatten)]
     verdicts: verdicts::Args,
+    /// noisy-neighbour: how long hostile jobs run
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// leftovers: `[isolation] ipc` of the node
+    #[arg(long, default_value = "task", value_parser = ["task", "container", "host"])]
+    ipc: String,
     /// tasks: how many
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: u32,
@@ -106,6 +114,10 @@ enum Measurement {
     Diagnosis,
     /// More memory for tasks that run: kills with it and without, and how long a task waits
     Growth,
+    /// Programs that leave memory behind, and whether the next job on their node is harmed
+    Leftovers,
+    /// Five hundred tasks of one user beside another one's jobs that leak, fork, fill `/dev/shm` and flood their logs
+    NoisyNeighbour,
     /// Skewed stages under every mode: kills, lost tasks, memory, time
     Modes,
     /// From the start of `rmctl status` to its last byte, on an idle cluster
@@ -140,6 +152,15 @@ fn main() -> Result<ExitCode> {
         tell(&diagnosis::table(&diagnosed()?));
         return Ok(ExitCode::SUCCESS);
     }
+    let left = || {
+        let (enforcer, only, ipc) = (cli.verdicts.enforcer, cli.verdicts.only.clone(), cli.ipc.clone());
+        let plan = leftovers::Plan { enforcer, only, ipc };
+        if cli.verdicts.guest { leftovers::in_a_guest(&plan) } else { leftovers::measure(&plan) }
+    };
+    if let (Measurement::Leftovers, Format::Table) = (cli.name, cli.format) {
+        tell(&leftovers::table(&left()?));
+        return Ok(ExitCode::SUCCESS);
+    }
     let figures = match cli.name {
         Measurement::KillToRetry if cli.verdicts.guest => kill_to_retry::in_a_guest(cli.count)?,
         Measurement::KillToRetry if cli.loaded => figures(&kill_to_retry::loaded::measure(cli.rounds.unwrap_or(4))?)?,
@@ -160,7 +181,10 @@ fn main() -> Result<ExitCode> {
         Measurement::Diagnosis => figures(&diagnosed()?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
         Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
+        Measurement::Leftovers => figures(&left()?)?,
         Measurement::Modes => figures(&modes::measure(&cli.verdicts.only)?)?,
+        Measurement::NoisyNeighbour if cli.verdicts.guest => noisy_neighbour::in_a_guest(cli.seconds)?,
+        Measurement::NoisyNeighbour => figures(&noisy_neighbour::measure(cli.seconds)?)?,
         Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
         Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,

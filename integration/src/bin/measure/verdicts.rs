@@ -13,13 +13,13 @@ use crate::Format;
 /// What can be said of a run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// verdicts, diagnosis, growth, kill-to-retry, launch, adopt: boot guests with cgroup v2 and do it there
+    /// verdicts, diagnosis, growth, kill-to-retry, launch, adopt, leftovers, noisy-neighbour: boot guests with cgroup v2 and do it there
     #[arg(long)]
     pub(crate) guest: bool,
-    /// verdicts: what holds the limits; what this kernel has when left out
+    /// verdicts, leftovers: what holds the limits; what this kernel has when left out
     #[arg(long, value_parser = enforcer)]
-    enforcer: Option<EnforcerKind>,
-    /// verdicts, diagnosis, modes: cases, programs and stages whose name has this in it
+    pub(crate) enforcer: Option<EnforcerKind>,
+    /// verdicts, diagnosis, modes, leftovers: cases, programs and stages whose name has this in it
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// verdicts: parts of the matrix (roomy, herd, fenced, nested, fragile, swapped, starved)

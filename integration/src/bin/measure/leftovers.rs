@@ -1,0 +1,118 @@
+//! Programs that leave something in memory when they end, and whether the next job on their node is harmed.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_types::{Bytes, EnforcerKind};
+use integration::leftovers::{Bench, Case, Row, TaskUser, cases};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{again, progress};
+
+/// Memory of the node.
+const NODE: Bytes = Bytes::from_mib(1024);
+/// Longest run of all programs in a guest on a busy machine.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// What is played.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// What holds the limits; the best there is when left out.
+    pub(crate) enforcer: Option<EnforcerKind>,
+    /// Programs whose name has this in it.
+    pub(crate) only: String,
+    /// `[isolation] ipc`.
+    pub(crate) ipc: String,
+}
+
+/// What came out.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    /// Programs that ran, once for each user.
+    programs: usize,
+    /// Attempts of any job that were killed for an outer limit.
+    collateral_reruns: u32,
+    /// Ordinary jobs after a program that failed or had to run a task again.
+    poisoned_jobs: usize,
+    /// From a leak on a tmpfs of the host until `GET /v1/nodes` shows it. Milliseconds; null when it is not shown.
+    unattributed_seen_ms: Option<u64>,
+    /// Programs that ended otherwise than they should.
+    wrong: usize,
+    /// Objects of programs that were on the host after their end.
+    left: u32,
+    /// `[isolation] ipc` of the node.
+    ipc: String,
+    rows: Vec<Row>,
+}
+
+/// Plays every program as each user that this process can start.
+pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
+    let root = rustix::process::geteuid().is_root();
+    let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
+    let mut rows = Vec::new();
+    for user in users {
+        // A /tmp of the container's own needs CAP_SYS_ADMIN.
+        let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
+        let mut bench = Bench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
+        for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
+            rows.push(play(&mut bench, case)?);
+        }
+    }
+    let played: Vec<&Row> = rows.iter().filter(|row| row.skipped.is_none()).collect();
+    Ok(Figures {
+        programs: played.len(),
+        collateral_reruns: played.iter().map(|row| row.collateral).sum(),
+        poisoned_jobs: played.iter().filter(|row| row.poisoned).count(),
+        unattributed_seen_ms: None,
+        wrong: played.iter().filter(|row| !row.right).count(),
+        left: played.iter().map(|row| row.left).sum(),
+        ipc: plan.ipc.clone(),
+        rows,
+    })
+}
+
+fn play(bench: &mut Bench, case: &Case) -> Result<Row> {
+    let row = bench.play(case).with_context(|| case.program)?;
+    progress::tell(line(&row).trim_end());
+    Ok(row)
+}
+
+/// The same in a guest with cgroup v2.
+pub(crate) fn in_a_guest(plan: &Plan) -> Result<Figures> {
+    let words = ["leftovers", "--only", &plan.only, "--ipc", &plan.ipc];
+    serde_json::from_value(Value::Object(again::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the figures of the guest")
+}
+
+fn line(row: &Row) -> String {
+    let user = match row.user {
+        TaskUser::Agent => "agent",
+        TaskUser::Nobody => "nobody",
+    };
+    let yes = |yes: bool| if yes { "yes" } else { "no" };
+    let next = match &row.skipped {
+        Some(why) => why,
+        None if row.poisoned => "POISONED",
+        None => "unharmed",
+    };
+    format!(
+        "{:22} {user:7} {:9} {:6} {:5} {:11} {next}\n",
+        row.program,
+        row.enforcer.as_str(),
+        yes(row.right),
+        row.left,
+        row.collateral
+    )
+}
+
+/// For people: a line each.
+pub(crate) fn table(figures: &Figures) -> String {
+    let head =
+        format!("{:22} {:7} {:9} {:6} {:5} {:11} {}\n", "PROGRAM", "USER", "ENFORCER", "RIGHT", "LEFT", "COLLATERAL", "NEXT JOB");
+    let seen = figures.unattributed_seen_ms.map_or("not shown".to_owned(), |ms| format!("{ms} ms"));
+    let sum = format!(
+        "{} programs, {} collateral re-runs, {} poisoned jobs; a leak on a tmpfs of the host is shown after: {seen}\n",
+        figures.programs, figures.collateral_reruns, figures.poisoned_jobs
+    );
+    head + &figures.rows.iter().map(line).collect::<String>() + &sum
+}

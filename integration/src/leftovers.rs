@@ -1,0 +1,263 @@
+//! Programs that leave something in memory when they end, each run as a job, followed by an ordinary job on the same node.
+//!
+//! A [`Bench`] is a cluster of one node. [`Bench::play`] runs one program and says what became of it and of the job after it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{Bytes, EnforcerKind, ExitReason};
+use headroom_wire::v1::apps::{AppState, AppView};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, NodeShape, SOON, until};
+use crate::jobs::JobFile;
+
+const SOURCE: &str = include_str!("leftovers.c");
+/// Tasks that run at once in the one executor of a job of [`cases`].
+const SLOTS: u32 = 3;
+/// The exit code of a program whose kind of memory this host does not have.
+const SKIPPED: i32 = 77;
+
+/// Leaks a segment of `multiprocessing.shared_memory`: its tracker, which would remove it, is told to forget it.
+const PYTHON: &str = "
+import os, sys
+from multiprocessing import resource_tracker, shared_memory
+size = int(sys.argv[1]) << 20
+made = shared_memory.SharedMemory(create=True, size=size, name='headroom-left-py-%s-%d' % (sys.argv[2], os.getpid()))
+for at in range(0, size, 4096):
+    made.buf[at] = 1
+resource_tracker.unregister(made._name, 'shared_memory')
+os._exit(0)
+";
+
+/// Who the tasks run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskUser {
+    /// The user of the node agent.
+    Agent,
+    /// `nobody`, started by an agent that is root.
+    Nobody,
+}
+
+/// A program that leaves something.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name, as `leftovers.c` knows it, or `python-shared-memory`.
+    pub program: &'static str,
+    /// How many tasks of it run.
+    pub tasks: u32,
+    /// What each leaves. MiB; where the kind has a size.
+    pub mib: u32,
+    /// Whether its tasks end well.
+    pub ends: Ends,
+}
+
+/// How the tasks of a program end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// With exit code 0.
+    Well,
+    /// By a signal, or at their own limit.
+    Killed,
+}
+
+/// All programs, each large enough that what three of its tasks leave does not fit beside the ordinary job.
+pub fn cases() -> Vec<Case> {
+    let case = |program, tasks, mib, ends| Case { program, tasks, mib, ends };
+    let three = |program| case(program, SLOTS, 170, Ends::Well);
+    vec![
+        three("posix-shm"),
+        three("sysv-shm"),
+        three("python-shared-memory"),
+        case("dev-shm-file", 40, 30, Ends::Well),
+        three("tmp-file"),
+        three("memfd-detached"),
+        three("posix-shm-detached"),
+        three("sockets-detached"),
+        three("named-semaphores"),
+        three("sysv-semaphores"),
+        three("mq"),
+        three("sysv-messages"),
+        case("huge-pages", SLOTS, 8, Ends::Well),
+        case("killed-with-shm", SLOTS, 170, Ends::Killed),
+        case("oom-with-shm", SLOTS, 170, Ends::Killed),
+    ]
+}
+
+/// The jobs of a bench, each in one executor.
+#[derive(Clone, Copy, Debug)]
+pub struct JobShape {
+    /// Tasks that run at once.
+    pub slots: u32,
+    /// Limit of each. Bytes.
+    pub task: Bytes,
+}
+
+impl Default for JobShape {
+    /// For [`cases`] on a node of 1 GiB.
+    fn default() -> Self {
+        JobShape { slots: SLOTS, task: Bytes::from_mib(200) }
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Which program.
+    pub program: String,
+    /// Who its tasks ran as.
+    pub user: TaskUser,
+    /// What held the limits.
+    pub enforcer: EnforcerKind,
+    /// Why it was not played here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Shared memory, semaphores and queues of it that were on the host after its end.
+    pub left: u32,
+    /// Attempts of either job that were killed for an outer limit, or from outside.
+    pub collateral: u32,
+    /// Whether the ordinary job after it was harmed: it failed, or a task of it ran more than once.
+    pub poisoned: bool,
+    /// Whether the program ended as it should.
+    pub right: bool,
+}
+
+/// A cluster of one node.
+#[derive(Debug)]
+pub struct Bench {
+    cluster: Cluster,
+    user: TaskUser,
+    enforcer: EnforcerKind,
+    program: PathBuf,
+    shape: JobShape,
+    played: u32,
+}
+
+impl Bench {
+    /// A node of this memory. `isolation` holds more keys of `[isolation]`.
+    pub fn new(memory: Bytes, enforcer: Option<EnforcerKind>, user: TaskUser, isolation: &str) -> Result<Bench> {
+        let shape = NodeShape { memory, cpus: 8, enforcer };
+        let run_as = match user {
+            TaskUser::Agent => "agent",
+            TaskUser::Nobody => "nobody",
+        };
+        let configuration = format!("[isolation]\nrun_as = \"{run_as}\"\nallow_root = true\n{isolation}");
+        let cluster = Cluster::start_configured(&[shape], &configuration)?;
+        let program = compile(&cluster.dir().join("bin"))?;
+        let nodes = cluster.call(cluster.client().nodes())?;
+        let enforcer = nodes.first().context("no node")?.enforcer;
+        Ok(Bench { cluster, user, enforcer, program, shape: JobShape::default(), played: 0 })
+    }
+
+    /// Jobs of this shape from now on.
+    #[must_use]
+    pub fn shaped(mut self, shape: JobShape) -> Bench {
+        self.shape = shape;
+        self
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Runs the program as a job, and an ordinary job after it.
+    pub fn play(&mut self, case: &Case) -> Result<Row> {
+        self.played += 1;
+        let key = (std::process::id() % 0x400) * 0x20 + self.played % 0x20;
+        let job = self.leaving(case, key)?;
+        let end = self.cluster.until_ended(&self.cluster.submit(job.text())?)?;
+        let codes = reasons(&end);
+        let skipped = codes.contains(&ExitReason::Exit { code: SKIPPED }).then(|| "not on this host".to_owned());
+        let left = self.left(&end, key)?;
+        let after = self.ordinary()?;
+        let repeated = after.job.as_ref().is_some_and(|job| job.tasks.iter().any(|task| task.attempts.len() > 1));
+        let right = match case.ends {
+            Ends::Well => end.state == AppState::Finished,
+            Ends::Killed => end.state == AppState::Failed && codes.iter().all(|reason| is_own_death(*reason)),
+        };
+        Ok(Row {
+            program: case.program.to_owned(),
+            user: self.user,
+            enforcer: self.enforcer,
+            right: right || skipped.is_some(),
+            skipped,
+            left,
+            collateral: collateral(&end) + collateral(&after),
+            poisoned: repeated || after.state != AppState::Finished,
+        })
+    }
+
+    /// The job of a program. No task is tried again for its own failure.
+    fn leaving(&self, case: &Case, key: u32) -> Result<JobFile> {
+        let mib = case.mib.to_string();
+        let key = key.to_string();
+        let program = self.program.to_str().context("UTF-8")?;
+        let command = match case.program {
+            "python-shared-memory" => vec!["/usr/bin/python3", "-c", PYTHON, &mib, &key],
+            kind => vec![program, kind, &mib, &key],
+        };
+        let job = JobFile::new(&format!("left-{}", self.played), 1, self.shape.slots, self.shape.task);
+        Ok(job.stage("leave", case.tasks, &command, "[retry]\nmax_attempts = 1\nmemory_attempts = 1"))
+    }
+
+    /// A job whose tasks touch memory for a moment, to its end.
+    pub fn ordinary(&self) -> Result<AppView> {
+        let program = self.program.to_str().context("UTF-8")?;
+        let mib = (self.shape.task.whole_mib() * 17 / 20).to_string();
+        let job = JobFile::new(&format!("ordinary-{}", self.played), 1, self.shape.slots, self.shape.task);
+        let job = job.stage("use", self.shape.slots, &[program, "ordinary", &mib], "");
+        self.cluster.until_ended(&self.cluster.submit(job.text())?)
+    }
+
+    /// What there is on the host of the ended job. The executor frees a task's memory before it reports the end of the container,
+    /// so its containers are waited for first.
+    fn left(&self, end: &AppView, key: u32) -> Result<u32> {
+        let client = self.cluster.client();
+        until("the containers of the job to end", SOON, || {
+            let all = self.cluster.call(client.containers(Some(&end.id)))?;
+            Ok(all.iter().all(|container| container.state == "exited").then_some(()))
+        })?;
+        let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        let of_key = |name: &str| name.contains("headroom-left-") && name.contains(&format!("-{key}-"));
+        let files = names.filter(|entry| of_key(&entry.file_name().to_string_lossy())).count();
+        let ipc =
+            ["shm", "sem", "msg"].iter().map(|kind| ids(Path::new("/proc/sysvipc").join(kind).as_path(), key)).sum::<usize>();
+        Ok(u32::try_from(files + ipc)?)
+    }
+}
+
+/// SysV objects whose key has `key` as its upper half.
+fn ids(table: &Path, key: u32) -> usize {
+    let text = fs::read_to_string(table).unwrap_or_default();
+    let keys = text.lines().skip(1).filter_map(|line| line.split_whitespace().next()?.parse::<i64>().ok());
+    keys.filter(|found| found >> 16 == i64::from(key)).count()
+}
+
+fn reasons(view: &AppView) -> Vec<ExitReason> {
+    let tasks = view.job.iter().flat_map(|job| &job.tasks);
+    tasks.flat_map(|task| &task.attempts).filter_map(|attempt| attempt.reason).collect()
+}
+
+/// The program was killed by its own signal or at its own limit.
+fn is_own_death(reason: ExitReason) -> bool {
+    matches!(reason, ExitReason::TaskOom | ExitReason::Signal { .. } | ExitReason::KilledExternally)
+}
+
+fn collateral(view: &AppView) -> u32 {
+    let hit = reasons(view).iter().filter(|reason| matches!(reason, ExitReason::AncestorOom | ExitReason::NodeOom)).count();
+    u32::try_from(hit).unwrap_or(u32::MAX)
+}
+
+/// Compiles `leftovers.c` into `dir`.
+pub fn compile(dir: &Path) -> Result<PathBuf> {
+    let (source, program) = (dir.join("leftovers.c"), dir.join("leftovers"));
+    fs::write(&source, SOURCE)?;
+    let output = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).args(["-lrt", "-pthread"]).output();
+    let output = output.context("cc: `apt-get install -y gcc libc6-dev`")?;
+    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
+}
