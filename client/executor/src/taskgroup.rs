@@ -63,7 +63,7 @@ impl Container {
     }
     /// Makes the group of one task, with its limit confirmed.
     pub fn create(&self, start: &TaskStart) -> Result<TaskGroup, CgroupError> {
-        let limits = Limits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes };
+        let limits = Limits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None };
         let before = self.outer();
         let group = self.group.create_task(&name(&start.attempt), &limits)?;
         Ok(TaskGroup { kind: self.kind, group, before })

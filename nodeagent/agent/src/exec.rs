@@ -139,8 +139,13 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 fn begin(site: Arc<Site>, wish: Wish, dir: PathBuf, name: &str) -> anyhow::Result<(Running, std::os::fd::OwnedFd)> {
     // A handle of its own: what the kernel counts in here is none of the container's verdict once this is over.
     let opened = site.enforcer.open(&wish.id.to_string()).ok().flatten().map(Arc::new);
-    let limits =
-        Limits { memory: None, processes: Some(launch::processes(&wish.order)), cpu_weight: None, oom_group: OomGroup::Yes };
+    let limits = Limits {
+        memory: None,
+        processes: Some(launch::processes(&wish.order)),
+        cpu_weight: None,
+        oom_group: OomGroup::Yes,
+        low: None,
+    };
     let group = opened.as_ref().unwrap_or(&wish.group).create_task(name, &limits).context("cannot make its cgroup");
     let group = match group {
         Ok(group) => group,

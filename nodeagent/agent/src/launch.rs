@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, Spec, UserNamespace};
 use headroom_node_cgroup::{Group, Limits, OomGroup};
 use headroom_node_exec::{Child, Command, spawn};
-use headroom_types::{Bytes, ContainerId, Cpus};
+use headroom_types::{Bytes, ContainerId, Cpus, RequestId};
 use headroom_wire::v1::convert::check_launch;
 use headroom_wire::v1::nodes::RunOrder;
 
@@ -29,8 +29,10 @@ use crate::site::Site;
 
 /// Most processes and threads of a container that names no number.
 const PROCESSES: u32 = 4096;
-/// Containers are offered to the host's out-of-memory killer before daemons are.
+/// `oom_score_adj` of a container: it is killed before daemons are.
 const OOM_SCORE: i32 = 200;
+/// `oom_score_adj` of a container with an application master: it is killed after all others.
+const OOM_SCORE_MASTER: i32 = 50;
 /// How long a group without processes may take to go.
 const HALF_MADE: Duration = Duration::from_secs(2);
 /// Where programs are looked for when the agent itself has no PATH.
@@ -216,6 +218,8 @@ fn limits(order: &RunOrder) -> Limits {
         processes: Some(processes(order)),
         cpu_weight: Some(weight(order.resource.cpus)),
         oom_group: OomGroup::Yes,
+        // Masters are reclaimed last.
+        low: order.request.is_none().then_some(order.resource.memory),
     }
 }
 
@@ -260,9 +264,19 @@ fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group,
         stderr: dir.join(file::STDERR),
         procs_files: group.procs_files(),
         counters: group.counter_files(),
-        oom_score_adj: Some(OOM_SCORE),
+        oom_score_adj: Some(oom_score(order.request.as_ref(), own_oom_score())),
         ..Spec::default()
     })
+}
+
+/// `oom_score_adj` of a container. A smaller value than the agent's own would need `CAP_SYS_RESOURCE`.
+fn oom_score(request: Option<&RequestId>, own: i32) -> i32 {
+    let wanted = if request.is_none() { OOM_SCORE_MASTER } else { OOM_SCORE };
+    wanted.max(own)
+}
+
+fn own_oom_score() -> i32 {
+    fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// The words with the place of the program in front.
@@ -394,6 +408,15 @@ mod tests {
     #[test]
     fn a_core_weighs_a_hundred() {
         assert_eq!((weight(Cpus::from_cores(2)), weight(Cpus::from_milli(1)), weight(Cpus::from_cores(500))), (200, 1, 10_000));
+    }
+
+    #[test]
+    fn a_master_is_killed_after_other_containers() {
+        let request: RequestId = "set-main".parse().expect("an id");
+        let table = [(None, 0, 50), (Some(&request), 0, 200), (None, 100, 100), (Some(&request), 100, 200), (None, -900, 50)];
+        for (request, own, wanted) in table {
+            assert_eq!(oom_score(request, own), wanted, "{request:?}, the agent has {own}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) fn examine(site: &Site) -> Health {
 
 fn prove(site: &Site) -> anyhow::Result<()> {
     let name = format!("doctor-{}", std::process::id());
-    let limits = Limits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes };
+    let limits = Limits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes, low: None };
     let group = site.enforcer.create(&name, &limits).context("a test group could not be made")?;
     let verdict = over_allocate(site, &group);
     let killed = group.kill();

@@ -25,6 +25,8 @@ pub struct Limits {
     pub cpu_weight: Option<u32>,
     /// Whether it dies as a whole: of a container its `main` child, of a task its own group.
     pub oom_group: OomGroup,
+    /// Memory that the kernel reclaims only when there is nothing else to reclaim. v2 only. Bytes.
+    pub low: Option<Bytes>,
 }
 
 /// How a written value is found again.
@@ -102,6 +104,7 @@ pub fn v2_limits(limits: &Limits, has: Controllers) -> Vec<Knob> {
         knobs.push(v2_memory(memory));
         knobs.push(Knob::new("memory.swap.max", 0, Confirm::Pages, Need::IfThere));
     }
+    knobs.extend(limits.low.map(v2_low));
     if let Some(n) = limits.processes.filter(|_| has.pids) {
         knobs.push(Knob::new("pids.max", n, Confirm::Exact, Need::Must));
     }
@@ -109,6 +112,11 @@ pub fn v2_limits(limits: &Limits, has: Controllers) -> Vec<Knob> {
         knobs.push(Knob::new("cpu.weight", n.clamp(1, 10_000), Confirm::Exact, Need::Must));
     }
     knobs
+}
+
+/// v2: memory that is reclaimed last. It counts for pages of the group that has them, so `main` has it too.
+pub fn v2_low(low: Bytes) -> Knob {
+    Knob::new("memory.low", low.get(), Confirm::Pages, Need::IfThere)
 }
 
 /// v2: the memory limit alone.
@@ -187,8 +195,13 @@ mod tests {
 
     #[test]
     fn a_v2_container_gets_every_limit_it_asked_for() {
-        let limits =
-            Limits { memory: Some(Bytes::from_mib(64)), processes: Some(9), cpu_weight: Some(50), oom_group: OomGroup::Yes };
+        let limits = Limits {
+            memory: Some(Bytes::from_mib(64)),
+            processes: Some(9),
+            cpu_weight: Some(50),
+            oom_group: OomGroup::Yes,
+            low: None,
+        };
         let knobs = v2_limits(&limits, ALL);
         assert_eq!(files(&knobs), ["memory.max", "memory.swap.max", "pids.max", "cpu.weight"]);
         assert_eq!(knobs[0].value, "67108864");
@@ -197,8 +210,13 @@ mod tests {
 
     #[test]
     fn limits_of_absent_controllers_are_left_out_but_memory_never() {
-        let limits =
-            Limits { memory: Some(Bytes::from_mib(64)), processes: Some(9), cpu_weight: Some(50), oom_group: OomGroup::Yes };
+        let limits = Limits {
+            memory: Some(Bytes::from_mib(64)),
+            processes: Some(9),
+            cpu_weight: Some(50),
+            oom_group: OomGroup::Yes,
+            low: None,
+        };
         assert_eq!(files(&v2_limits(&limits, Controllers::default())), ["memory.max", "memory.swap.max"]);
     }
 

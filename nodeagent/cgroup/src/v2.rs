@@ -13,7 +13,7 @@ use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
 use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, checked, task_dir};
 use crate::parse;
-use crate::plan::{Controllers, Limits, v2_cpu_weight, v2_limits, v2_memory, v2_oom_group};
+use crate::plan::{Controllers, Limits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group};
 use crate::probe::Probe;
 use crate::procs;
 use crate::tree::Dir;
@@ -82,12 +82,22 @@ impl V2 {
         let group = Group { dir: self.containers.make(checked(name)?)?, role: Role::Container, name: name.to_owned() };
         let filled = group.dir.set_all(&v2_limits(limits, self.has)).and_then(|()| {
             enable(&group.dir)?;
-            group.dir.make(MAIN)?.set(&v2_oom_group(limits.oom_group))
+            let main = group.dir.make(MAIN)?;
+            limits.low.map_or(Ok(()), |low| main.set(&v2_low(low)).and_then(|()| self.protect()))?;
+            main.set(&v2_oom_group(limits.oom_group))
         });
         match filled {
             Ok(()) => Ok(group),
             Err(error) => Err(group.undo(error)),
         }
+    }
+
+    /// What is protected of a container counts only as far as its parent is: the fence has the sum.
+    fn protect(&self) -> Result<()> {
+        let low =
+            |name: String| self.containers.child(&name).ok()??.read_if_there("memory.low").ok()??.trim().parse::<u64>().ok();
+        let sum = self.containers.children()?.into_iter().filter_map(low).fold(0, u64::saturating_add);
+        self.containers.set(&v2_low(Bytes::new(sum)))
     }
 
     /// A container's group that is there.

@@ -51,7 +51,7 @@ impl Drop for Host {
 }
 
 pub fn memory(mib: u64) -> Limits {
-    Limits { memory: Some(Bytes::from_mib(mib)), processes: None, cpu_weight: None, oom_group: OomGroup::Yes }
+    Limits { memory: Some(Bytes::from_mib(mib)), processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None }
 }
 
 /// A shell script that runs inside the group from its first instruction on.
