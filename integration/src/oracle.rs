@@ -276,6 +276,7 @@ impl Oracle {
             Account::Memory | Account::Spike => unheard || matches!(truth, Some(Truth::OwnMemory | Truth::WithItsExecutor)),
             Account::Plain => truth == Some(Truth::Plain),
             Account::Innocent => unheard || truth == Some(Truth::WithItsExecutor),
+            Account::Collateral => unheard || truth == Some(Truth::NotItsFault),
             // Nobody heard how it really ended.
             Account::Taken => true,
             Account::Transient => {

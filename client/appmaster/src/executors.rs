@@ -9,6 +9,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick};
 
 use crate::policy::backoff;
+use crate::policy::collateral::{Collateral, OtherPlace};
 use crate::taskset::TaskKey;
 
 /// The line to an executor.
@@ -281,6 +282,8 @@ pub struct Fleet {
     pub strays: BTreeSet<ContainerId>,
     /// Nodes on which launches fail.
     pub shunned: BTreeMap<NodeId, Shunned>,
+    /// Kills for outer limits, by node and container.
+    pub collateral: Collateral,
     /// When the next executor that nobody needs has waited long enough for work.
     pub idle_until: Option<Tick>,
     /// Containers of escalated tasks that are asked for and not there. Nothing lasting.
@@ -413,6 +416,12 @@ impl Fleet {
         if self.shunned.get(node).is_some_and(|shunned| shunned.launched == launched) {
             self.shunned.remove(node);
         }
+    }
+
+    /// Whether an executor is on a node that is not excluded.
+    pub fn other_place(&self) -> OtherPlace {
+        let healthy = self.executors.values().any(|e| e.stays() && !self.collateral.is_excluded(&e.node));
+        if healthy { OtherPlace::There } else { OtherPlace::Missing }
     }
 
     /// True when a task can be started in this executor now.

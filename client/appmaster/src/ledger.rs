@@ -72,7 +72,7 @@ impl Ledger {
         let beyond = spent.saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
         self.extra = self.extra.saturating_add(match account {
             Account::Memory | Account::Spike | Account::Innocent => spent,
-            Account::Success | Account::Plain | Account::Transient | Account::Taken => beyond,
+            Account::Success | Account::Plain | Account::Transient | Account::Taken | Account::Collateral => beyond,
         });
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
         self.shadow(row, spent);
@@ -86,7 +86,7 @@ impl Ledger {
             Account::Success | Account::Innocent => None,
             Account::Memory | Account::Spike => Some(&mut self.totals.memory_kills),
             Account::Plain => Some(&mut self.plain),
-            Account::Transient | Account::Taken => Some(&mut self.totals.transient),
+            Account::Transient | Account::Taken | Account::Collateral => Some(&mut self.totals.transient),
         };
         if let Some(counter) = counter {
             *counter = counter.saturating_add(1);

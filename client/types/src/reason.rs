@@ -161,7 +161,7 @@ reasons! {
     ResizeOverdue Container Warning "Its node has not said whether it has its new size."
     NearLimit Container Warning "It uses 90 % of its limit or more; told once for each container."
     OomKilled Container Warning "A container, or a task in one, ended for memory of its own."
-    NodeShunned Task Warning "Launches failed on a node, so its master begins nothing there for a while and asks for others."
+    NodeShunned Task Warning "Launches failed on a node, so its master begins nothing there for a while and asks for others; or tasks were killed there for outer limits, and the job leaves it."
     TaskFinished Task Normal "An attempt ended well."
     AttemptLost Task Warning "An attempt ended, and memory was not the reason."
     TaskRetried Task Normal "A task runs again, with the same size."

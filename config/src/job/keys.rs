@@ -261,7 +261,7 @@ pub const KEYS: &[Key] = &[
         "transient",
         "a whole number, 0 to 100",
         "3",
-        "Attempts that may be lost through no fault of the task: a node that is gone, a kill from outside, a launch that failed. The first failed launch on a node does not count, on five nodes at most.",
+        "Attempts that may be lost through no fault of the task: a node that is gone, a kill from outside, a launch that failed. The first failed launch on a node does not count, on five nodes at most. Kills for an outer limit do not count while the job has an executor on a node without them.",
     ),
     key("retry", "cap", SIZE, "the largest container there can be", "No task grows beyond it."),
     key(

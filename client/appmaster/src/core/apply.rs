@@ -96,6 +96,7 @@ impl Core {
 
     fn apply_gone(&mut self, now: Now, container: &ContainerId, id: &RequestId, (unused, failed): (bool, bool)) {
         let gone = self.fleet.executors.remove(container);
+        self.fleet.collateral.forget(container);
         if let Some(gone) = &gone {
             if failed {
                 self.fleet.launch_failed(&gone.node, Launched::Executor, gone.rounds.1);
@@ -154,7 +155,12 @@ impl Core {
             Account::Spike => task.spent.spikes += 1,
             Account::Plain => task.spent.plain += 1,
             Account::Transient => task.spent.transient += 1,
+            Account::Collateral => task.spent.collateral += 1,
             Account::Success | Account::Innocent | Account::Taken => {}
+        }
+        if account == Account::Collateral {
+            let at = row.ended.unwrap_or(row.started);
+            self.fleet.collateral.killed(&row.node, &row.container, at);
         }
         let change = self.decided(now, key, row, next);
         self.change(key, change);

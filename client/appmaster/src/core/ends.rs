@@ -68,8 +68,12 @@ impl Core {
     ) {
         let known = match class {
             Class::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
-            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => After::Unknown,
+            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander => {
+                After::Unknown
+            }
         };
+        let kills = self.tasks.get(key).map_or(0, |task| task.spent.collateral);
+        let class = self.fleet.collateral.class(&row.node, row.started, (self.fleet.other_place(), kills), class);
         let (breaker, budget) = (self.breaker(key.stage), self.budget_spent());
         let remote_input = self.remote_input(key, &row);
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
@@ -102,6 +106,9 @@ impl Core {
         self.record(now, ended, out);
         self.tell_ended(now, key, &row, account, &next);
         self.tell_gap(now, key, &row);
+        if account == Account::Collateral {
+            self.leave_after_collateral(now, &row);
+        }
         if is_of_the_node(&row, account) {
             self.shun(now, &row.node, failures, &format!("{} could not be started ({})", row.attempt, row.log_tail));
             self.note_shunned(key, &row.node);

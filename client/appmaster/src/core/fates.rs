@@ -10,6 +10,7 @@ use crate::executors::{Executor, Seat};
 use crate::policy::Cause;
 use crate::policy::blame::{Fate, Suspect, at_own_limit, blame};
 use crate::policy::classify::{Class, Facts, MemoryFailure, classify};
+use crate::policy::collateral::class_of_container;
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -24,19 +25,27 @@ impl Core {
             Charge::Memory => self.died_of_memory(now, &executor, report, out),
             Charge::Free | Charge::Plain | Charge::Success => {
                 let why = format!("its executor ended: {}", report.reason.sentence());
-                self.lose_attempts(now, &executor, lost_as(report.reason), &why, out);
+                let class = class_of_container(report.reason);
+                self.lose_attempts(now, &executor, (lost_as(report.reason), class), &why, out);
             }
         }
         self.forget_container(now, container, &executor, Some(report.reason), out);
     }
 
     /// Closes what is still open in an executor as lost through no fault of the tasks.
-    pub(super) fn lose_attempts(&mut self, now: Now, executor: &Executor, reason: ExitReason, why: &str, out: &mut Vec<Effect>) {
+    pub(super) fn lose_attempts(
+        &mut self,
+        now: Now,
+        executor: &Executor,
+        (reason, class): (ExitReason, Class),
+        why: &str,
+        out: &mut Vec<Effect>,
+    ) {
         for (attempt, seat) in &executor.seats {
             let Some(mut row) = self.open_row(seat.task, attempt) else { continue };
             (row.ended, row.reason, row.used) = (Some(now.unix.max(row.started)), Some(reason), None);
             row.log_tail = why.to_owned();
-            let class = self.class_of_loss(&row.container, reason, Class::Transient);
+            let class = self.class_of_loss(&row.container, reason, class);
             self.end_attempt(now, seat.task, row, End::of(class, Fate::Own), out);
         }
     }
@@ -79,7 +88,8 @@ impl Core {
         // Nobody has seen these run: the start may never have arrived, and cannot be what filled the memory then.
         let mut unseen = executor.clone();
         unseen.seats.retain(|_, seat| !seat.started);
-        self.lose_attempts(now, &unseen, ExitReason::AncestorOom, "its executor died of memory before it was seen to run", out);
+        let lost = (ExitReason::AncestorOom, Class::Transient);
+        self.lose_attempts(now, &unseen, lost, "its executor died of memory before it was seen to run", out);
         let seats: Vec<(TaskAttemptId, Seat, AttemptRow)> = executor
             .seats
             .iter()
@@ -144,7 +154,7 @@ impl Core {
                 failure.off_heap = peak.saturating_sub(row.profile.heap);
                 failure
             }
-            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander => {
+            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander => {
                 MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false }
             }
         }

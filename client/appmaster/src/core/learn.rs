@@ -224,7 +224,9 @@ impl Core {
                 }
                 told = KILL;
             }
-            Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken => return,
+            Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => {
+                return;
+            }
         }
         if matches!(next, Next::GiveUp { .. }) {
             learning.sizer.dropped(&ask);
@@ -404,7 +406,7 @@ pub(super) fn judge(row: &mut AttemptRow, account: Account, need: Option<Need>) 
     shadow.outcome = match account {
         Account::Success => need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed }),
         Account::Memory => Some(if larger { ShadowOutcome::Perhaps } else { ShadowOutcome::Killed }),
-        Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken => None,
+        Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => None,
     };
 }
 

@@ -9,7 +9,7 @@ use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
 use crate::event::{Effect, Now};
-use crate::executors::{Purpose, Request};
+use crate::executors::{Executor, Purpose, Request};
 use crate::policy::{Place, Size};
 use crate::record::Record;
 use crate::spec::{self, Attempt};
@@ -94,7 +94,10 @@ impl Core {
     fn rooms(&self, set: usize) -> Vec<Room> {
         // More than there may be from now on: the newest begin nothing new.
         let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
-        let up = self.fleet.staying(set).take(most).filter(|(_, e)| self.fleet.takes_work(e));
+        // Excluded nodes are for jobs that have no other one.
+        let elsewhere = self.fleet.staying(set).any(|(_, e)| !self.fleet.collateral.is_excluded(&e.node));
+        let allowed = |e: &Executor| !elsewhere || !self.fleet.collateral.is_excluded(&e.node);
+        let up = self.fleet.staying(set).take(most).filter(|(_, e)| self.fleet.takes_work(e) && allowed(e));
         up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
     }
 

@@ -8,6 +8,7 @@ use headroom_wire::v1::am::{Granted, UpdateKind};
 use super::{Core, Phase};
 use crate::event::{Effect, Now};
 use crate::executors::{Executor, Line, Purpose};
+use crate::policy::classify::Class;
 use crate::policy::{Cause, Place};
 use crate::record::Record;
 use crate::taskset::{State, Task, TaskKey};
@@ -70,7 +71,7 @@ impl Core {
         let known = self.fleet.executors.iter().filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
         for (container, executor) in known.map(|(id, e)| (id.clone(), e.clone())).collect::<Vec<_>>() {
             let why = "its executor ended under another run of the master";
-            self.lose_attempts(now, &executor, ExitReason::NodeLost, why, out);
+            self.lose_attempts(now, &executor, (ExitReason::NodeLost, Class::Transient), why, out);
             self.record(now, Record::Gone { container, request: executor.request, unused: false, failed: false }, out);
         }
     }

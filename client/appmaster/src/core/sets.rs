@@ -8,6 +8,7 @@ use headroom_wire::v1::task::ToExecutor;
 use super::{Core, send};
 use crate::event::{Effect, Now};
 use crate::executors::{Executor, Line, Purpose, next_round};
+use crate::policy::classify::Class;
 use crate::policy::{Cause, Place, Size, ladder};
 use crate::record::Record;
 use crate::spec;
@@ -76,7 +77,7 @@ impl Core {
     }
 
     fn line_lost(&mut self, now: Now, container: &ContainerId, executor: &Executor, out: &mut Vec<Effect>) {
-        self.lose_attempts(now, executor, ExitReason::NodeLost, "its executor did not come back", out);
+        self.lose_attempts(now, executor, (ExitReason::NodeLost, Class::Transient), "its executor did not come back", out);
         self.leave(container, out);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
             executor.line = Line::Down { until: now.tick.plus(END_PATIENCE) };

@@ -12,6 +12,7 @@ use super::Core;
 use crate::event::Now;
 use crate::executors::Launched;
 use crate::policy::classify::Class;
+use crate::policy::collateral::{Consequence, MAX_PER_NODE};
 use crate::policy::{Account, backoff};
 use crate::taskset::TaskKey;
 
@@ -22,7 +23,7 @@ const MOST_UNCHARGED: usize = 5;
 pub(super) fn is_of_the_node(row: &AttemptRow, account: Account) -> bool {
     let free = match account {
         Account::Transient | Account::Taken => true,
-        Account::Success | Account::Memory | Account::Spike | Account::Plain | Account::Innocent => false,
+        Account::Success | Account::Memory | Account::Spike | Account::Plain | Account::Innocent | Account::Collateral => false,
     };
     free && row.reason == Some(ExitReason::LaunchFailed)
 }
@@ -66,6 +67,28 @@ impl Core {
             self.fleet.shut(&node, now.tick);
             self.empty(&node, launched);
         }
+        let nodes: Vec<NodeId> = self.fleet.collateral.excluded().cloned().collect();
+        nodes.iter().for_each(|node| self.leave_node(node));
+        let retired: Vec<ContainerId> = self.fleet.collateral.retired().cloned().collect();
+        for container in &retired {
+            self.warn(container, None);
+        }
+    }
+
+    /// An attempt was killed for an outer limit. A container or node on which that happens again is left for good.
+    pub(super) fn leave_after_collateral(&mut self, now: Now, row: &AttemptRow) {
+        let Consequence { retire, exclude } = self.fleet.collateral.last_consequence();
+        if retire {
+            self.warn(&row.container, None);
+        }
+        if exclude {
+            self.leave_node(&row.node);
+            let message = format!(
+                "{}: tasks were killed for an outer limit {MAX_PER_NODE} times there: the job begins nothing there while there is another node",
+                row.node
+            );
+            self.view.tell(now, Reason::NodeShunned, row.node.to_string(), message);
+        }
     }
 
     /// Executors on the node leave as soon as nothing runs in them, where it is tasks that they cannot start.
@@ -74,6 +97,11 @@ impl Core {
             Launched::Executor => return,
             Launched::Task(_) => {}
         }
+        self.leave_node(node);
+    }
+
+    /// Executors on the node leave as soon as nothing runs in them.
+    fn leave_node(&mut self, node: &NodeId) {
         let there = self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone());
         for container in there.collect::<Vec<ContainerId>>() {
             self.warn(&container, None);
@@ -82,6 +110,6 @@ impl Core {
 
     /// Nodes that containers should rather not be on.
     pub(super) fn shunned_nodes(&self) -> impl Iterator<Item = &NodeId> {
-        self.fleet.shunned.keys()
+        self.fleet.shunned.keys().chain(self.fleet.collateral.excluded())
     }
 }

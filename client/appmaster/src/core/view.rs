@@ -107,7 +107,7 @@ impl Core {
                 let message = format!("{attempt} {} on {}", fate(row, &reason), row.node);
                 self.view.tell(now, Reason::OomKilled, attempt, message);
             }
-            Account::Plain | Account::Transient | Account::Innocent | Account::Taken => {
+            Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => {
                 let message = format!("{attempt} on {}: {}", row.node, reason.sentence());
                 self.view.tell(now, Reason::AttemptLost, attempt, message);
             }

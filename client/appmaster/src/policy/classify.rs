@@ -4,6 +4,8 @@ use headroom_config::{Memory, Runtime};
 use headroom_types::exit::Sample;
 use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
 
+use super::collateral::is_outer;
+
 /// What an end means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -15,6 +17,8 @@ pub enum Class {
     Transient,
     /// The platform took its place for somebody else, or emptied its node.
     Taken,
+    /// It was killed for a limit around several containers, or for the memory of the host.
+    Collateral,
     /// It stayed within its own size and was killed for its executor's limit.
     Bystander,
     /// The task's own memory failure, as far as its report can tell.
@@ -58,6 +62,7 @@ pub fn classify(facts: &Facts<'_>) -> Class {
         Charge::Plain => Class::Plain,
         Charge::Free if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) => Class::Bystander,
         Charge::Free if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) => Class::Plain,
+        Charge::Free if is_outer(facts.reason) => Class::Collateral,
         Charge::Free => Class::Transient,
         Charge::Memory => Class::Memory(failure(facts)),
     }
@@ -140,7 +145,9 @@ mod tests {
     fn failed(class: Class) -> MemoryFailure {
         match class {
             Class::Memory(failure) => failure,
-            other @ (Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Bystander) => panic!("{other:?}"),
+            other @ (Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander) => {
+                panic!("{other:?}")
+            }
         }
     }
 
@@ -174,8 +181,8 @@ mod tests {
         e.outer = vec![OuterLevel { level: "container".into(), limit: None, local: hit }];
         assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Bystander);
         e.outer[0].level = "containers".into();
-        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Transient);
-        assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), Class::Transient);
+        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Collateral);
+        assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), Class::Collateral);
     }
 
     #[test]

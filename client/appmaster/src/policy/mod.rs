@@ -7,6 +7,7 @@
 
 pub mod blame;
 pub mod classify;
+pub mod collateral;
 mod databricks;
 mod fixed;
 pub mod grow;
@@ -72,6 +73,9 @@ pub struct Spent {
     pub transient: u32,
     /// Attempts at the same size after a kill that page cache explains.
     pub spikes: u32,
+    /// Attempts that were killed for an outer limit. Not a budget: each makes the next wait longer.
+    #[serde(default)]
+    pub collateral: u32,
 }
 
 /// To which budget an end goes.
@@ -92,6 +96,8 @@ pub enum Account {
     Innocent,
     /// None: the platform took its place for somebody else, or emptied its node.
     Taken,
+    /// None: it was killed for an outer limit.
+    Collateral,
 }
 
 /// The facts about an end.
@@ -256,6 +262,7 @@ pub fn decide(case: &Case<'_>) -> (Account, Next) {
             };
             again(case.size.clone(), Elsewhere::Node, why)
         }
+        Account::Collateral => collateral::again(case),
         Account::Spike => again(case.size.clone(), Elsewhere::No, "same size once more: page cache filled the limit"),
         Account::Memory => memory(case),
     };
@@ -268,6 +275,7 @@ fn account(case: &Case<'_>) -> Account {
         Class::Plain => Account::Plain,
         Class::Transient => Account::Transient,
         Class::Taken => Account::Taken,
+        Class::Collateral => Account::Collateral,
         Class::Bystander => Account::Innocent,
         Class::Memory(failure) => match case.fate {
             Fate::Innocent => match case.mode {

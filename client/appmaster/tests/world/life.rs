@@ -116,10 +116,10 @@ impl World {
         }
     }
 
-    /// No task can be started in it.
-    fn is_broken(&self, container: &ContainerId) -> bool {
+    /// How every task in it ends, where its node is broken.
+    fn broken(&self, container: &ContainerId) -> Option<ExitReason> {
         let node = &self.boxes[container].granted.node;
-        self.broken.iter().any(|broken| node.as_str() == format!("n{broken}"))
+        self.broken.iter().find(|(broken, _)| node.as_str() == format!("n{broken}")).map(|(_, reason)| *reason)
     }
 
     pub(super) fn habit(&self, id: &TaskId) -> Habit {
@@ -127,7 +127,7 @@ impl World {
     }
 
     pub(super) fn start(&mut self, container: &ContainerId, attempt: TaskAttemptId) {
-        if self.is_broken(container) {
+        if self.broken(container) == Some(ExitReason::LaunchFailed) {
             return self.later(1, Thing::TaskEnds(container.clone(), attempt));
         }
         let habit = self.habit(&attempt.task);
@@ -195,7 +195,7 @@ impl World {
         let nth = usize::try_from(attempt.attempt - 1).expect("small");
         let forced = habit.ends.get(nth).copied();
         let verdict = if self.shared_fate { None } else { verdict(&habit, &start) };
-        let forced = if self.is_broken(container) { Some(ExitReason::LaunchFailed) } else { forced };
+        let forced = self.broken(container).or(forced);
         let forced = if self.stopped.contains(attempt) { Some(ExitReason::Stopped) } else { forced };
         let (reason, dimension) = match forced {
             Some(reason) => (reason, None),

@@ -75,6 +75,8 @@ pub enum Fault {
     NoContainers { node: usize },
     /// Tasks cannot be started on this node.
     NoTasks { node: usize },
+    /// Tasks are killed on this node for the limit around all containers.
+    OuterKills { node: usize },
 }
 
 struct Box_ {
@@ -245,7 +247,7 @@ pub struct World {
     /// Nodes on which no container starts.
     barren: BTreeSet<usize>,
     /// Nodes on which no task starts.
-    broken: BTreeSet<usize>,
+    broken: BTreeMap<usize, ExitReason>,
     shared_fate: bool,
     quick: bool,
     mirrored: bool,
@@ -309,7 +311,7 @@ impl World {
             die_after: None,
             twice: false,
             barren: BTreeSet::new(),
-            broken: BTreeSet::new(),
+            broken: BTreeMap::new(),
             shared_fate: s.shared_fate,
             quick: s.quick,
             mirrored: s.mirrored,
@@ -348,8 +350,9 @@ impl World {
                 Fault::NoContainers { node } => {
                     self.barren.insert(*node);
                 }
+                Fault::OuterKills { node } => drop(self.broken.insert(*node, ExitReason::AncestorOom)),
                 Fault::NoTasks { node } => {
-                    self.broken.insert(*node);
+                    self.broken.insert(*node, ExitReason::LaunchFailed);
                 }
             }
         }

@@ -1,0 +1,221 @@
+//! Kills for the limit of a cgroup around several containers, or for the memory of the host: neither the task nor its executor used too
+//! much. The task waits longer after each, and a place where it happens again is left.
+//!
+//! A container that has seen [`MAX_PER_CONTAINER`] such kills takes no more tasks and ends; a node that has seen [`MAX_PER_NODE`] is
+//! excluded for the rest of the job. Kills that come close together have one cause, and count once. A task is charged only for kills on a node
+//! that was excluded before the attempt began, while the job has no executor on another node, and after [`MAX_PER_TASK`] kills.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_types::{ContainerId, ExitReason, NodeId, UnixMillis};
+
+use super::classify::Class;
+use super::{Case, Elsewhere, Next, backoff};
+
+/// An executor leaves after so many.
+pub const MAX_PER_CONTAINER: u32 = 2;
+/// A node is excluded after so many.
+pub const MAX_PER_NODE: u32 = 3;
+/// From then on a task is charged wherever it is killed.
+pub const MAX_PER_TASK: u32 = 20;
+/// Kills on one node within this time of the first have one cause.
+const SAME_CAUSE: Duration = Duration::from_secs(2);
+
+/// Kills in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kills {
+    count: u32,
+    /// When the first of the last cause was.
+    last: UnixMillis,
+    /// When it came to the most that is allowed.
+    full: Option<UnixMillis>,
+}
+
+impl Kills {
+    /// True when this one was the last that is allowed.
+    fn add(&mut self, at: UnixMillis, most: u32) -> bool {
+        if self.count > 0 && at.since(self.last) < SAME_CAUSE {
+            return false;
+        }
+        self.count = self.count.saturating_add(1);
+        self.last = at;
+        let fills = self.full.is_none() && self.count >= most;
+        self.full = self.full.or_else(|| fills.then_some(at));
+        fills
+    }
+}
+
+/// What follows from a kill, besides that its task waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Consequence {
+    /// Its container takes no more tasks and ends.
+    pub retire: bool,
+    /// Its node is excluded, from now on.
+    pub exclude: bool,
+}
+
+/// Whether the job has an executor on a node that is not excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherPlace {
+    /// It has.
+    There,
+    /// It has not.
+    Missing,
+}
+
+/// All such kills of a job. Comes out the same from the records.
+#[derive(Clone, Debug, Default)]
+pub struct Collateral {
+    nodes: BTreeMap<NodeId, Kills>,
+    containers: BTreeMap<ContainerId, Kills>,
+    last: Consequence,
+}
+
+impl Collateral {
+    /// An attempt was killed.
+    pub fn killed(&mut self, node: &NodeId, container: &ContainerId, at: UnixMillis) -> Consequence {
+        let none = Kills { count: 0, last: at, full: None };
+        let retire = self.containers.entry(container.clone()).or_insert(none).add(at, MAX_PER_CONTAINER);
+        let exclude = self.nodes.entry(node.clone()).or_insert(none).add(at, MAX_PER_NODE);
+        self.last = Consequence { retire, exclude };
+        self.last
+    }
+
+    /// What followed from the last kill.
+    pub fn last_consequence(&self) -> Consequence {
+        self.last
+    }
+
+    /// A container is gone.
+    pub fn forget(&mut self, container: &ContainerId) {
+        self.containers.remove(container);
+    }
+
+    /// True when the job leaves the node.
+    pub fn is_excluded(&self, node: &NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|kills| kills.full.is_some())
+    }
+
+    /// Nodes that the job leaves.
+    pub fn excluded(&self) -> impl Iterator<Item = &NodeId> {
+        self.nodes.iter().filter(|(_, kills)| kills.full.is_some()).map(|(node, _)| node)
+    }
+
+    /// Containers that take no more tasks.
+    pub fn retired(&self) -> impl Iterator<Item = &ContainerId> {
+        self.containers.iter().filter(|(_, kills)| kills.full.is_some()).map(|(container, _)| container)
+    }
+
+    /// What the end of an attempt means that began at `started`, of a task that was killed so often before.
+    pub fn class(&self, node: &NodeId, started: UnixMillis, (elsewhere, kills): (OtherPlace, u32), class: Class) -> Class {
+        let excluded = self.nodes.get(node).and_then(|kills| kills.full);
+        let forced = elsewhere == OtherPlace::Missing && excluded.is_some_and(|full| started >= full);
+        if class == Class::Collateral && (forced || kills >= MAX_PER_TASK) { Class::Transient } else { class }
+    }
+}
+
+/// What the end of a container means for the tasks in it that had no report of their own.
+pub fn class_of_container(reason: ExitReason) -> Class {
+    if is_outer(reason) { Class::Collateral } else { Class::Transient }
+}
+
+/// True when memory beyond the container ran out.
+pub fn is_outer(reason: ExitReason) -> bool {
+    match reason {
+        ExitReason::AncestorOom | ExitReason::NodeOom => true,
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit
+        | ExitReason::KilledExternally
+        | ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost
+        | ExitReason::LaunchFailed
+        | ExitReason::Exit { .. }
+        | ExitReason::Signal { .. } => false,
+    }
+}
+
+/// The task waits for longer each time, and goes to another node where there is one.
+pub(super) fn again(case: &Case<'_>) -> Next {
+    let wait = backoff(case.spent.collateral.saturating_add(1));
+    let why = format!("not its fault ({}): same size on another node in {} s, not charged", case.reason, wait.as_secs());
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    Next::Again { size: case.size.clone(), wait_ms, elsewhere: Elsewhere::Node, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(node: &str, container: u32) -> (NodeId, ContainerId) {
+        (node.parse().expect("a node"), format!("job.1.e1.c{container}").parse().expect("a container"))
+    }
+
+    /// Kills at these seconds, by node and container; what followed from each.
+    fn play(kills: &[(u64, &str, u32)]) -> (Collateral, Vec<(bool, bool)>) {
+        let mut all = Collateral::default();
+        let one = |(s, node, container): &(u64, &str, u32)| {
+            let (node, container) = ids(node, *container);
+            let what = all.killed(&node, &container, UnixMillis(s * 1000));
+            (what.retire, what.exclude)
+        };
+        let told = kills.iter().map(one).collect();
+        (all, told)
+    }
+
+    #[test]
+    fn what_happens_again_in_one_place_has_that_place_left() {
+        const NO: (bool, bool) = (false, false);
+        type Row = (&'static str, &'static [(u64, &'static str, u32)], &'static [(bool, bool)]);
+        let table: [Row; 6] = [
+            ("one kill", &[(10, "n0", 1)], &[NO]),
+            ("eight tasks at once", &[(10, "n0", 1); 8], &[NO; 8]),
+            ("two in one container", &[(10, "n0", 1), (20, "n0", 1)], &[NO, (true, false)]),
+            ("one in each of two containers", &[(10, "n0", 1), (20, "n0", 2)], &[NO, NO]),
+            ("three on one node", &[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)], &[NO, NO, (false, true)]),
+            ("once on each of three nodes", &[(10, "n0", 1), (20, "n1", 2), (30, "n2", 3)], &[NO, NO, NO]),
+        ];
+        for (name, kills, wanted) in table {
+            assert_eq!(play(kills).1, wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_excluded_node_stays_so_and_is_told_once() {
+        let (all, told) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3), (40, "n0", 4)]);
+        assert_eq!(told.iter().filter(|(_, exclude)| *exclude).count(), 1);
+        assert_eq!(all.excluded().map(NodeId::as_str).collect::<Vec<_>>(), ["n0"]);
+    }
+
+    #[test]
+    fn only_what_began_on_an_excluded_node_is_charged() {
+        let (all, _) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)]);
+        let class = |node: &str, started, elsewhere, kills| {
+            all.class(&ids(node, 1).0, UnixMillis(started), (elsewhere, kills), Class::Collateral)
+        };
+        let (there, missing) = (OtherPlace::There, OtherPlace::Missing);
+        let table = [
+            ("it was there before", class("n0", 29_999, missing, 1), Class::Collateral),
+            ("there was no other place", class("n0", 30_000, missing, 1), Class::Transient),
+            ("there is another place", class("n0", 30_000, there, 1), Class::Collateral),
+            ("the node is not excluded", class("n1", 60_000, missing, 1), Class::Collateral),
+            ("the most that any task has", class("n1", 60_000, there, MAX_PER_TASK), Class::Transient),
+        ];
+        for (name, found, wanted) in table {
+            assert_eq!(found, wanted, "{name}");
+        }
+        assert_eq!(all.class(&ids("n0", 1).0, UnixMillis(60_000), (missing, 1), Class::Plain), Class::Plain);
+    }
+
+    #[test]
+    fn a_container_that_is_gone_is_forgotten() {
+        let (mut all, _) = play(&[(10, "n0", 1), (20, "n0", 1)]);
+        assert_eq!(all.retired().count(), 1);
+        all.forget(&ids("n0", 1).1);
+        assert_eq!(all.retired().count(), 0);
+    }
+}
