@@ -7,6 +7,7 @@ mod access;
 mod executors;
 mod files;
 pub mod fit;
+pub mod grow;
 mod input;
 pub mod keys;
 mod output;
@@ -23,6 +24,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 pub use fit::{NeverFits, never_fits};
+pub use grow::{GrowSpec, NoGrowth};
 pub use place::Where;
 pub use profiles::ClusterProfiles;
 pub use runtime::{Flags, GcLog, Memory, Runtime};
@@ -80,7 +82,7 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -
     let retry = retry(root, r);
     let access = access::read(root, r);
     let codes = runtime::ExitCodes::read(root, r);
-    let stages = stages::read(root, r, stages::Job { profiles: &profiles, executors: &executors, codes: &codes });
+    let stages = stages::read(root, r, stages::Job { mode, profiles: &profiles, executors: &executors, codes: &codes });
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
     Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access })

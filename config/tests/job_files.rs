@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_config::job::{self, Idempotent, Input, Runtime, Sizes, TaskGroups, TaskLimit};
+use headroom_config::job::{self, GrowSpec, Idempotent, Input, NoGrowth, Runtime, Sizes, TaskGroups, TaskLimit};
 use headroom_config::{InputLocality, Placeholder, Problem, render};
 use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
 use headroom_wire::v1::job::Mode;
@@ -245,12 +245,44 @@ fn only_two_modes_start_with_what_was_learned_and_tovar_always_does() {
 #[test]
 fn a_stage_may_let_its_tasks_grow() {
     let grow = |more: &str| {
-        let text = WHOLE.replace("enforce = \"executor\"", more);
+        let text = WHOLE.replace("enforce = \"executor\"", more).replace("mode = \"uber\"", "");
         job::compile(&text, "f").map_err(|p| render(&p)).expect("right").stages[0].grow
     };
-    assert_eq!(grow(""), None);
-    assert_eq!(grow("grow = true"), Some(Duration::from_secs(30)));
-    assert_eq!(grow("grow = true\ngrow_hold = \"500ms\""), Some(Duration::from_millis(500)));
+    let (usual, short) = (Duration::from_secs(30), Duration::from_millis(500));
+    assert_eq!(grow(""), GrowSpec::Usual(usual));
+    assert_eq!(grow("grow_hold = \"500ms\""), GrowSpec::Usual(short));
+    assert_eq!(grow("grow = true"), GrowSpec::Stated(usual));
+    assert_eq!(grow("grow = true\ngrow_hold = \"500ms\""), GrowSpec::Stated(short));
+    assert_eq!(grow("grow = false"), GrowSpec::Off);
+    assert_eq!(grow("enforce = \"executor\""), GrowSpec::Off, "only its executor has a limit");
+}
+
+#[test]
+fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
+    let text = WHOLE.replace("enforce = \"executor\"", "");
+    for mode in Mode::ALL {
+        let text = text.replace("mode = \"uber\"", &format!("mode = \"{}\"", mode.as_str()));
+        let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
+        let served = job.hold_of(&job.stages[0]).is_some();
+        assert_eq!(served, mode == Mode::Headroom, "{mode:?}");
+        let stated = job::compile(&text.replace("timeout = \"30m\"", "grow = true"), "f");
+        assert_eq!(stated.is_ok(), served, "{mode:?}");
+        if let Err(problems) = stated {
+            assert_eq!(problems[0].key, "stage.group.grow");
+            assert!(problems[0].what.contains(mode.as_str()), "{problems:?}");
+        }
+    }
+}
+
+#[test]
+fn growth_that_no_node_can_give_is_told_with_its_place() {
+    let text = WHOLE.replace("enforce = \"executor\"", "grow = true").replace("mode = \"uber\"", "");
+    let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
+    let problems = job::grow::refused(&text, "f.toml", &[(&job.stages[0], NoGrowth::PollOnly)]);
+    let line = text.lines().position(|line| line == "grow = true").expect("it is there") + 1;
+    let shown = render(&problems);
+    assert_eq!(problems.len(), 1, "{shown}");
+    assert!(shown.contains(&format!("f.toml:{line}:")) && shown.contains("remove grow"), "{shown}");
 }
 
 #[test]

@@ -55,6 +55,13 @@ impl JobFile {
         Ok(self.stage(name, count, &command, ""))
     }
 
+    /// Kills the tasks of the stage before it at their limit, instead of giving them more.
+    #[must_use]
+    pub fn without_growth(mut self) -> Self {
+        self.text.push_str("grow = false\n");
+        self
+    }
+
     /// The file's text.
     pub fn text(&self) -> &str {
         &self.text

@@ -201,7 +201,7 @@ impl Bench {
             kind => vec![program, kind, &mib, &key],
         };
         let job = JobFile::new(&format!("left-{}", self.played), 1, self.shape.slots, self.shape.task);
-        Ok(job.stage("leave", case.tasks, &command, "[retry]\nmax_attempts = 1\nmemory_attempts = 1"))
+        Ok(job.stage("leave", case.tasks, &command, "grow = false\n[retry]\nmax_attempts = 1\nmemory_attempts = 1"))
     }
 
     /// A job whose tasks touch memory for a moment, to its end.

@@ -310,10 +310,10 @@ fn job(name: &str, dir: &Path) -> Result<String> {
         "{}; s=0; for f in {map}/*; do read x < $f; s=$((s + x)); done; echo $((s * n)) > $HEADROOM_OUTPUT/sum",
         work(&REDUCE)
     );
-    let fenced = format!("after = [\"map\"]\nidempotent = \"fenced\"\noutput = \"{}\"", dir.join("out").display());
+    let fenced = format!("grow = false\nafter = [\"map\"]\nidempotent = \"fenced\"\noutput = \"{}\"", dir.join("out").display());
     let stage = |needs: &[u32]| u32::try_from(needs.len()).unwrap_or(u32::MAX);
     let job = JobFile::new(name, 2, 2, Bytes::from_mib(SHARE))
-        .stage("map", stage(&MAP), &["sh", "-c", &square, "sh", "{index}"], "")
+        .stage("map", stage(&MAP), &["sh", "-c", &square, "sh", "{index}"], "grow = false")
         .stage("reduce", stage(&REDUCE), &["sh", "-c", &sum, "sh", "{index}"], &fenced);
     Ok(job.text().to_owned())
 }

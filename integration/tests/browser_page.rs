@@ -49,6 +49,7 @@ fn skewed(cluster: &Cluster, gate: &Path) -> String {
     let small = ["--mib", "8", "--over-ms", "300", "--after", after];
     let job = job.workload("small", 6, log.path(), &small).expect("a stage");
     let job = job.workload("large", 1, log.path(), &["--mib", "88", "--over-ms", "1500", "--after", after]).expect("a stage");
+    let job = job.without_growth();
     job.text().to_owned()
 }
 

@@ -37,7 +37,7 @@ fn finished(cluster: &Cluster, job: &JobFile) -> AppView {
     end
 }
 
-/// One of five tasks needs three times its share. With growth nothing is killed, without it the same job kills.
+/// One of five tasks needs three times its share. Nothing is killed unless its stages say grow = false.
 fn three_times_its_share_without_a_kill() {
     let cluster = Cluster::of_one().expect("a cluster");
     let run = |name: &str, more: &str| {
@@ -47,7 +47,7 @@ fn three_times_its_share_without_a_kill() {
         let job = stage(job, "large", 1, &log, &["--mib", "144", "--over-ms", "300"], more);
         (finished(&cluster, &job), log)
     };
-    let (end, log) = run("growing", "grow = true");
+    let (end, log) = run("growing", "");
     let (totals, large) = (&end.job.as_ref().expect("a job").totals, task(&end, "large/0"));
     assert_eq!((totals.memory_kills, totals.escalated, totals.innocent_reruns), (0, 0, 0), "{totals:?}");
     assert_eq!((large.attempts.len(), log.starts()["large/0"]), (1, 1), "it was never started again");
@@ -58,7 +58,7 @@ fn three_times_its_share_without_a_kill() {
     let held: Vec<Option<u64>> = attempt.grown.iter().map(|g| g.held_us).collect();
     assert!(held.iter().all(Option::is_some), "each was confirmed: {held:?}");
     println!("held for, in microseconds: {held:?}");
-    let (end, _) = run("killing", "");
+    let (end, _) = run("killing", "grow = false");
     let kills = end.job.as_ref().expect("a job").totals.memory_kills;
     assert!(kills >= 1, "without growth the same job must kill");
     println!("kills without growth: {kills}");

@@ -36,7 +36,7 @@ fn a_large_task_among_small_ones() {
     let log = WorkLog::at(cluster.dir().join("work.log"));
     let job = JobFile::new("skewed", 1, 4, Bytes::from_mib(32));
     let job = job.workload("small", 4, log.path(), &["--mib", "8", "--over-ms", "200"]).expect("a stage");
-    let job = job.workload("large", 1, log.path(), &["--mib", "88"]).expect("a stage");
+    let job = job.workload("large", 1, log.path(), &["--mib", "88"]).expect("a stage").without_growth();
     let app = cluster.submit(job.text()).expect("submits");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
@@ -121,7 +121,7 @@ fn tasks_of_another_user_have_limits_of_their_own() {
         "[ \"$(id -un)\" = nobody ] || exit 9; grep -q /task- /proc/self/cgroup || exit 8; echo 8 > $HEADROOM_CGROUP/x && exit 7";
     let job = JobFile::new("nobodys", 1, 4, Bytes::from_mib(32));
     let job = job.stage("who", 2, &["/bin/sh", "-c", &format!("{check}; exit 0")], "");
-    let job = job.stage("large", 1, &["/bin/sh", "-c", GREEDY], "after = [\"who\"]");
+    let job = job.stage("large", 1, &["/bin/sh", "-c", GREEDY], "after = [\"who\"]\ngrow = false");
     let app = cluster.submit(job.text()).expect("submits");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);

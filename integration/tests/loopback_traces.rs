@@ -93,7 +93,7 @@ fn job(cluster: &Cluster, gate: &Path) -> JobFile {
     let (log, gate) = (WorkLog::at(cluster.dir().join("work.log")), gate.to_str().expect("UTF-8"));
     let job = JobFile::new("skewed", 1, 4, Bytes::from_mib(48));
     let job = stage(job, "small", 2, &log, &["--mib", "8", "--over-ms", "100"], "");
-    let job = stage(job, "large", 1, &log, &["--mib", "88", "--over-ms", "800", "--after", gate], "");
+    let job = stage(job, "large", 1, &log, &["--mib", "88", "--over-ms", "800", "--after", gate], "grow = false");
     stage(job, "growing", 1, &log, &["--mib", "100", "--over-ms", "800", "--after", gate], "grow = true")
 }
 

@@ -122,7 +122,7 @@ fn a_memory_failure_is_told_to_scrapers_on_this_host() {
     let cluster = Cluster::of_one().expect("a cluster");
     let log = WorkLog::at(cluster.dir().join("work.log"));
     let job = JobFile::new("scraped", 1, 2, Bytes::from_mib(32));
-    let job = job.workload("large", 1, log.path(), &["--mib", "88"]).expect("a stage");
+    let job = job.workload("large", 1, log.path(), &["--mib", "88"]).expect("a stage").without_growth();
     let app = cluster.submit(job.text()).expect("submits");
     assert_eq!(cluster.until_ended(&app).expect("ends").state, AppState::Finished);
     let node = cluster.call(cluster.client().nodes()).expect("answers").remove(0).url;

@@ -275,6 +275,9 @@ impl Core {
         };
         (executor.line, executor.greeted) = (Line::Up, true);
         executor.slots = executor.slots.min(hello.slots.max(1));
+        if !hello.task_groups {
+            self.learning.expect_kills();
+        }
         let leaving = executor.leaving;
         for report in &hello.unacked {
             self.on_ended(now, &hello.container, report, out);

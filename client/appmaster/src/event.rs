@@ -131,6 +131,8 @@ pub struct Hello {
     pub container: ContainerId,
     /// Its slots.
     pub slots: u32,
+    /// Whether each of its tasks has a cgroup of its own. Without one no limit can be raised.
+    pub task_groups: bool,
     /// Attempts that run in it.
     pub running: Vec<TaskAttemptId>,
     /// Ends that were not acknowledged.

@@ -308,7 +308,9 @@ fn hello(line: &str, gate: &Gate) -> Result<Hello, Refused> {
     }
     match FromExecutor::read(line).map_err(Refused::NotUnderstood)? {
         FromExecutor::Hello { container, .. } if container.app != gate.app => Err(Refused::Foreign(container)),
-        FromExecutor::Hello { container, slots, running, unacked, .. } => Ok(Hello { container, slots, running, unacked }),
+        FromExecutor::Hello { container, slots, task_groups, running, unacked, .. } => {
+            Ok(Hello { container, slots, task_groups, running, unacked })
+        }
         FromExecutor::Started { .. }
         | FromExecutor::Usage { .. }
         | FromExecutor::Ended { .. }

@@ -185,11 +185,35 @@ pub struct Begin {
 /// when the format was made is left out where it is not said, so that journals from before are known again.
 pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
     let mut text = format!("{job:?}");
-    for later in ["grow", "program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker", "budget"] {
+    for later in ["program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker", "budget"] {
         text = text.replace(&format!(", {later}: None"), "");
     }
+    // Growth was off unless a stage asked for it.
+    text = text.replace(", grow: Usual(30s)", "").replace(", grow: Off", "").replace(", grow: Stated(", ", grow: Some(");
     text = text.replace(", drain_after: 1s, cpus: None", "");
     text = text.replace("place: Where { nodes: {}, ", "place: Where { ");
     text = text.replace(", place: Where { labels: {}, attributes: {}, tolerate: {} }", "");
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_from_before_growth_was_the_default_is_this_jobs() {
+        let job = |more: &str| {
+            let text = format!(
+                "version = 1\nname = \"j\"\n[profiles.exec]\nmemory = \"1GiB\"\n[executors.main]\nprofile = \"exec\"\n\
+                 [[stage]]\nname = \"map\"\n{more}command = [\"prog\"]\n"
+            );
+            headroom_config::job::compile(&text, "job.toml").expect("compiles")
+        };
+        // Without the word, a stage had `grow: None`, which was left out; with it, `grow: Some(30s)`.
+        let (usual, stated) = (job(""), job("grow = true\n"));
+        assert_eq!(fingerprint(&usual), fingerprint(&job("grow = false\n")));
+        assert_ne!(fingerprint(&usual), fingerprint(&stated));
+        let before = format!("{stated:?}").replace("grow: Stated(30s)", "grow: Some(30s)");
+        assert!(before.contains(", grow: Some(30s)"), "{before}");
+    }
 }

@@ -204,7 +204,7 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_d
         },
         heap_exit_codes: stage.heap_exit_codes.clone(),
         timeout_ms: stage.timeout.map(millis),
-        hold_ms: stage.grow.map(millis),
+        hold_ms: job.hold_of(stage).map(millis),
         output: attempt.output.map(str::to_owned),
     }
 }

@@ -12,6 +12,7 @@ use world::{Fault, Habit, Scenario, World};
 const JOB: &str = concat!(
     job_head!("cases", "288MiB", 4, 2, 4),
     r#"[[stage]]
+grow = false
 name = "map"
 count = 8
 command = ["prog"]
@@ -132,7 +133,7 @@ fn on_nodes_of_several_sizes_what_is_large_goes_where_it_fits() {
 
 #[test]
 fn what_waits_for_a_larger_container_when_its_node_is_lost_asks_for_nothing_more() {
-    let grow = JOB.replace("command", "grow = true\ncommand").replace("count = 8", "count = 1");
+    let grow = JOB.replace("grow = false", "grow = true").replace("count = 8", "count = 1");
     // A task that is held asks for more every few milliseconds of its first second.
     for at_ms in 20..60 {
         let fault = Fault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost };

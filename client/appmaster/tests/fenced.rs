@@ -12,12 +12,14 @@ use world::{Fault, Habit, Scenario, World};
 const JOB: &str = concat!(
     job_head!("outputs", "288MiB", 4, 2, 2),
     r#"[[stage]]
+grow = false
 name = "map"
 count = 6
 idempotent = "fenced"
 output = "/out"
 command = ["prog", "--out={output}"]
 [[stage]]
+grow = false
 name = "reduce"
 after = ["map"]
 command = ["prog"]

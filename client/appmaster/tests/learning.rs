@@ -17,6 +17,7 @@ use world::{Fault, Habit, Scenario, World};
 const SLOTS: &str = concat!(
     job_head!("learning", "288MiB", 4, 2, 4, "sizes = \"learned\"\n"),
     r#"[[stage]]
+grow = false
 name = "map"
 array = "0-39"
 command = ["prog", "{index}"]
@@ -27,6 +28,7 @@ command = ["prog", "{index}"]
 const ALONE: &str = concat!(
     job_head!("alone", "1056MiB", 1, 8, 1, "sizes = \"learned\"\n"),
     r#"[[stage]]
+grow = false
 name = "map"
 array = "0-39"
 command = ["prog", "{index}"]
@@ -159,6 +161,7 @@ fn three_kills_of_a_kind_that_is_known_raise_all_that_wait() {
 
 const INPUTS: &str = r#"
 [[stage]]
+grow = false
 name = "sort"
 array = "0-39"
 input = "part-{index}.csv"
@@ -215,7 +218,8 @@ fn an_input_that_is_not_there_or_empty_or_told_as_nothing_does_no_harm() {
 #[test]
 fn stages_of_one_kind_learn_from_each_other() {
     let two = |kind: &str| {
-        let stage = format!("[[stage]]\nname = \"again\"\nafter = [\"map\"]\n{kind}\ncount = 8\ncommand = [\"prog\"]\n");
+        let stage =
+            format!("[[stage]]\ngrow = false\nname = \"again\"\nafter = [\"map\"]\n{kind}\ncount = 8\ncommand = [\"prog\"]\n");
         alone_with(&stage).usual(Habit::native(200, 20_000)).run()
     };
     let alike = two("kind = \"map\"");
@@ -233,6 +237,7 @@ const JVM: &str = concat!(
 heap = "1GiB"
 overhead = "256MiB"
 [[stage]]
+grow = false
 name = "map"
 count = 40
 profile = "task"

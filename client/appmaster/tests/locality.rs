@@ -15,6 +15,7 @@ const JVM: &str = concat!(
 heap = "96MiB"
 overhead = "32MiB"
 [[stage]]
+grow = false
 name = "map"
 count = 4
 profile = "task"
@@ -111,6 +112,7 @@ fn an_input_that_no_node_could_hold_beside_the_task_takes_what_there_is() {
 const SPLIT: &str = concat!(
     job_head!("split", "288MiB", 4, 2, 4),
     r#"[[stage]]
+grow = false
 name = "map"
 array = "0-7"
 input = "part-{index}"

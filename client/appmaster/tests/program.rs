@@ -15,10 +15,12 @@ profile = "exec"
 slots = 4
 PROGRAM
 [[stage]]
+grow = false
 name = "map"
 count = 3
 command = ["prog"]
 [[stage]]
+grow = false
 name = "tools"
 command = ["prog"]
 files = [{ name = "executor.py", from = "/srv/executor.py" }]

@@ -12,6 +12,7 @@ use world::{Fault, Habit, Scenario, World};
 const FIGURE: &str = concat!(
     job_head!("figure", "288MiB", 4, 2, 4),
     r#"[[stage]]
+grow = false
 name = "group"
 array = "0-19"
 command = ["prog", "{index}"]
@@ -124,6 +125,7 @@ fn events_tell_the_way_of_a_task_in_words() {
 const ONE: &str = concat!(
     job_head!("one", "288MiB", 4, 2, 4),
     r#"[[stage]]
+grow = false
 name = "map"
 count = 4
 command = ["prog"]
@@ -167,6 +169,7 @@ const JVM: &str = concat!(
 heap = "64MiB"
 overhead = "32MiB"
 [[stage]]
+grow = false
 name = "map"
 count = 2
 profile = "task"
@@ -333,7 +336,7 @@ fn tasks_that_are_wide_from_the_start_wait_for_their_executors() {
 #[test]
 fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
     let both = FIGURE.replace("0-19", "0-399");
-    let both = format!("{both}[[stage]]\nname = \"wide\"\ncpus_per_task = 4\ncommand = [\"prog\"]\n");
+    let both = format!("{both}[[stage]]\ngrow = false\nname = \"wide\"\ncpus_per_task = 4\ncommand = [\"prog\"]\n");
     let mut s = Scenario::of(&both).usual(Habit::native(50, 2000));
     for i in 0..8 {
         s = s.habit(&format!("group/{i}"), Habit::native(50, 1000 + 250 * i));
@@ -354,10 +357,12 @@ fn many_tasks_are_not_looked_at_one_by_one() {
 const TWO: &str = concat!(
     job_head!("two", "288MiB", 4, 2, 4),
     r#"[[stage]]
+grow = false
 name = "map"
 count = 8
 command = ["prog"]
 [[stage]]
+grow = false
 name = "reduce"
 after = ["map"]
 command = ["prog"]

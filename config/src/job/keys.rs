@@ -178,7 +178,7 @@ pub const KEYS: &[Key] = &[
         "stage",
         "grow",
         "true or false",
-        "false",
+        "true where mode is headroom and the kernel holds each task's limit",
         "Whether a running task near its limit may be given more instead of being killed.",
     ),
     key("stage", "grow_hold", "a time up to \"5m\"", "30s", "How long a task near its limit is held for that."),

@@ -7,6 +7,7 @@ use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath}
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::Mode;
 
+use super::grow::GrowSpec;
 use super::place::Where;
 use super::runtime::{Flags, GcLog, Runtime};
 use super::template::{Placeholder, Template};
@@ -164,7 +165,7 @@ pub struct StageSpec {
     /// What holds a task to its size.
     pub enforce: TaskLimit,
     /// Whether a running task may be given more, and the longest time it is held near its limit for that.
-    pub grow: Option<Duration>,
+    pub grow: GrowSpec,
     /// What its tasks have in common with those of other stages, for learned sizes; its own name when left out.
     pub kind: Option<Name>,
     /// What each task reads, for learned sizes.

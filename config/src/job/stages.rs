@@ -2,23 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Name, Profile};
+use headroom_wire::v1::job::Mode;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::MAX_TASKS;
 use super::executors::{Executors, short_name};
+use super::grow::{self, GrowSpec};
 use super::profiles::{Profiles, named};
 use super::runtime::{self, ExitCodes, Flags, GcLog, Memory, Runtime};
-use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskLimit};
+use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskGroups, TaskLimit};
 use super::template::Template;
 use super::{files, input, output};
 use crate::problem::Report;
 use crate::raw::{self, Hint, Section, hint};
 
-const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
+pub(super) const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
 const ARRAY: Hint = hint("each index is one task", "write array = \"0-19\", or count = 20");
 
 /// A stage as read, with the places that later checks speak about.
@@ -33,6 +34,7 @@ struct Draft {
 /// What the stages of a job refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Job<'a> {
+    pub(super) mode: Mode,
     pub(super) profiles: &'a Profiles,
     pub(super) executors: &'a Executors,
     pub(super) codes: &'a ExitCodes,
@@ -81,7 +83,7 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Draft {
     let cpus_per_task = cpus.map_or(1, Spanned::into_inner);
     let runtime = runtime::read(&mut s, r);
     let profile = size(&mut s, r, job.profiles, set.as_ref(), (cpus_per_task, runtime));
-    let how = how(&mut s, r, job.codes.of(runtime));
+    let how = how(&mut s, r, (job.codes.of(runtime), job.mode));
     let files = files::read(&mut s, r);
     let kind = hint("tasks of one kind learn from each other", "write kind = \"NAME\", or leave it out for the stage's own name");
     let kind = s.read(r, "kind", kind, |v| short_name(&raw::text(v)?)).map(Spanned::into_inner);
@@ -109,15 +111,10 @@ struct How {
     idempotent: Idempotent,
     output: Option<String>,
     enforce: TaskLimit,
-    grow: Option<Duration>,
+    grow: GrowSpec,
 }
 
-/// How long a task is held near its limit while more is looked for, when the stage does not say.
-const USUAL_HOLD: Duration = Duration::from_secs(30);
-/// The longest that a stage may say.
-const LONGEST_HOLD: Duration = Duration::from_secs(300);
-
-fn how(s: &mut Section<'_>, r: &mut Report<'_>, usual_codes: Vec<i32>) -> How {
+fn how(s: &mut Section<'_>, r: &mut Report<'_>, (usual_codes, mode): (Vec<i32>, Mode)) -> How {
     let command = hint("it is what a task runs", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
     let codes =
         hint("the runtime says by them that its heap is full", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
@@ -128,7 +125,7 @@ fn how(s: &mut Section<'_>, r: &mut Report<'_>, usual_codes: Vec<i32>) -> How {
     let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
         raw::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
     });
-    let grow = grow(s, r, enforce);
+    let grow = grow::read(s, r, (enforce, mode));
     let command = s.need(r, "command", command, words).map(Spanned::into_inner);
     let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
     let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
@@ -146,32 +143,6 @@ fn how(s: &mut Section<'_>, r: &mut Report<'_>, usual_codes: Vec<i32>) -> How {
     }
 }
 
-/// `grow` and `grow_hold`: only a task with a limit of its own can be given more of it.
-fn grow(s: &mut Section<'_>, r: &mut Report<'_>, enforce: TaskLimit) -> Option<Duration> {
-    let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
-    let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
-    let wanted = s.read_or(r, "grow", grow, false, raw::truth);
-    let hold = s.read(r, "grow_hold", hold, |v| match raw::duration(v)? {
-        long if long > LONGEST_HOLD => Err(format!("{} s is longer than {} s", long.as_secs(), LONGEST_HOLD.as_secs())),
-        time => Ok(time),
-    });
-    if let Some(hold) = hold.as_ref().filter(|_| !wanted) {
-        let fix = "add grow = true, or remove it";
-        r.add(hold.span(), &s.path_of("grow_hold"), "grow_hold without grow", "nothing is held that cannot be given more", fix);
-    }
-    if wanted && enforce == TaskLimit::Executor {
-        let why = "a task without a limit of its own has nothing that could be raised";
-        r.add(
-            s.place("grow"),
-            &s.path_of("grow"),
-            "grow with enforce = \"executor\"",
-            why,
-            "use enforce = \"task\", or remove grow",
-        );
-    }
-    wanted.then(|| hold.map_or(USUAL_HOLD, Spanned::into_inner))
-}
-
 fn build(
     name: Option<&Spanned<Name>>,
     set: Option<ExecutorSpec>,
@@ -179,12 +150,19 @@ fn build(
     how: How,
     rest: impl FnOnce(&mut StageSpec),
 ) -> Option<StageSpec> {
+    let set = set?;
+    // An executor that makes no cgroups for its tasks has no limit to raise.
+    let none_held = set.program.as_ref().is_some_and(|program| program.task_groups == TaskGroups::No);
+    let grow = match how.grow {
+        GrowSpec::Usual(_) if none_held => GrowSpec::Off,
+        GrowSpec::Usual(_) | GrowSpec::Stated(_) | GrowSpec::Off => how.grow,
+    };
     let mut spec = StageSpec {
         name: name?.get_ref().clone(),
         first: 0,
         count: 1,
         after: Vec::new(),
-        executors: set?.name,
+        executors: set.name,
         command: how.command?,
         cpus_per_task: 1,
         profile: profile?,
@@ -197,7 +175,7 @@ fn build(
         idempotent: how.idempotent,
         output: how.output,
         enforce: how.enforce,
-        grow: how.grow,
+        grow,
         kind: None,
         input: None,
         input_locality: None,

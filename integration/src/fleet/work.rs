@@ -64,6 +64,7 @@ reserve = \"96MiB\"
 [[stage]]
 name = \"eat\"
 count = 2
+grow = false
 command = [\"sh\", \"-c\", \"if [ {index} = 1 ]; then head -c 60m /dev/zero | tail > /dev/null; fi; sleep 2; echo $HEADROOM_APP/{index} >> /srv/ada/effects\"]
 END
 rmctl submit eat.toml -o name";

@@ -341,12 +341,12 @@ impl World {
             return;
         }
         match message {
-            FromExecutor::Hello { container, token, slots, running, unacked, .. } => {
+            FromExecutor::Hello { container, token, slots, task_groups, running, unacked, .. } => {
                 if token != p.greeting.token || container.app != p.app {
                     return self.break_connection(line, false);
                 }
                 p.lines.insert(container.clone(), line);
-                self.core_steps(pid, Event::Hello(Hello { container, slots, running, unacked }));
+                self.core_steps(pid, Event::Hello(Hello { container, slots, task_groups, running, unacked }));
             }
             FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }

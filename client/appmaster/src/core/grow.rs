@@ -41,7 +41,7 @@ impl Core {
         limit: Bytes,
         out: &mut Vec<Effect>,
     ) {
-        let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| stage.grow);
+        let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| self.job.hold_of(stage));
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(attempt)).copied() else { return };
         if limit < seat.memory {
             // It was given more, and the message was lost.

@@ -71,7 +71,7 @@ impl Learning {
         let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
         Learning {
             how: job.sizes(),
-            sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| stage.grow.is_some())),
+            sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| job.hold_of(stage).is_some())),
             inputs: Inputs::new(job.stages.iter().map(told).collect(), kind_of.clone()),
             kind_of,
             measuring: BTreeSet::new(),
@@ -81,6 +81,10 @@ impl Learning {
             informed: false,
             told: Told::default(),
         }
+    }
+    /// Tasks run where no limit can be raised: one that is too small costs an attempt.
+    pub(super) fn expect_kills(&mut self) {
+        self.sizer.expect_kills();
     }
     fn acts(&self) -> bool {
         self.how == Sizes::Learned

@@ -4,6 +4,7 @@
 //! while the program runs does: all of a native program's memory, and what is outside the heap of a managed runtime, whose
 //! heap was fixed when it began.
 
+pub use headroom_config::job::grow::is_part_of;
 use headroom_config::{Memory, Runtime};
 use headroom_types::{Bytes, Profile};
 use headroom_wire::v1::job::Mode;
@@ -28,14 +29,6 @@ pub struct Pressed<'a> {
     pub cap: Cap,
     /// How often it was given more already.
     pub steps: usize,
-}
-
-/// Whether a mode gives more to what runs. The others stand for what others do, and those kill.
-pub fn is_part_of(mode: Mode) -> bool {
-    match mode {
-        Mode::Headroom => true,
-        Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => false,
-    }
 }
 
 /// The size it should have instead, or why it gets no more, for people.

@@ -95,6 +95,13 @@ impl Sizer {
         Sizer { way, native: learner(), heap: learner(), overhead: learner(), needs: Needs::default() }
     }
 
+    /// From now on a size that is too small costs an attempt, whatever [`Sizer::new`] was told.
+    pub fn expect_kills(&mut self) {
+        for learner in [&mut self.native, &mut self.heap, &mut self.overhead] {
+            learner.set_prices(Prices::default());
+        }
+    }
+
     /// True when one more task of this kind may begin beside `begun` others that have not ended.
     pub fn may_start(&self, kind: &str, memory: Memory, begun: usize) -> bool {
         match (self.way, memory) {

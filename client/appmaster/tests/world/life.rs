@@ -60,6 +60,7 @@ impl World {
         let hello = Hello {
             container: container.clone(),
             slots: b.slots,
+            task_groups: true,
             running: b.running.keys().cloned().collect(),
             unacked: b.unacked.values().cloned().collect(),
         };

@@ -8,7 +8,7 @@ use headroom_config::job::Where;
 use headroom_types::{Name, Resource};
 use headroom_wire::v1::nodes::NodeView;
 
-use super::submit::{load, refuse_what_never_fits};
+use super::submit::{load, polls, refuse_growth, refuse_what_never_fits};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, plan};
@@ -70,8 +70,9 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
     let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
     refuse_what_never_fits(&job.spec, &nodes)?;
+    refuse_growth(&job, &file.display().to_string(), &nodes)?;
     let largest = nodes.iter().filter(|n| n.state != "lost").map(|n| n.offers.memory).max();
-    context.term.print(&plan::plan(&job.spec, job.mode, largest));
+    context.term.print(&plan::plan(&job.spec, job.mode, largest, |stage| polls(&job.spec, stage, &nodes)));
     context.term.print(&plan::named(&job.named));
     let (wanted, fit) = fits_now(&job.spec, &nodes);
     let paint = context.term.paint;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
-use headroom_config::JobSpec;
-use headroom_config::job::{ClusterProfiles, NeverFits, StageSpec, profiles};
+use headroom_config::job::{ClusterProfiles, GrowSpec, NeverFits, NoGrowth, grow, profiles};
+use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::apps::{AppView, Master, SubmitApp, Submitted};
@@ -42,10 +42,11 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     let client = context.client()?;
     let nodes = client.nodes().await?;
     refuse_what_never_fits(&job.spec, &nodes)?;
+    refuse_growth(&job, &args.file.display().to_string(), &nodes)?;
     let people = context.format.is_screen();
     if people {
         let largest = candidates(&nodes).map(|n| n.offers.memory).max();
-        context.term.print(&plan::plan(&job.spec, job.mode, largest));
+        context.term.print(&plan::plan(&job.spec, job.mode, largest, |stage| polls(&job.spec, stage, &nodes)));
         context.term.print(&plan::named(&job.named));
         if largest.is_none() {
             context.term.say("note: no node is ready; the job waits for one");
@@ -156,6 +157,24 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
     let place = format!("the largest node is {} with {}", largest.id, largest.offers);
     let failure = Failure::new(Exit::Never, format!("{} can never run here: {}", job.name, first.sentence)).help(place);
     Err(never.iter().skip(1).fold(failure, |f, (n, _)| f.help(format!("also {}", n.sentence))))
+}
+
+/// A stage that says `grow = true` where nothing can be given more is refused here, with its place in the file.
+pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result<(), Failure> {
+    let why = |stage: &StageSpec| match stage.grow {
+        GrowSpec::Stated(_) if !grow::is_part_of(job.mode) => Some(NoGrowth::Mode(job.mode)),
+        GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(NoGrowth::PollOnly),
+        GrowSpec::Stated(_) | GrowSpec::Usual(_) | GrowSpec::Off => None,
+    };
+    let refused: Vec<(&StageSpec, NoGrowth)> = job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
+    if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::refused(&job.text, file, &refused))) }
+}
+
+/// True when there are nodes that could run a stage, and no kernel holds a limit on any of them.
+pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, nodes: &[NodeView]) -> bool {
+    let Some(set) = job.executors_of(stage) else { return false };
+    let mut suits = candidates(nodes).filter(|n| set.place.may_be(&n.id, &n.traits)).peekable();
+    suits.peek().is_some() && suits.all(|n| !n.enforcer.is_kernel())
 }
 
 /// Submits under a master that the resource manager launches. Safe to repeat: the key makes it one application.
@@ -340,6 +359,8 @@ fn master_failed(e: &headroom_appmaster::run::RunError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use headroom_types::exit::EnforcerKind;
+
     use super::*;
     use crate::render::fixture;
 
@@ -372,6 +393,26 @@ mod tests {
         assert!(refused.to_string().contains("worker-03"), "{refused}");
         assert_eq!(refuse_what_never_fits(&job("20GiB").spec, &fixture::nodes()), Ok(()));
         assert_eq!(refuse_what_never_fits(&job("64GiB").spec, &[]), Ok(()), "a node may still come");
+    }
+
+    #[test]
+    fn growth_that_is_asked_for_and_cannot_be_served_is_refused_with_its_place() {
+        let asked = |mode: Mode| {
+            let text = job("1GiB").text + "grow = true\n";
+            let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
+            Job { spec, text, mode, ..job("1GiB") }
+        };
+        let kernel = fixture::nodes();
+        let mut poll = fixture::nodes();
+        poll.iter_mut().for_each(|n| n.enforcer = EnforcerKind::Poll);
+        assert_eq!(refuse_growth(&asked(Mode::Headroom), "job.toml", &kernel), Ok(()));
+        assert_eq!(refuse_growth(&asked(Mode::Headroom), "job.toml", &[]), Ok(()), "a node may still come");
+        assert_eq!(refuse_growth(&job("1GiB"), "job.toml", &poll), Ok(()), "the default is silently off");
+        for (mode, nodes, word) in [(Mode::Headroom, &poll, "poll"), (Mode::Uber, &kernel, "mode uber")] {
+            let refused = refuse_growth(&asked(mode), "job.toml", nodes).expect_err(word).to_string();
+            assert!(refused.contains("job.toml:13:") && refused.contains(word) && refused.contains("remove grow"), "{refused}");
+        }
+        assert!(polls(&job("1GiB").spec, &job("1GiB").spec.stages[0], &poll), "and its plan says so");
     }
 
     #[test]

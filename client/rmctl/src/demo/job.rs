@@ -43,6 +43,7 @@ reserve = {reserve}
 name = \"group\"
 array = \"0-{last}\"
 command = [{command}]
+grow = false              # by default a task near its limit is given more where it runs: there would be no kill to see
 timeout = \"10m\"
 ",
         mode = mode.as_str()

@@ -1,7 +1,8 @@
 //! What a job will ask of a cluster, in a few lines, before it is submitted.
 
 use headroom_config::job::ClusterProfiles;
-use headroom_config::{InputLocality, JobSpec, Memory, StageSpec};
+use headroom_config::job::{GrowSpec, grow};
+use headroom_config::{InputLocality, JobSpec, Memory, StageSpec, TaskLimit};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 
@@ -11,14 +12,15 @@ use super::table::wrap;
 /// Columns of a line.
 const COLUMNS: usize = 100;
 
-/// The plan of a job: its executors, its stages, and what a memory failure would lead to.
-pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
+/// The plan of a job: its executors, its stages, and what a memory failure would lead to. `polls`: no node that could run a stage has
+/// an enforcer of the kernel.
+pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>, polls: impl Fn(&StageSpec) -> bool) -> String {
     let executors = job.executors.iter().map(|e| {
         let slots = if e.slots == 1 { "slot" } else { "slots" };
         let name = &e.name;
         format!("plan  executors {name}: {} × {} with {} {slots}, {} a slot\n", e.count, e.profile, e.slots, short(e.share()))
     });
-    let stages = job.stages.iter().map(|s| stage(job, s));
+    let stages = job.stages.iter().map(|s| format!("{}{}", stage(job, s), growth(s, mode, polls(s))));
     let sizes = format!("mode {}: {}", mode.as_str(), ladder(job, mode, largest));
     let sizes = wrap(&sizes, COLUMNS - 6).into_iter().map(|line| format!("      {line}\n"));
     executors.chain(stages).chain(sizes).collect()
@@ -39,6 +41,24 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
     let after = if after.is_empty() { String::new() } else { format!(" after {}", after.join(", ")) };
     let input = input(s);
     format!("plan  {} {} × {}, {at_once}{after}\n{input}", s.name, s.count, s.profile)
+}
+
+/// Whether its tasks are given more before they are killed.
+fn growth(s: &StageSpec, mode: Mode, polls: bool) -> String {
+    let off = match s.grow {
+        _ if !grow::is_part_of(mode) => format!("mode {} kills", mode.as_str()),
+        GrowSpec::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
+        GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
+            let seconds = hold.as_secs_f64();
+            return format!(
+                "      {}: a task near its limit is given more where it runs; it waits up to {seconds} s for it\n",
+                s.name
+            );
+        }
+        GrowSpec::Off if s.enforce == TaskLimit::Executor => "its tasks have no limits of their own".to_owned(),
+        GrowSpec::Off => "grow = false".to_owned(),
+    };
+    format!("      {}: a running task is given no more memory: {off}\n", s.name)
 }
 
 /// What follows from where its input is.
@@ -107,7 +127,7 @@ command = ["prog", "all"]
                 "[[stage]]\nname = \"group\"",
                 "[profiles.task]\nheap = \"16MiB\"\noverhead = \"8MiB\"\n[[stage]]\nname = \"group\"",
             );
-            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), Mode::Headroom, None)
+            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), Mode::Headroom, None, |_| false)
         };
         assert!(plan_of("input_hosts = [\"w{index}\"]").contains("group: containers wait 3 s"));
         let jvm = "profile = \"task\"\nruntime = \"jvm\"\ninput_locality = \"remote\"";
@@ -119,7 +139,7 @@ command = ["prog", "all"]
     #[test]
     fn a_job_in_each_mode() {
         let job = headroom_config::job::compile(JOB, "job.toml").expect("compiles");
-        let plans = Mode::ALL.map(|mode| plan(&job, mode, Some(Bytes::from_gib(3))));
+        let plans = Mode::ALL.map(|mode| plan(&job, mode, Some(Bytes::from_gib(3)), |_| false));
         insta::assert_snapshot!(plans.join("---\n"));
     }
 }

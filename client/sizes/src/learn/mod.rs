@@ -105,6 +105,15 @@ impl Learner {
         Learner { kinds: BTreeMap::new(), pool: BTreeMap::new(), pooled: None, share, prices }
     }
 
+    /// Weighs kills against memory by other prices from now on.
+    pub fn set_prices(&mut self, prices: Prices) {
+        if self.prices != prices {
+            self.prices = prices;
+            self.pooled = None;
+            self.kinds.values_mut().for_each(|kind| kind.ladders = None);
+        }
+    }
+
     /// True when one more task of this kind may start beside `running` others. While little is known few of them run: a whole wave
     /// at a size that is too small would be killed together, and one at a size that is too large would waste as much. The first
     /// that end are the short ones besides, and seldom the large ones.

@@ -74,8 +74,8 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     let shape = NodeShape { memory: Bytes::from_mib(1536), cpus: 8, enforcer: None };
     let cluster = Cluster::start(&[shape])?;
     for n in 0..jobs {
-        let with = job(&cluster, &format!("growing-{n}"), "grow = true")?;
-        let without = job(&cluster, &format!("killing-{n}"), "")?;
+        let with = job(&cluster, &format!("growing-{n}"), "")?;
+        let without = job(&cluster, &format!("killing-{n}"), "grow = false")?;
         let totals = |view: &AppView| view.job.as_ref().map(|job| job.totals.clone()).context("no job");
         kills_with += totals(&with)?.memory_kills;
         kills_without += totals(&without)?.memory_kills;

@@ -70,7 +70,7 @@ fn job(count: usize, socket: &Path) -> Result<String> {
         let after = n.checked_sub(1).map(|before| format!("after = [\"s{before}\"]\n")).unwrap_or_default();
         writeln!(
             text,
-            "[[stage]]\nname = \"s{n}\"\n{after}command = [{program:?}, \"stamp\", \"--socket\", {socket:?}, \"--mib\", \"{TAKES_MIB}\"]"
+            "[[stage]]\nname = \"s{n}\"\ngrow = false\n{after}command = [{program:?}, \"stamp\", \"--socket\", {socket:?}, \"--mib\", \"{TAKES_MIB}\"]"
         )?;
     }
     Ok(text)

@@ -130,7 +130,7 @@ fn jvms(name: &str, mode: Mode, (heap, overhead): (u32, u32), classes: &Path) ->
         "version = 1\nname = \"{name}\"\nmode = \"{}\"\n{}\
          [profiles.exec]\nmemory = \"{}MiB\"\ncpus = 4\n[profiles.task]\nheap = \"{heap}MiB\"\noverhead = \"{overhead}MiB\"\n\
          [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 4\nreserve = \"32MiB\"\n\
-         [[stage]]\nname = \"work\"\ncount = {JVMS}\nprofile = \"task\"\nruntime = \"jvm\"\nenv = {{ HOG_HOLD_MS = \"500\" }}\n\
+         [[stage]]\nname = \"work\"\ncount = {JVMS}\nprofile = \"task\"\nruntime = \"jvm\"\ngrow = false\nenv = {{ HOG_HOLD_MS = \"500\" }}\n\
          command = [\"sh\", \"-c\", \"{script}\", \"sh\", \"{{index}}\", \"{{heap}}\"]\n",
         mode.as_str(),
         if mode == Mode::Headroom { "sizes = \"learned\"\n" } else { "" },
@@ -222,9 +222,7 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     if enforce == Holds::Executor {
         text.push_str("enforce = \"executor\"\n");
     }
-    if growth {
-        text.push_str("grow = true\n");
-    }
+    text.push_str(if growth { "grow = true\n" } else { "grow = false\n" });
     if stage.told {
         // Twice what will be needed: proportional, and not the answer itself.
         let inputs: Vec<String> = stage.needs.iter().map(|mib| format!("\"{}MiB\"", mib * 2)).collect();

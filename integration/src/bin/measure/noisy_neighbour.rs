@@ -186,7 +186,7 @@ fn hostile(
     while !over.load(Ordering::Relaxed) {
         let mut job = JobFile::new("hostile", 1, 4, Bytes::from_mib(200));
         for (kind, amount) in HOSTILE {
-            job = job.stage(kind, 2, &[program, kind, amount], "");
+            job = job.stage(kind, 2, &[program, kind, amount], "grow = false");
         }
         let job = job.stage("last", 1, &["/bin/true"], "[retry]\nmax_attempts = 1\nmemory_attempts = 1");
         let app = submit(url, file, &job, "hostile")?;

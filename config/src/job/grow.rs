@@ -1,0 +1,139 @@
+//! `grow` and `grow_hold`: whether a running task may be given more memory.
+
+use std::time::Duration;
+
+use headroom_wire::v1::job::Mode;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::stages::STAGES;
+use super::{JobSpec, StageSpec, TaskLimit};
+use crate::problem::{Problem, Report};
+use crate::raw::{self, Section, hint};
+
+/// How long a task is held near its limit while more is looked for, when the stage does not say.
+const USUAL_HOLD: Duration = Duration::from_secs(30);
+/// The longest that a stage may say.
+const LONGEST_HOLD: Duration = Duration::from_secs(300);
+
+/// What a stage says of growth, with the longest time that a task is held near its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowSpec {
+    /// Nothing: tasks grow wherever the kernel holds their limits.
+    Usual(Duration),
+    /// `grow = true`.
+    Stated(Duration),
+    /// `grow = false`, or no task of the stage has a limit of its own.
+    Off,
+}
+
+/// Whether a mode gives more to what runs. The others stand for what others do, and those kill.
+pub fn is_part_of(mode: Mode) -> bool {
+    match mode {
+        Mode::Headroom => true,
+        Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => false,
+    }
+}
+
+/// Why a stage that says `grow = true` cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoGrowth {
+    /// The mode kills.
+    Mode(Mode),
+    /// No node that could run it has an enforcer of the kernel.
+    PollOnly,
+}
+
+impl JobSpec {
+    /// How long tasks of a stage are held near their limit for more; `None` where they are not given more.
+    pub fn hold_of(&self, stage: &StageSpec) -> Option<Duration> {
+        match stage.grow {
+            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => Some(hold).filter(|_| is_part_of(self.mode)),
+            GrowSpec::Off => None,
+        }
+    }
+}
+
+/// The stages of a file that say `grow = true`, as mistakes: where they run, nothing can be raised.
+pub fn refused(text: &str, file: &str, stages: &[(&StageSpec, NoGrowth)]) -> Vec<Problem> {
+    let mut report = Report::new(file, text);
+    let table = raw::parse(text, &mut report);
+    for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
+        let name = section.read_or(&mut report, "name", STAGES, String::new(), raw::text);
+        let found = stages.iter().find(|(stage, _)| stage.name.as_str() == name);
+        if let Some((stage, why)) = found {
+            refuse(&mut report, (section.place("grow"), &format!("stage.{}.grow", stage.name)), *why);
+        }
+    }
+    report.finish::<()>(None).err().unwrap_or_default()
+}
+
+fn refuse(r: &mut Report<'_>, (place, key): (std::ops::Range<usize>, &str), why: NoGrowth) {
+    match why {
+        NoGrowth::Mode(mode) => r.add(
+            place,
+            key,
+            format!("grow = true in mode {}", mode.as_str()),
+            "that mode gives nothing more to what runs; it kills",
+            "use mode = \"headroom\", or remove grow",
+        ),
+        NoGrowth::PollOnly => r.add(
+            place,
+            key,
+            "grow = true where no node can raise a limit",
+            "every node that could run the stage has enforcer poll, and nothing holds a task there",
+            "give the nodes a memory controller, or remove grow",
+        ),
+    }
+}
+
+/// Only a task with a limit of its own, in a mode that does not kill, can be given more of it.
+pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, (enforce, mode): (TaskLimit, Mode)) -> GrowSpec {
+    let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
+    let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
+    let stated = s.read(r, "grow", grow, raw::truth).map(Spanned::into_inner);
+    let hold = s.read(r, "grow_hold", hold, longest);
+    if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
+        let fix = "remove it, or grow = false";
+        r.add(
+            hold.span(),
+            &s.path_of("grow_hold"),
+            "grow_hold with grow = false",
+            "nothing is held that cannot be given more",
+            fix,
+        );
+    }
+    let time = hold.as_ref().map_or(USUAL_HOLD, |hold| *hold.get_ref());
+    let executor = enforce == TaskLimit::Executor;
+    match stated {
+        Some(true) if executor => {
+            let (what, why) =
+                ("grow with enforce = \"executor\"", "a task without a limit of its own has nothing that could be raised");
+            r.add(s.place("grow"), &s.path_of("grow"), what, why, "use enforce = \"task\", or remove grow");
+            GrowSpec::Off
+        }
+        Some(true) => {
+            if !is_part_of(mode) {
+                refuse(r, (s.place("grow"), &s.path_of("grow")), NoGrowth::Mode(mode));
+            }
+            GrowSpec::Stated(time)
+        }
+        Some(false) => GrowSpec::Off,
+        None if executor => {
+            if let Some(hold) = hold {
+                let (what, why) =
+                    ("grow_hold with enforce = \"executor\"", "a task without a limit of its own is not held near it");
+                r.add(hold.span(), &s.path_of("grow_hold"), what, why, "use enforce = \"task\", or remove grow_hold");
+            }
+            GrowSpec::Off
+        }
+        None => GrowSpec::Usual(time),
+    }
+}
+
+fn longest(value: &DeValue<'_>) -> Result<Duration, String> {
+    match raw::duration(value)? {
+        long if long > LONGEST_HOLD => Err(format!("{} s is longer than {} s", long.as_secs(), LONGEST_HOLD.as_secs())),
+        time => Ok(time),
+    }
+}
