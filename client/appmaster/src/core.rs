@@ -13,6 +13,7 @@ mod commits;
 mod drain;
 mod ends;
 mod fates;
+mod fold;
 mod grow;
 mod input;
 mod learn;
@@ -74,6 +75,7 @@ pub struct Core {
     ledger: Ledger,
     learning: learn::Learning,
     view: View,
+    folded: fold::Folded,
     /// Attempts that ended well and whose output is being put in its place, each with its end.
     commits: BTreeMap<TaskKey, (AttemptRow, Option<Need>)>,
     /// Hellos of containers whose grant has not been told yet.
@@ -115,6 +117,7 @@ impl Core {
             ledger: Ledger::new(job.mode, job.tasks()),
             learning: learn::Learning::new(&job),
             view: View::default(),
+            folded: fold::Folded::default(),
             commits: BTreeMap::new(),
             early: BTreeMap::new(),
             largest: None,

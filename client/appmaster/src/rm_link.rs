@@ -35,7 +35,7 @@ pub enum RmEvent {
     /// The answer to a registration.
     Registered(Result<Registered, ClientError>),
     /// The answer to a sync; its patch comes back when it was not taken in.
-    Synced(Result<MasterSyncReply, (ClientError, Option<JobPatch>)>),
+    Synced(Result<MasterSyncReply, (ClientError, Option<Box<JobPatch>>)>),
     /// The answer to the end.
     Finished(Result<(), ClientError>),
     /// News of containers.
@@ -116,7 +116,7 @@ async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<Call>,
             Call::Register(body) => RmEvent::Registered(client.register_master(&app, &body).await),
             Call::Sync(body) => match client.sync_master(&app, &body).await {
                 Ok(reply) => RmEvent::Synced(Ok(reply)),
-                Err(error) => RmEvent::Synced(Err((error, body.job))),
+                Err(error) => RmEvent::Synced(Err((error, body.job.map(Box::new)))),
             },
             Call::Finish(body) => RmEvent::Finished(client.finish(&app, &body).await.map(|_| ())),
         };

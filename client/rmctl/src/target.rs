@@ -127,7 +127,12 @@ pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Fai
     let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
     rows.iter().find(|t| t.task == *id).ok_or_else(|| {
         let failure = Failure::new(Exit::NotFound, format!("{} has no task {id}", app.id));
-        if rows.is_empty() {
+        let folded = app.job.iter().flat_map(|job| &job.totals.folded).any(|folded| folded.stage == id.stage);
+        if folded {
+            failure.help("beyond the first 10,000 tasks of a job, those that ended well at their first attempt are only counted")
+        } else if rows.is_empty() && app.job.as_ref().is_some_and(|job| job.totals.tasks > 0) {
+            failure.help("only the figures of this job are kept: its rows are too large")
+        } else if rows.is_empty() {
             failure.help("its master has not told of any task yet")
         } else {
             failure.help(format!("rmctl ps {}", app.id))

@@ -120,18 +120,23 @@ fn input() -> job::AttemptInput {
     let (planned, read) = (Some(Bytes::from_mib(64)), Some(Bytes::from_mib(128)));
     job::AttemptInput { planned, read, locality: Some(job::Locality::Remote), gap: Some(job::InputGap::More) }
 }
+fn totals() -> job::JobTotals {
+    job::JobTotals {
+        tasks: 20,
+        running: 4,
+        memory_kills: 1,
+        rerun_byte_ms: 1 << 70,
+        inputs: vec![job::StageInputs { kills: 4, ..job::StageInputs::new("map".parse().expect("name")) }],
+        folded: vec![job::FoldedTasks { stage: "map".parse().expect("name"), done: 7 }],
+        shadow: Some(job::ShadowTotals { fit: 3, killed: 1, perhaps: 0, given_byte_ms: 1 << 70, learned_byte_ms: 1 << 69 }),
+        ..job::JobTotals::default()
+    }
+}
 fn patch() -> job::JobPatch {
     job::JobPatch {
         full: true,
-        totals: job::JobTotals {
-            tasks: 20,
-            running: 4,
-            memory_kills: 1,
-            rerun_byte_ms: 1 << 70,
-            inputs: vec![job::StageInputs { kills: 4, ..job::StageInputs::new("map".parse().expect("name")) }],
-            shadow: Some(job::ShadowTotals { fit: 3, killed: 1, perhaps: 0, given_byte_ms: 1 << 70, learned_byte_ms: 1 << 69 }),
-            ..job::JobTotals::default()
-        },
+        folded: vec!["map/10007".parse().expect("task")],
+        totals: totals(),
         tasks: vec![job::TaskRow {
             task: task_attempt().task,
             state: job::TaskState::Running,

@@ -3,13 +3,13 @@
 //! Written by the loop only. Rows are shared, so a reader holds the lock only while it copies pointers. Kept in memory while an
 //! application lives; its last state goes to the store as one opaque document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_config::Cardinality;
 use headroom_telemetry::Page;
 use headroom_telemetry::names::AM_TASKS;
-use headroom_types::{AppId, Reason, TaskId, UnixMillis};
+use headroom_types::{AppId, Name, Reason, TaskId, UnixMillis};
 use headroom_wire::v1::events::Event;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
 
@@ -37,6 +37,14 @@ pub(crate) struct Jobs {
 struct Rows {
     totals: JobTotals,
     tasks: BTreeMap<TaskId, Arc<TaskRow>>,
+    /// Tasks that are only counted. A patch that is sent again does not bring their rows back.
+    folded: BTreeMap<Name, BTreeSet<u32>>,
+}
+
+impl Rows {
+    fn is_folded(&self, task: &TaskId) -> bool {
+        self.folded.get(&task.stage).is_some_and(|of_stage| of_stage.contains(&task.index))
+    }
 }
 
 /// The rows of one application at one moment.
@@ -63,7 +71,7 @@ impl Jobs {
 
     /// Takes in changed rows; the events in it come back. False with them when the rows were not taken.
     pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: Start) -> (Vec<Event>, bool) {
-        let JobPatch { full, totals, tasks, events } = patch;
+        let JobPatch { full, totals, tasks, folded, events } = patch;
         let mut tallies = self.tallies();
         let given_up = |e: &&JobEvent| e.reason == Reason::EscalationExhausted.as_str();
         events.iter().filter(given_up).for_each(|e| tallies.exhausted(app, &e.object));
@@ -76,12 +84,20 @@ impl Jobs {
         tallies.spans(app, rows.totals.spans_dropped, totals.spans_dropped);
         rows.totals = totals;
         let before = if full { std::mem::take(&mut rows.tasks) } else { BTreeMap::new() };
-        for row in tasks {
+        if full {
+            // Another run of the master may have another journal, in which they are to run.
+            rows.folded.clear();
+        }
+        for row in tasks.into_iter().filter(|row| !rows.is_folded(&row.task)).collect::<Vec<_>>() {
             if rows.tasks.len() < MAX_ROWS || rows.tasks.contains_key(&row.task) {
                 let row = Arc::new(bounded(row));
                 let old = rows.tasks.insert(row.task.clone(), row.clone());
                 tallies.row(app, old.as_ref().or(before.get(&row.task)).map(|old| &**old), &row);
             }
+        }
+        for task in folded {
+            rows.tasks.remove(&task);
+            rows.folded.entry(task.stage).or_default().insert(task.index);
         }
         (events, true)
     }
@@ -164,10 +180,10 @@ impl Snapshot {
     }
 
     /// The view as one document of at most `most` bytes. What is left out to get there, in this order: timelines, log tails and
-    /// evidence of attempts, then tasks that went well, then all tasks.
+    /// evidence of attempts, then tasks that never ran, then tasks that ran once, then all tasks.
     pub(crate) fn encode(&self, most: usize) -> Vec<u8> {
         let mut view = self.view();
-        let steps: [fn(&mut JobView); 4] = [
+        let steps: [fn(&mut JobView); 5] = [
             |view| attempts(view).for_each(|a| a.timeline.clear()),
             |view| {
                 attempts(view).for_each(|a| {
@@ -176,6 +192,7 @@ impl Snapshot {
                     a.diagnosis.clear();
                 });
             },
+            |view| view.tasks.retain(|row| !row.attempts.is_empty()),
             |view| view.tasks.retain(|row| row.attempts.len() > 1),
             |view| view.tasks.clear(),
         ];
@@ -268,6 +285,19 @@ mod tests {
     }
     fn tasks(jobs: &Jobs) -> Vec<String> {
         jobs.snapshot(&app()).expect("rows").view().tasks.iter().map(|t| t.task.to_string()).collect()
+    }
+
+    #[test]
+    fn a_row_that_is_only_counted_does_not_come_back_until_all_rows_are_sent() {
+        let jobs = Jobs::new(UnixMillis(0), Cardinality::Job);
+        let send = |full, tasks: Vec<TaskRow>, folded: &[&str]| {
+            let folded = folded.iter().map(|id| id.parse().expect("id")).collect();
+            jobs.merge(&app(), JobPatch { folded, ..patch(full, tasks) }, Start::Allowed);
+            jobs.snapshot(&app()).expect("rows").rows().map(|t| t.task.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(send(true, vec![row("map/1", 1, 0), row("map/2", 1, 0)], &["map/2"]), ["map/1"]);
+        assert_eq!(send(false, vec![row("map/2", 1, 0), row("map/3", 1, 0)], &[]), ["map/1", "map/3"], "sent a second time");
+        assert_eq!(send(true, vec![row("map/2", 1, 0)], &[]), ["map/2"], "another run of the master");
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {
         object: "map/0@1".into(),
         message: "told by the master".into(),
     };
-    JobPatch { full, totals: JobTotals::default(), tasks, events: events.iter().map(event).collect() }
+    JobPatch { full, totals: JobTotals::default(), tasks, events: events.iter().map(event).collect(), ..JobPatch::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,7 +101,13 @@ fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
         object: task.to_owned(),
         message: "told by the master".into(),
     };
-    JobPatch { full: false, totals: JobTotals::default(), tasks: vec![row], events: events.iter().map(event).collect() }
+    JobPatch {
+        full: false,
+        totals: JobTotals::default(),
+        tasks: vec![row],
+        events: events.iter().map(event).collect(),
+        ..JobPatch::default()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

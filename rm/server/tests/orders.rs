@@ -21,7 +21,7 @@ async fn told(client: &headroom_client::Client) -> FakeMaster {
     let master = FakeMaster::submit(client, "job").await;
     let states = [TaskState::Running, TaskState::Pending, TaskState::Done, TaskState::Failed];
     let tasks = states.into_iter().enumerate().map(|(n, state)| row(&format!("map/{n}"), state)).collect();
-    let patch = JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new() };
+    let patch = JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new(), ..JobPatch::default() };
     master.sync_with(Vec::new(), Some(patch)).await.expect("syncs");
     master
 }

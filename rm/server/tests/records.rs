@@ -36,7 +36,7 @@ fn words(rows: &[Value], field: &str) -> Vec<String> {
 fn told(reason: &str, object: &str, level: EventLevel) -> Option<JobPatch> {
     let (time, message) = (UnixMillis(1), format!("of {object}"));
     let event = JobEvent { time, level, reason: reason.to_owned(), object: object.to_owned(), message };
-    Some(JobPatch { full: false, totals: JobTotals::default(), tasks: Vec::new(), events: vec![event] })
+    Some(JobPatch { full: false, totals: JobTotals::default(), tasks: Vec::new(), events: vec![event], ..JobPatch::default() })
 }
 
 /// What a report holds.

@@ -49,7 +49,9 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
         let (running, client) = resource_manager_with(dir.path(), store).await;
         let master = FakeMaster::submit(&client, "count").await;
         let tasks = vec![row(0), row(1), row(2)];
-        master.finish(Some(JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new() })).await;
+        master
+            .finish(Some(JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new(), ..JobPatch::default() }))
+            .await;
         app_state(&client, master.app(), AppState::Finished).await;
         let listed = client.families(Some("test")).await.expect("lists");
         assert_eq!(listed.iter().map(|f| (f.name.as_str(), f.runs, f.tasks)).collect::<Vec<_>>(), [("count", run, 3 * run)]);

@@ -12,7 +12,7 @@ use crate::policy::blame::{Fate, Suspect, at_own_limit, blame};
 use crate::policy::classify::{Class, Facts, MemoryFailure, classify};
 use crate::policy::collateral::class_of_container;
 use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::taskset::{Task, TaskKey};
 
 /// After so many times in a row that containers of a request ended before an executor in them said hello, its tasks are given up.
 const MOST_UNUSED: u32 = 5;
@@ -138,7 +138,8 @@ impl Core {
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
         let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
-        let peaks: Vec<Bytes> = done.filter_map(|(_, t)| t.attempts.last()?.peak).collect();
+        let peak = |(key, task): (TaskKey, &Task)| task.attempts.last().map_or_else(|| self.folded.peak(key), |row| row.peak);
+        let peaks: Vec<Bytes> = done.filter_map(peak).collect();
         let fitting = peaks.iter().filter(|p| **p <= size).count();
         !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use headroom_types::reason::Weight;
-use headroom_types::{Bytes, Dimension, ExitReason, Reason, TaskAttemptId};
+use headroom_types::{Bytes, Dimension, ExitReason, Reason, TaskAttemptId, TaskId};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, TaskRow};
+use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, JobTotals, TaskRow};
 
 use super::Core;
 use crate::event::{Ending, Now, Outcome};
@@ -63,17 +63,20 @@ impl Core {
 
     /// The next piece of what was not told yet. Give it back with [`Core::put_back`] when it could not be told.
     pub fn take_patch(&mut self) -> JobPatch {
-        let mut rows: Vec<TaskRow> = Vec::new();
+        let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(EVENTS_AT_ONCE)).collect();
         let mut spent = 2 * events.len();
         while let Some(key) = self.view.dirty.first().copied().filter(|_| spent < MOST_WEIGHT) {
             self.view.dirty.remove(&key);
-            let Some(task) = self.tasks.get(key) else { continue };
+            let Some(task) = self.tasks.get(key).filter(|_| !self.folded.contains(key)) else { continue };
             spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
-            rows.push(TaskRow { ahead: self.ahead(key), ..task.row() });
+            let row = TaskRow { ahead: self.ahead(key), ..task.row() };
+            folded.extend(self.fold(key, &row));
+            rows.push(row);
         }
         let full = std::mem::take(&mut self.view.full);
-        JobPatch { full, totals: self.ledger.totals().clone(), tasks: rows, events }
+        let totals = JobTotals { folded: self.folded(), ..self.ledger.totals().clone() };
+        JobPatch { full, totals, tasks: rows, folded, events }
     }
 
     /// The patch could not be told.
@@ -81,6 +84,7 @@ impl Core {
         self.view.full |= patch.full;
         for row in &patch.tasks {
             if let Some(key) = self.tasks.find(&self.job, &row.task) {
+                self.unfold(key, row);
                 self.view.dirty.insert(key);
             }
         }

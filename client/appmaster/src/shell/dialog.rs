@@ -201,7 +201,7 @@ impl Shell {
             RmEvent::Synced(Ok(reply)) => self.on_synced(reply),
             RmEvent::Synced(Err((error, patch))) => {
                 if let Some(patch) = patch {
-                    self.core.put_back(patch);
+                    self.core.put_back(*patch);
                 }
                 self.on_sync_failed(&error);
             }

@@ -3,6 +3,11 @@
 use super::*;
 
 impl World {
+    /// A master that has read the journal.
+    pub fn successor(&self) -> Core {
+        Core::replay(self.job.clone(), setup(self.attempt), &self.records)
+    }
+
     pub(super) fn master_dies(&mut self) {
         self.die_after = None;
         self.master_up = false;

@@ -221,6 +221,7 @@ pub struct World {
     pub rows: BTreeMap<TaskId, TaskRow>,
     /// What was ever said of waiting tasks.
     pub notes: BTreeSet<String>,
+    pub folded: BTreeSet<TaskId>,
     /// What was told to follow, by the task and the number of its attempts then.
     pub ahead: BTreeMap<(TaskId, usize), Vec<u64>>,
     pub events: Vec<JobEvent>,
@@ -291,6 +292,7 @@ impl World {
             outcome: None,
             rows: BTreeMap::new(),
             notes: BTreeSet::new(),
+            folded: BTreeSet::new(),
             ahead: BTreeMap::new(),
             events: Vec::new(),
             granted: BTreeMap::new(),
@@ -525,7 +527,7 @@ impl World {
 
     /// Whoever takes over would give the same sizes, and has seen the same.
     fn compare_with_journal(&mut self) {
-        let mut other = Core::replay(self.job.clone(), setup(self.attempt), &self.records);
+        let mut other = self.successor();
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
         let event = Event::Registered {
             epoch: Epoch(self.epoch),
@@ -546,6 +548,7 @@ impl World {
                 self.ahead.insert((row.task.clone(), row.attempts.len()), sizes);
             }
         }
+        self.folded.extend(patch.folded);
         self.rows.extend(patch.tasks.into_iter().map(|row| (row.task.clone(), row)));
         self.events.extend(patch.events);
     }

@@ -42,6 +42,7 @@ pub(crate) fn app() -> AppView {
         allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
         inputs: Vec::new(),
         shadow: None,
+        folded: Vec::new(),
     };
     AppView {
         id: "wordcount.7".parse().expect("id"),

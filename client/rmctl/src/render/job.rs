@@ -12,6 +12,9 @@ use crate::render::ladder::{ladder, rung};
 /// Tasks shown unless the screen is wide.
 const MOST: usize = 40;
 
+/// Rows of an answer to `?tasks=first`, where there are more.
+const FIRST: usize = 100;
+
 /// The whole screen. `chosen` is the rows that were asked for, in their order; all that matter first when nothing was asked.
 pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis, look: Look, paint: Paint) -> String {
     let mut text = look.advice(head(app, now, paint) + "\n");
@@ -28,15 +31,17 @@ pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis,
     }
     let most = if look.wide || chosen.is_some() { usize::MAX } else { MOST };
     text.push_str(&tasks(&rows[..rows.len().min(most)], now, look, paint));
-    // All rows were not asked for where few are shown.
-    let all = if look.wide || chosen.is_some() {
-        rows.len()
-    } else {
-        rows.len().max(usize::try_from(job.totals.tasks).unwrap_or(usize::MAX))
-    };
+    let counted = job.totals.folded_tasks();
+    // Of a large job only the first rows were read.
+    let listed = usize::try_from(job.totals.tasks.saturating_sub(counted)).unwrap_or(usize::MAX);
+    let all = if chosen.is_none() && !look.wide && rows.len() == FIRST { listed } else { rows.len() };
     let more = all.saturating_sub(most.min(rows.len()));
     if more > 0 {
         text.push_str(&look.advice(format!("… {more} more: rmctl ps {} -o wide\n", app.id)));
+    }
+    if counted > 0 {
+        let counted = count(counted, "task");
+        text.push_str(&look.advice(format!("{counted} that ended well at their first attempt are counted and have no row\n")));
     }
     text + &look.advice(next(app, paint))
 }
@@ -152,7 +157,8 @@ fn next(app: &AppView, paint: Paint) -> String {
     let rows = app.job.as_ref().map_or(&[][..], |j| &j.tasks);
     let killed = |t: &&TaskRow| t.attempts.iter().any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory));
     let waits = |t: &&TaskRow| t.state == TaskState::Pending;
-    let see = match (rows.iter().find(killed), rows.iter().find(waits)) {
+    let failed = |t: &&TaskRow| t.state == TaskState::Failed;
+    let see = match (rows.iter().find(killed).or_else(|| rows.iter().find(failed)), rows.iter().find(waits)) {
         (Some(t), _) => format!("rmctl diagnose {}/{}", app.id, t.task),
         (None, Some(t)) => format!("rmctl why {}/{}", app.id, t.task),
         (None, None) if app.pending > 0 => format!("rmctl why {}", app.id),

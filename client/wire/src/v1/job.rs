@@ -75,6 +75,9 @@ pub struct JobPatch {
     /// New and changed tasks.
     #[serde(default)]
     pub tasks: Vec<TaskRow>,
+    /// Tasks of `tasks`, or of patches before, that are counted in `totals.folded` from now on and have no row any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folded: Vec<TaskId>,
     /// What happened, for the event log.
     #[serde(default)]
     pub events: Vec<JobEvent>,
@@ -134,6 +137,26 @@ pub struct JobTotals {
     /// What learned sizes would have come to; only where the job asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowTotals>,
+    /// Tasks that ended well at their first attempt and have no row, by stage. None of the first 10,000 tasks of a job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folded: Vec<FoldedTasks>,
+}
+
+/// Tasks of one stage that are counted and have no row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FoldedTasks {
+    /// The stage.
+    pub stage: Name,
+    /// How many.
+    pub done: u32,
+}
+
+impl JobTotals {
+    /// Tasks of all stages that have no row.
+    pub fn folded_tasks(&self) -> u32 {
+        self.folded.iter().fold(0, |sum, stage| sum.saturating_add(stage.done))
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it so

@@ -49,7 +49,7 @@ struct Cli {
     /// kill-to-retry: how many tasks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     count: u16,
-    /// kill-to-retry: while tasks of the same job keep every processor; `--rounds` of four jobs of a hundred tasks
+    /// kill-to-retry: while tasks of the same job keep every processor, and four more kinds of load; `--rounds` of eleven jobs of a hundred tasks
     #[arg(long)]
     loaded: bool,
     /// rm-http, rm-restart, page: how many nodes are played

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, Charge, TaskId};
 use headroom_wire::v1::error::Problem;
-use headroom_wire::v1::job::{JobTotals, JobView, TaskRow, TaskState};
+use headroom_wire::v1::job::{FoldedTasks, JobTotals, JobView, TaskRow, TaskState};
 use serde_json::{Value, json};
 
 use super::overview::filled;
@@ -26,7 +26,7 @@ const BARS: usize = 20;
 #[derive(Clone, Debug)]
 pub(crate) enum Tasks {
     /// In memory.
-    Live(Snapshot),
+    Live(Box<Snapshot>),
     /// From the store; it never changes.
     Over(Arc<JobView>),
 }
@@ -49,7 +49,7 @@ impl Tasks {
 /// The rows of an application. Those of one that is over are read once, and kept by the reader in `kept`.
 async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Option<Tasks> {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
-        return Some(Tasks::Live(snapshot));
+        return Some(Tasks::Live(Box::new(snapshot)));
     }
     if kept.is_none() {
         *kept = apps::job(web, app).await.map(Arc::new);
@@ -68,7 +68,7 @@ pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) 
     if let Some(tasks) = tasks(web, id, kept).await {
         board.insert("totals".into(), brief::totals(tasks.totals()));
         board.insert("inputs".into(), json(&tasks.totals().inputs));
-        board.extend(stages(tasks.rows()));
+        board.extend(stages(tasks.rows(), &tasks.totals().folded));
         board.extend(chosen(tasks.rows()));
     }
     Ok(Some(board))
@@ -78,6 +78,8 @@ pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) 
 #[derive(Default)]
 struct Stage {
     squares: String,
+    /// Index of its first task.
+    from: Option<u32>,
     tasks: usize,
     states: BTreeMap<&'static str, u32>,
     kills: u32,
@@ -107,7 +109,7 @@ fn word(state: TaskState) -> &'static str {
     }
 }
 
-fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
+fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]) -> Board {
     let mut stages: BTreeMap<&str, Stage> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     for row in rows {
@@ -117,7 +119,14 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
             Stage::default()
         });
         stage.tasks += 1;
-        if stage.tasks <= SQUARES {
+        // Rows that are missing between others are those of tasks that are only counted.
+        let place =
+            usize::try_from(row.task.index.saturating_sub(*stage.from.get_or_insert(row.task.index))).unwrap_or(usize::MAX);
+        if folded.iter().any(|of| of.stage == row.task.stage) {
+            let missing = place.min(SQUARES).saturating_sub(stage.squares.len());
+            stage.squares.extend(std::iter::repeat_n('d', missing));
+        }
+        if stage.squares.len() < SQUARES {
             stage.squares.push(square(row));
         }
         *stage.states.entry(word(row.state)).or_default() += 1;
@@ -131,6 +140,13 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
                 *bar += 1;
             }
         }
+    }
+    for FoldedTasks { stage, done } in folded {
+        let Some(stage) = stages.get_mut(stage.as_str()) else { continue };
+        stage.tasks = stage.tasks.saturating_add(usize::try_from(*done).unwrap_or(usize::MAX));
+        let missing = stage.tasks.min(SQUARES).saturating_sub(stage.squares.len());
+        stage.squares.extend(std::iter::repeat_n('d', missing));
+        *stage.states.entry(word(TaskState::Done)).or_default() += done;
     }
     let row = |name: &str, s: &Stage| {
         json!({

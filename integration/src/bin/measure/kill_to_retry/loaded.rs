@@ -2,16 +2,17 @@
 //!
 //! A node with two processors, two executors of one processor and one slot each, a hundred short tasks. Some of them are killed at
 //! their first attempt and need a container of their own, for which there is room only where an executor of the job leaves. The same
-//! job without kills runs in turns, for the makespan.
+//! job without kills runs in turns, for the makespan. The same with neighbours that are held for growth on a node without free memory, in
+//! a queue that is full on a node that is not, and while another queue asks for its half.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::Bytes;
-use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::job::TaskRow;
-use integration::cluster::{Cluster, NodeShape};
+use headroom_types::{Bytes, Charge};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::{AttemptRow, TaskRow};
+use integration::cluster::{Cluster, NodeShape, SOON};
 use integration::programs;
 
 use crate::quantiles::{millis, quantile};
@@ -22,8 +23,28 @@ const TASKS: usize = 100;
 const TASK_MS: u64 = 300;
 /// What a victim's first attempt tries to take, of the 48 MiB that it has. MiB.
 const TAKES_MIB: u32 = 64;
-/// Which tasks are killed, in the jobs of one round.
-const VICTIMS: [&[usize]; 3] = [&[0], &[40], &[10, 11, 60]];
+
+/// What else keeps the killed task from its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// The job's own tasks keep every processor of the node.
+    Alone,
+    /// Neighbours are held near their limits and wait for memory that the node does not have.
+    Growing,
+    /// The job keeps all that its queue may have; the node has more.
+    FullQueue,
+    /// Another queue asks for its half of the node while the task waits.
+    Preempted,
+}
+
+/// One kind of load: how many tasks are killed in each of its jobs.
+const KINDS: [(&str, Load, &[&[usize]]); 5] = [
+    ("one kill", Load::Alone, &[&[0], &[40]]),
+    ("three kills", Load::Alone, &[&[10, 11, 60]]),
+    ("one kill, neighbours held for growth", Load::Growing, &[&[40]]),
+    ("one kill, the queue is full", Load::FullQueue, &[&[40]]),
+    ("one kill, preemption near", Load::Preempted, &[&[8]]),
+];
 
 /// Times from the end of a killed attempt to the start of the next one.
 #[derive(Debug, serde::Serialize)]
@@ -36,6 +57,20 @@ pub(crate) struct Figures {
     worst_single: f64,
     /// Makespan of the jobs with one kill, as a multiple of that of the jobs without.
     makespan_ratio: f64,
+    kinds: Vec<Kind>,
+}
+
+/// The figures of one kind of load.
+#[derive(Debug, serde::Serialize)]
+struct Kind {
+    kind: &'static str,
+    /// The longest wait. Milliseconds.
+    longest_ms: f64,
+    /// The same as a multiple of the mean run time of its tasks.
+    longest_in_task_times: f64,
+    /// Makespan with kills, as a multiple of that of the same job without.
+    makespan_ratio: f64,
+    n: usize,
 }
 
 /// What one job has shown.
@@ -45,72 +80,152 @@ struct Shown {
     makespan: Duration,
 }
 
+/// What all jobs of one kind have shown.
+#[derive(Default)]
+struct Sums {
+    waits: Vec<u128>,
+    runs: Vec<u128>,
+    with: Duration,
+    without: Duration,
+}
+
+impl Sums {
+    fn mean_ms(&self) -> Result<f64> {
+        Ok(millis(self.runs.iter().sum::<u128>() / u128::try_from(self.runs.len().max(1))?))
+    }
+
+    fn longest_ms(&self) -> Result<f64> {
+        self.waits.iter().max().copied().map(millis).context("nothing was killed")
+    }
+
+    fn ratio(&self) -> f64 {
+        self.with.as_secs_f64() / self.without.as_secs_f64()
+    }
+}
+
 /// Runs so many rounds of jobs.
 pub(crate) fn measure(rounds: u32) -> Result<Figures> {
-    let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(2048), cpus: 2, enforcer: None }])?;
-    let (mut waits, mut runs, mut single) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut with, mut without) = (Duration::ZERO, Duration::ZERO);
-    for round in 0..rounds {
-        let calm = run(&cluster, &format!("calm-{round}"), &[])?;
-        for (n, victims) in VICTIMS.iter().enumerate() {
-            let shown = run(&cluster, &format!("loaded-{round}-{n}"), victims)?;
-            if victims.len() == 1 {
-                single.extend(shown.waits.iter().copied());
-                with += shown.makespan;
-                without += calm.makespan;
-            }
-            waits.extend(shown.waits);
-            runs.extend(shown.runs);
+    let (mut kinds, mut alone) = (Vec::new(), Sums::default());
+    for (kind, load, jobs) in KINDS {
+        let sums = of_kind(load, jobs, rounds).with_context(|| kind.to_owned())?;
+        let (longest_ms, mean) = (sums.longest_ms()?, sums.mean_ms()?);
+        let longest_in_task_times = longest_ms / mean;
+        kinds.push(Kind { kind, longest_ms, longest_in_task_times, makespan_ratio: sums.ratio(), n: sums.waits.len() });
+        if load == Load::Alone {
+            alone.waits.extend(sums.waits);
+            alone.runs.extend(sums.runs);
         }
     }
-    let at = |percent| quantile(&waits, percent).map(millis).context("nothing was killed");
-    let mean = millis(runs.iter().sum::<u128>() / u128::try_from(runs.len().max(1))?);
-    let worst = single.iter().max().copied().map(millis).context("nothing was killed")?;
+    let at = |percent| quantile(&alone.waits, percent).map(millis).context("nothing was killed");
+    let first = kinds.first().context("a kind")?;
     Ok(Figures {
         p50_ms: at(50)?,
         p99_ms: at(99)?,
-        mean_task_ms: mean,
-        n: waits.len(),
-        worst_single: worst / mean,
-        makespan_ratio: with.as_secs_f64() / without.as_secs_f64(),
+        mean_task_ms: alone.mean_ms()?,
+        n: alone.waits.len(),
+        worst_single: first.longest_in_task_times,
+        makespan_ratio: first.makespan_ratio,
+        kinds,
     })
 }
 
-fn run(cluster: &Cluster, name: &str, victims: &[usize]) -> Result<Shown> {
-    let app = cluster.submit(&job(name, victims)?)?;
+/// All jobs of one kind, each round with one in which nothing is killed.
+fn of_kind(load: Load, jobs: &[&[usize]], rounds: u32) -> Result<Sums> {
+    let cluster = cluster(load)?;
+    let mut sums = Sums::default();
+    for round in 0..rounds {
+        let calm = run(&cluster, load, &format!("calm-{round}"), &[])?;
+        for (n, victims) in jobs.iter().enumerate() {
+            let shown = run(&cluster, load, &format!("loaded-{round}-{n}"), victims)?;
+            sums.with += shown.makespan;
+            sums.without += calm.makespan;
+            sums.waits.extend(shown.waits);
+            sums.runs.extend(shown.runs);
+        }
+    }
+    Ok(sums)
+}
+
+fn cluster(load: Load) -> Result<Cluster> {
+    let node = |mib, cpus| NodeShape { memory: Bytes::from_mib(mib), cpus, enforcer: None };
+    match load {
+        Load::Alone => Cluster::start(&[node(2048, 2)]),
+        // A master, two executors, and less than a larger slot.
+        Load::Growing => Cluster::start(&[node(72 + 2 * 144 + 16, 2)]),
+        Load::FullQueue => Cluster::start_managed(&[node(4096, 8)], "[queues.default]\n[queues.ours]\nmaximum = { cpus = 2 }\n"),
+        Load::Preempted => Cluster::start_managed(
+            &[node(2048, 2)],
+            "[scheduling]\npreempt_warning = \"1s\"\npreempt_every = \"500ms\"\npreempt_part = \"100%\"\n\
+             [queues.default]\nguaranteed = \"50%\"\n[queues.ours]\nguaranteed = \"50%\"\n",
+        ),
+    }
+}
+
+fn run(cluster: &Cluster, load: Load, name: &str, victims: &[usize]) -> Result<Shown> {
+    let app = cluster.submit(&job(load, name, victims)?)?;
+    let other = if load == Load::Preempted {
+        let both = |app: &AppView| (app.job.as_ref()?.totals.running == 2).then_some(());
+        cluster.until_app(&app, "both executors", SOON, both)?;
+        Some(cluster.submit(&other(name))?)
+    } else {
+        None
+    };
     let end = cluster.until_ended(&app)?;
+    if let Some(other) = other {
+        cluster.until_ended(&other)?;
+    }
     ensure!(end.state == AppState::Finished, "{name} ended as {}: {}", end.state.as_str(), end.diagnostics);
     let tasks = end.job.context("a job has rows")?.tasks;
     let attempts = || tasks.iter().flat_map(|task| &task.attempts);
     let nanos = |time: Duration| time.as_nanos();
-    let waits: Vec<u128> = tasks.iter().filter_map(wait).map(nanos).collect();
+    let of_victims = tasks.iter().filter(|task| victims.iter().any(|v| u32::try_from(*v) == Ok(task.task.index)));
+    let waits: Vec<u128> = of_victims.filter_map(wait).map(nanos).collect();
     ensure!(waits.len() == victims.len(), "{name}: {} of {} tasks were killed", waits.len(), victims.len());
-    let well = attempts().filter(|a| a.reason.is_some_and(|reason| reason.charge() == headroom_types::Charge::Success));
+    let well = attempts().filter(|a| a.reason.is_some_and(|reason| reason.charge() == Charge::Success));
     let runs = well.filter_map(|a| Some(nanos(a.ended?.since(a.started)))).collect();
     let (first, last) = (attempts().map(|a| a.started).min(), attempts().filter_map(|a| a.ended).max());
     let makespan = last.zip(first).map(|(last, first)| last.since(first)).context("nothing ran")?;
     Ok(Shown { waits, runs, makespan })
 }
 
-/// From the end of the first attempt to the start of the second one.
+/// A short job of the other queue.
+fn other(name: &str) -> String {
+    format!(
+        "version = 1\nname = \"other-{name}\"\nqueue = \"default\"\n[profiles.exec]\nmemory = \"144MiB\"\ncpus = 1\n\
+         [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 1\nreserve = \"96MiB\"\n\
+         [[stage]]\nname = \"map\"\ncount = 8\ncommand = [\"sleep\", \"0.3\"]\n"
+    )
+}
+
+/// From the end of the attempt that was killed for memory to the start of the next one.
 fn wait(task: &TaskRow) -> Option<Duration> {
-    let [first, second, ..] = &task.attempts[..] else { return None };
-    Some(second.started.since(first.ended?))
+    let killed = |row: &AttemptRow| row.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
+    let at = task.attempts.iter().position(killed)?;
+    Some(task.attempts.get(at + 1)?.started.since(task.attempts.get(at)?.ended?))
 }
 
 /// One slot in each executor, so that a killed task gets a container of its own.
-fn job(name: &str, victims: &[usize]) -> Result<String> {
+fn job(load: Load, name: &str, victims: &[usize]) -> Result<String> {
     let program = programs::path("workload")?;
     let mut cases = String::new();
     for victim in victims {
         // Its next attempts have the room.
         write!(cases, "{victim}) sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2;; ", program.display())?;
     }
+    let (queue, grow) = match load {
+        Load::Alone => ("", "grow = false"),
+        Load::Growing => ("", "grow = true\ngrow_hold = \"200ms\""),
+        Load::FullQueue | Load::Preempted => ("queue = \"ours\"\n", "grow = false"),
+    };
+    if load == Load::Growing {
+        // They need more than they have, and get it by growth or after a kill.
+        write!(cases, "*5) sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2;; ", program.display())?;
+    }
     let script = format!("case $HEADROOM_INDEX in {cases}*) sleep {};; esac", Duration::from_millis(TASK_MS).as_secs_f64());
     Ok(format!(
-        "version = 1\nname = \"{name}\"\n\
+        "version = 1\nname = \"{name}\"\n{queue}\
          [profiles.exec]\nmemory = \"144MiB\"\ncpus = 1\n\
          [executors.main]\nprofile = \"exec\"\ncount = 2\nslots = 1\nreserve = \"96MiB\"\n\
-         [[stage]]\nname = \"map\"\ncount = {TASKS}\ngrow = false\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
+         [[stage]]\nname = \"map\"\ncount = {TASKS}\n{grow}\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
     ))
 }

@@ -1,0 +1,72 @@
+//! Rows of tasks that ended well become counts, so that a long job does not take more and more memory and bandwidth.
+//!
+//! ```text
+//!  ended well at its first attempt, beyond the first 10,000 tasks ──row reported once──► counted in `folded`, attempts dropped
+//! ```
+//!
+//! Nothing here lasts: a master that takes over has all attempts from its journal, and reports and drops them again. A patch that
+//! could not be sent gives the attempts back.
+
+use std::collections::BTreeMap;
+
+use headroom_types::{Bytes, TaskId};
+use headroom_wire::v1::job::{FoldedTasks, TaskRow};
+
+use super::Core;
+use crate::taskset::{State, TaskKey};
+
+/// So many tasks of a job, counted in the order of its stages, always have a row, and the first one of each stage has.
+const FIRST_ROWS: u32 = 10_000;
+
+/// Tasks without a row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Folded {
+    /// By stage and index, the largest use of memory.
+    tasks: BTreeMap<usize, BTreeMap<u32, Option<Bytes>>>,
+}
+
+impl Folded {
+    /// True when the task has no row any more.
+    pub(super) fn contains(&self, key: TaskKey) -> bool {
+        self.tasks.get(&key.stage).is_some_and(|of_stage| of_stage.contains_key(&key.index))
+    }
+
+    /// What a task used that has no row any more.
+    pub(super) fn peak(&self, key: TaskKey) -> Option<Bytes> {
+        *self.tasks.get(&key.stage)?.get(&key.index)?
+    }
+}
+
+impl Core {
+    /// A row that is about to be reported for the last time: its attempts are dropped, and it is counted. `None` when it stays.
+    pub(super) fn fold(&mut self, key: TaskKey, row: &TaskRow) -> Option<TaskId> {
+        let before: u32 = self.job.stages.iter().take(key.stage).fold(0, |sum, stage| sum.saturating_add(stage.count));
+        let plain = row.rung == 1 && row.attempts.len() == 1 && row.attempts.iter().all(|a| a.grown.is_empty());
+        let task = self.tasks.get_mut(key).filter(|task| task.state == State::Done && plain)?;
+        // The first task of each stage shows what its tasks begin with.
+        if key.index == 0 || before.saturating_add(key.index) < FIRST_ROWS {
+            return None;
+        }
+        task.attempts = Vec::new();
+        let peak = row.attempts.last().and_then(|attempt| attempt.peak);
+        self.folded.tasks.entry(key.stage).or_default().insert(key.index, peak);
+        Some(row.task.clone())
+    }
+
+    /// The patch with the row could not be sent.
+    pub(super) fn unfold(&mut self, key: TaskKey, row: &TaskRow) {
+        let was = self.folded.tasks.get_mut(&key.stage).and_then(|of_stage| of_stage.remove(&key.index));
+        if let Some(task) = self.tasks.get_mut(key).filter(|_| was.is_some()) {
+            task.attempts.clone_from(&row.attempts);
+        }
+    }
+
+    /// How many tasks of each stage have no row.
+    pub(super) fn folded(&self) -> Vec<FoldedTasks> {
+        let of = |(stage, tasks): (&usize, &BTreeMap<u32, Option<Bytes>>)| {
+            let done = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+            Some(FoldedTasks { stage: self.job.stages.get(*stage)?.name.clone(), done })
+        };
+        self.folded.tasks.iter().filter(|(_, tasks)| !tasks.is_empty()).filter_map(of).collect()
+    }
+}

@@ -1,0 +1,58 @@
+//! Rows of tasks that ended well become counts beyond the first 10,000 tasks.
+
+#[macro_use]
+mod world;
+
+use headroom_wire::v1::job::JobPatch;
+use world::{Habit, Scenario, World, task};
+
+const JOB: &str = concat!(
+    job_head!("many", "544MiB", 8, 4, 8),
+    r#"[[stage]]
+name = "map"
+array = "5-10064"
+command = ["prog", "{index}"]
+grow = false
+"#
+);
+
+/// One task beyond the first 10,000 is killed and given more.
+fn many() -> World {
+    Scenario::of(JOB)
+        .nodes(&[8 * 1024])
+        .usual(Habit::native(10, 1_000))
+        .habit("map/10030", Habit::native(100, 1_000))
+        .quick()
+        .run()
+}
+
+#[test]
+fn only_what_needed_more_keeps_its_row() {
+    let world = many();
+    assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (10_060, 1));
+    assert_eq!(world.folded.len(), 59);
+    assert_eq!(world.folded.first(), Some(&task("map/10005")), "the 10,001st");
+    assert!(!world.folded.contains(&task("map/10030")), "it was killed once");
+    let rows = |id: &str| {
+        let key = world.core.tasks().find(world.core.job(), &task(id)).expect("a task");
+        world.core.tasks().get(key).expect("a task").attempts.len()
+    };
+    assert_eq!((rows("map/10030"), rows("map/10031"), rows("map/5")), (2, 0, 1), "attempts that are kept in memory");
+}
+
+#[test]
+fn a_patch_that_could_not_be_sent_gives_the_rows_back() {
+    let world = many();
+    let mut core = world.successor();
+    let mut patches: Vec<JobPatch> = Vec::new();
+    while core.has_news() {
+        patches.push(core.take_patch());
+    }
+    let (sent, folded): (usize, usize) = patches.iter().fold((0, 0), |(s, f), p| (s + p.tasks.len(), f + p.folded.len()));
+    assert_eq!((sent, folded), (10_060, 59), "each row is reported once, and the same are counted after a restart");
+    let last = patches.pop().expect("a patch");
+    assert!(!last.folded.is_empty(), "{:?}", last.totals);
+    core.put_back(last.clone());
+    assert_eq!(core.take_patch(), last);
+    assert_eq!(last.totals.folded_tasks(), 59);
+}
