@@ -168,6 +168,8 @@ pub struct HealthChecks {
     pub disk_full: u32,
     /// Likewise of its inodes.
     pub inodes_full: u32,
+    /// More memory that ended containers left behind is not healthy. Thousandths of what the node offers.
+    pub max_unattributed: u32,
     /// How often the disk is looked at.
     pub every: Duration,
     /// A program that looks at the node.
@@ -183,6 +185,7 @@ impl Default for HealthChecks {
         HealthChecks {
             disk_full: 90,
             inodes_full: 95,
+            max_unattributed: 250,
             every: Duration::from_secs(10),
             script: None,
             script_every: Duration::from_secs(60),
@@ -273,11 +276,16 @@ pub(crate) fn health(r: &mut Report<'_>, root: &mut Section<'_>) -> HealthChecks
     let whole = hint("a node that cannot work says so", "write a table: [health]");
     let Some(mut t) = root.table(r, "health", whole) else { return usual };
     let percent = hint("a fuller disk is not healthy", "write percent, from 1 to 100");
+    let part = hint(
+        "a node that is full of what ended containers left says so",
+        "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
+    );
     let time = hint("it is looked at again and again", "write a time such as \"10s\"");
     let path = hint("it is run as a program", "write an absolute path in quotes, or leave it out");
     let checked = HealthChecks {
         disk_full: t.read_or(r, "disk_full", percent, usual.disk_full, raw::count(1, 100)),
         inodes_full: t.read_or(r, "inodes_full", percent, usual.inodes_full, raw::count(1, 100)),
+        max_unattributed: t.read_or(r, "max_unattributed", part, usual.max_unattributed, some_part),
         every: t.read_or(r, "every", time, usual.every, raw::duration),
         script: t.read(r, "script", path, crate::compile::absolute).map(Spanned::into_inner),
         script_every: t.read_or(r, "script_every", time, usual.script_every, raw::duration),
@@ -337,6 +345,14 @@ fn octal(value: &DeValue<'_>) -> Result<u32, String> {
     if bits > 0o777 || bits & 0o700 != 0 { Err(format!("{text:?} is not between 000 and 077")) } else { Ok(bits) }
 }
 
+/// A part that is not nothing.
+fn some_part(value: &DeValue<'_>) -> Result<u32, String> {
+    match raw::thousandths(value)? {
+        0 => Err("0% would make every node unhealthy".to_owned()),
+        part => Ok(part),
+    }
+}
+
 fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
     let size = raw::size(value)?;
     if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
@@ -352,7 +368,7 @@ mod tests {
         let text = "[isolation]\nrun_as = 'jobs'\nusers = { 'ann@x' = 'ann' }\nmin_uid = 500\nallow_root = true\nprivate_tmp = false\n\
                     tmp_size = '64MiB'\nipc = 'container'\nshm_size = '32MiB'\n\
                     umask = '077'\nopen_files = 1024\ncpu = 'limit'\n[logs]\nsize = '1MiB'\ncount = 3\ncontainer = '8MiB'\nkeep = '1h'\n\
-                    [health]\ndisk_full = 80\ninodes_full = 70\nevery = '1s'\nscript = '/bin/true'\nscript_every = '2s'\n\
+                    [health]\ndisk_full = 80\ninodes_full = 70\nmax_unattributed = '12.5%'\nevery = '1s'\nscript = '/bin/true'\nscript_every = '2s'\n\
                     script_timeout = '3s'\n[cache]\nsize = '1GiB'\nfile = '2MiB'\nunpacked = '3MiB'\nentries = 4\ndeadline = '5s'\n";
         let c = nodeagent(text, "f").expect("right");
         assert_eq!((c.isolation.run_as, c.isolation.umask, c.isolation.cpu), (RunAs::User("jobs".into()), 0o77, CpuBound::Limit));
@@ -361,7 +377,7 @@ mod tests {
         assert_eq!((c.isolation.ipc, c.isolation.tmp_size), (IpcScope::Container, Some(Bytes::from_mib(64))));
         assert_eq!(c.isolation.shm_size, Some(Bytes::from_mib(32)));
         assert_eq!((c.logs.of_one(), c.logs.keep), (Bytes::from_mib(3), Duration::from_secs(3600)));
-        assert_eq!((c.health.script, c.health.disk_full), (Some("/bin/true".into()), 80));
+        assert_eq!((c.health.script, c.health.disk_full, c.health.max_unattributed), (Some("/bin/true".into()), 80, 125));
         assert_eq!((c.cache.entries, c.cache.deadline), (4, Duration::from_secs(5)));
     }
 

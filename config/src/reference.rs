@@ -201,6 +201,11 @@ fn quoted(text: impl std::fmt::Display) -> String {
     format!("{:?}", text.to_string())
 }
 
+fn part(thousandths: u32) -> String {
+    let (whole, tenth) = (thousandths / 10, thousandths % 10);
+    if tenth == 0 { quoted(format!("{whole}%")) } else { quoted(format!("{whole}.{tenth}%")) }
+}
+
 fn time(time: Duration) -> String {
     let ms = time.as_millis();
     let unit = [(3_600_000, "h"), (60_000, "m"), (1_000, "s")].into_iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));

@@ -178,7 +178,8 @@ impl Bench {
         late.abort();
         listen.abort();
         if let Some(group) = finished.group {
-            tokio::task::spawn_blocking(move || group.remove()).await?.context("its cgroup stays behind")?;
+            let site = self.site.clone();
+            tokio::task::spawn_blocking(move || site.container.remove(&group)).await?.context("its cgroup stays behind")?;
         }
         Ok(finished.report)
     }

@@ -17,6 +17,7 @@ mod fold;
 mod grow;
 mod input;
 mod learn;
+mod leftover;
 mod notice;
 mod orders;
 mod place;
@@ -172,6 +173,7 @@ impl Core {
             Event::Ended { container, report } => self.on_ended(now, &container, &report, out),
             Event::Committed { task, attempt, error } => self.on_committed(now, task, &attempt, error, out),
             Event::Pressure { container, attempt, limit } => self.on_pressure(now, &container, &attempt, limit, out),
+            Event::Leftover { container, left } => self.on_leftover(&container, left),
             Event::LimitSet { container, set } => self.on_limit_set(now, &container, &set, out),
             Event::ResizeRefused { container, why } => self.on_resize_refused(now, &container, &why, out),
             Event::Known(family) => self.on_known(now, &family, out),
@@ -366,6 +368,7 @@ impl Core {
         }
         let before = self.fleet_wishes();
         self.pass_deadlines(now, out);
+        self.retire_filled(now);
         self.heed_warnings(now, out);
         self.grow_held(now, out);
         self.size_waiting(now, out);

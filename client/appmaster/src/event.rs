@@ -1,6 +1,6 @@
 //! What the core is told, and what it wants done.
 
-use headroom_types::exit::TaskReport;
+use headroom_types::exit::{TaskReport, Unattributed};
 use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
 use headroom_wire::v1::am::{Granted, UpdateKind};
 use headroom_wire::v1::families::Family;
@@ -89,6 +89,13 @@ pub enum Event {
         attempt: TaskAttemptId,
         /// The limit it has. Bytes.
         limit: Bytes,
+    },
+    /// Ended tasks have left memory in a container, or it is gone. May come twice.
+    Leftover {
+        /// Where.
+        container: ContainerId,
+        /// How much, and by whom.
+        left: Unattributed,
     },
     /// An executor has given a task another limit, or could not.
     LimitSet {

@@ -316,6 +316,7 @@ fn hello(line: &str, gate: &Gate) -> Result<Hello, Refused> {
         | FromExecutor::Ended { .. }
         | FromExecutor::Pressure { .. }
         | FromExecutor::Resized { .. }
+        | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => Err(Refused::NoHello),
     }
 }

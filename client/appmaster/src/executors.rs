@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick};
 
 use crate::policy::backoff;
@@ -153,6 +154,8 @@ pub struct Executor {
     pub resizing: Option<Resizing>,
     /// A smaller size that it could not be brought to. Bytes.
     pub keeps: Option<Bytes>,
+    /// What ended tasks have left in its container.
+    pub left: Unattributed,
     /// It will be taken by the platform: nothing new is begun in it.
     pub warning: Option<Warning>,
     /// It was told to end.
@@ -180,6 +183,7 @@ impl Executor {
             share: Bytes::ZERO,
             resizing: None,
             keeps: None,
+            left: Unattributed::default(),
             warning: None,
             leaving: false,
             ended: None,
@@ -215,6 +219,14 @@ impl Executor {
         self.stays()
             && self.resource.as_ref().is_some_and(|has| has.memory > self.needs().max(self.base))
             && !self.share.is_zero()
+    }
+    /// Memory that the next task in it would find beside `reserve`, which is the executor's own: what it has less what ended tasks left there
+    /// and less what runs in it. Where no slot is free, the largest task in it is taken to have ended. Bytes.
+    pub fn room_beside_leftovers(&self, reserve: Bytes) -> Bytes {
+        let has = self.resource.as_ref().map_or(self.base, |has| has.memory);
+        let taken = self.seats.values().fold(Bytes::ZERO, |sum, seat| sum.saturating_add(seat.memory));
+        let largest = self.seats.values().map(|seat| seat.memory).max().filter(|_| self.empty() == 0).unwrap_or_default();
+        has.saturating_sub(reserve).saturating_sub(self.left.memory).saturating_sub(taken.saturating_sub(largest))
     }
     fn empty(&self) -> u32 {
         self.slots.saturating_sub(self.used())

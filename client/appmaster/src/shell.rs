@@ -8,6 +8,7 @@ use std::fs::Metadata;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use headroom_types::exit::Unattributed;
 use headroom_types::{AttemptId, Bytes, ContainerId, Tick, UnixMillis};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use tokio::sync::{mpsc, watch};
@@ -189,6 +190,9 @@ impl Shell {
             FromExecutor::Resized { attempt, limit, held_us, error } => {
                 let set = Box::new(LimitSet { attempt, limit, held_us, error });
                 self.step(Event::LimitSet { container, set });
+            }
+            FromExecutor::Leftover { memory, left_by } => {
+                self.step(Event::Leftover { container, left: Unattributed { memory, left_by } });
             }
             FromExecutor::Hello { .. } | FromExecutor::Alive => {}
         }

@@ -96,7 +96,7 @@ pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
             Ok(Launched { child, group, files, started: clock::now(), born: Instant::now() })
         }
         Err(e) => {
-            if let Err(left) = group.clear().and_then(|_| group.remove()) {
+            if let Err(left) = group.clear().and_then(|_| site.container.remove(&group)) {
                 tracing::warn!(attempt = %start.attempt, error = %left, "the cgroup of a task that did not start is left behind");
             }
             Err(e)

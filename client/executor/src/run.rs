@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{StopCause, TaskAttemptId, TaskReport};
+use headroom_types::exit::Unattributed;
+use headroom_types::{Bytes, StopCause, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, MAX_LINE, TaskStart, TaskUsage, ToExecutor, VERSION};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -43,6 +44,8 @@ const LAST_ACKS: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Between two reports of what tasks use.
 const USAGE: Duration = Duration::from_secs(1);
+/// Memory of ended tasks that is told from here on. Bytes.
+const LEFTOVER_FLOOR: Bytes = Bytes::from_mib(8);
 /// Bytes of a line that are left for everything but results.
 const FRAME: usize = 192 << 10;
 
@@ -109,6 +112,8 @@ struct Executor {
     news: mpsc::Sender<News>,
     heard: mpsc::Receiver<News>,
     removals: TaskTracker,
+    /// Memory that ended tasks have left in the container, as it was told last.
+    left: Unattributed,
     writer: Option<Writer>,
     /// Since when no master has said anything or kept a connection for a while. Counts only while there is no connection.
     alone_since: Option<Instant>,
@@ -130,6 +135,7 @@ impl Executor {
             news,
             heard,
             removals: TaskTracker::new(),
+            left: Unattributed::default(),
             writer: None,
             alone_since: Some(Instant::now()),
             without_master,
@@ -198,6 +204,9 @@ impl Executor {
         self.send(&hello);
         let held: Vec<TaskAttemptId> = self.running.keys().cloned().collect();
         held.iter().for_each(|attempt| self.tell_pressed(attempt));
+        if !self.left.memory.is_zero() {
+            self.tell_leftover();
+        }
     }
 
     fn on_message(&mut self, message: ToExecutor) {
@@ -283,10 +292,13 @@ impl Executor {
             Ok((id, finished)) => {
                 self.names.remove(&id);
                 if let Some(group) = finished.group {
+                    let site = self.site.clone();
+                    let news = self.news.clone();
                     self.removals.spawn_blocking(move || {
-                        if let Err(e) = group.remove() {
+                        if let Err(e) = site.container.remove(&group) {
                             tracing::warn!(error = %e, "the cgroup of an ended task is left behind");
                         }
+                        look_for_leftovers(&site, &news);
                     });
                 }
                 (finished.report.attempt.clone(), finished.report)
@@ -309,6 +321,7 @@ impl Executor {
         match news {
             News::Started { attempt, at } => self.send(&FromExecutor::Started { attempt, at }),
             News::Near => self.tell_usage(),
+            News::Leftover(left) => self.on_leftover(left),
             News::Pressed { attempt } => self.tell_pressed(&attempt),
             News::Resized { attempt, limit, held, error } => {
                 let held_us = held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX));
@@ -317,7 +330,30 @@ impl Executor {
         }
     }
 
+    /// Memory that ended tasks have left is told when it changes, and on every new connection.
+    fn on_leftover(&mut self, left: Unattributed) {
+        if left == self.left {
+            return;
+        }
+        if left.memory.is_zero() {
+            tracing::info!("what ended tasks had left in the container is gone");
+        } else {
+            tracing::warn!(bytes = left.memory.get(), owners = left.owners(), "ended tasks left memory in the container");
+        }
+        self.left = left;
+        self.tell_leftover();
+    }
+
+    fn tell_leftover(&mut self) {
+        let Unattributed { memory, left_by } = self.left.clone();
+        self.send(&FromExecutor::Leftover { memory, left_by });
+    }
+
     fn on_tick(&mut self) {
+        if !self.left.memory.is_zero() {
+            let (site, news) = (self.site.clone(), self.news.clone());
+            self.removals.spawn_blocking(move || look_for_leftovers(&site, &news));
+        }
         if self.running.is_empty() {
             self.send(&FromExecutor::Alive)
         } else {
@@ -400,6 +436,14 @@ impl Executor {
         drop(self.writer);
         let _ = timeout(LAST_WORDS, self.removals.wait()).await;
         let _ = timeout(LAST_WORDS, linked).await;
+    }
+}
+
+/// Measures what ended tasks have left in the container. Blocking. A loop with too much to do is told by a later look.
+fn look_for_leftovers(site: &Site, news: &mpsc::Sender<News>) {
+    if let Some(left) = site.container.unattributed(LEFTOVER_FLOOR) {
+        let memory = Bytes::from_mib(left.memory.get() >> 20);
+        let _ = news.try_send(News::Leftover(Unattributed { memory, ..left }));
     }
 }
 

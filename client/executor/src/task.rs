@@ -9,6 +9,7 @@ use std::time::Duration;
 use headroom_node_cgroup::inside;
 use headroom_node_core::gclog;
 use headroom_node_exec::{Child, Ended};
+use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
@@ -71,6 +72,8 @@ pub enum News {
     },
     /// It came near its limit: tell the master at once.
     Near,
+    /// What ended tasks have left in the container.
+    Leftover(Unattributed),
     /// It is held near its limit: the master is to decide.
     Pressed {
         /// Which attempt.
@@ -166,7 +169,7 @@ impl Task {
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
             // Without its descriptor nobody would learn of its end.
-            let _ = group.clear().and_then(|_| group.remove());
+            let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
         let meter = Meter::new(born, start.limit, managed.then(HeapWatch::default));

@@ -6,12 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup};
-use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, Victim};
+use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, Unattributed, Victim};
+use headroom_types::unattributed::Leavers;
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
 use headroom_wire::v1::task::TaskStart;
 
 /// How long processes may take to go, and a cgroup to be removable.
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
+/// A task that leaves less is not remembered for it. Bytes.
+const MIN_LEFT: Bytes = Bytes::from_mib(1);
 /// How many processes are named.
 const VICTIMS: usize = 4;
 
@@ -21,6 +24,8 @@ pub struct Container {
     kind: EnforcerKind,
     group: Group,
     fence: Option<Fence>,
+    /// Tasks that ended and left memory charged to the container.
+    leavers: Mutex<Leavers>,
 }
 
 /// The cgroup around all containers of the node. It is read only when a task was killed, so that starting one stays cheap: a
@@ -44,6 +49,11 @@ impl Fence {
     fn seen(&self) -> MemoryEvents {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    /// What ended containers have left on the node. Who they were is known to the node agent alone.
+    fn left(&self) -> Option<Unattributed> {
+        let memory = self.group.unattributed(MIN_LEFT).ok().flatten().filter(|memory| !memory.is_zero())?;
+        Some(Unattributed { memory, left_by: Vec::new() })
+    }
     /// Its counters now; remembered.
     fn look(&self) -> Option<GroupFacts> {
         let facts = self.group.facts().ok()?;
@@ -55,7 +65,7 @@ impl Fence {
 impl Container {
     /// The container this process runs in.
     pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<Container, CgroupError> {
-        Ok(Container { kind, group: Group::attach(kind, path)?, fence: Fence::around(kind, path) })
+        Ok(Container { kind, group: Group::attach(kind, path)?, fence: Fence::around(kind, path), leavers: Mutex::default() })
     }
     /// What holds the limits.
     pub fn kind(&self) -> EnforcerKind {
@@ -68,6 +78,26 @@ impl Container {
         let group = self.group.create_task(&name(&start.attempt), &limits)?;
         Ok(TaskGroup { kind: self.kind, group, before })
     }
+    /// Memory that ended tasks have left charged to the container and that reclaim cannot give back, from `floor` on. `None` where no kernel
+    /// counts it, or it cannot be read now.
+    pub fn unattributed(&self, floor: Bytes) -> Option<Unattributed> {
+        let memory = self.group.unattributed(floor).ok().flatten()?;
+        let mut leavers = self.leavers.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.is_zero() {
+            leavers.clear();
+        }
+        Some(Unattributed { memory, left_by: leavers.largest() })
+    }
+    /// Removes the group of a task that has ended, and notes what it leaves behind.
+    pub fn remove(&self, task: &TaskGroup) -> Result<(), CgroupError> {
+        if let Ok(Some(charged)) = task.group.charged()
+            && charged.unreclaimable >= MIN_LEFT
+        {
+            let mut leavers = self.leavers.lock().unwrap_or_else(PoisonError::into_inner);
+            leavers.add(task.group.name(), charged.unreclaimable);
+        }
+        task.group.remove(REMOVE_WITHIN)
+    }
     /// Counters of the levels around a task, now.
     fn outer(&self) -> Outer {
         Outer {
@@ -76,6 +106,16 @@ impl Container {
             host_oom_kills: self.group.host_oom_kills(),
         }
     }
+}
+
+/// In a report there is room for the largest owner, and for so much of its name.
+pub const NAME: usize = 64;
+
+/// Names of task groups are ASCII.
+fn brief(mut left: Unattributed) -> Unattributed {
+    left.left_by.truncate(1);
+    left.left_by.iter_mut().for_each(|owner| owner.name.truncate(NAME));
+    left
 }
 
 /// The name of a task's group.
@@ -128,7 +168,11 @@ impl TaskGroup {
         let mut levels = Vec::new();
         match (&self.before.container, now.container) {
             (Some((_, before)), Some((limit, after))) => {
-                levels.push(OuterLevel { level: "container".into(), limit, local: after.since(before) });
+                let killed = own.events.oom_kill > 0;
+                let left =
+                    killed.then(|| container.unattributed(MIN_LEFT)).flatten().filter(|left| !left.memory.is_zero()).map(brief);
+                let level = OuterLevel::counted("container", limit, after.since(before));
+                levels.push(OuterLevel { unattributed: left, ..level });
             }
             (None, _) | (_, None) if self.kind.is_kernel() => missing.push("counters of the container's cgroup".to_owned()),
             (None, _) | (_, None) => {}
@@ -136,7 +180,8 @@ impl TaskGroup {
         if let (Some(before), Some(fence)) = (self.before.fence, container.fence.as_ref().filter(|_| own.events.oom_kill > 0)) {
             match fence.look() {
                 Some(after) => {
-                    levels.push(OuterLevel { level: "containers".into(), limit: after.limit, local: after.local.since(&before) })
+                    let level = OuterLevel::counted("containers", after.limit, after.local.since(&before));
+                    levels.push(OuterLevel { unattributed: fence.left(), ..level })
                 }
                 None => missing.push("counters of the cgroup around all containers".to_owned()),
             }
@@ -144,7 +189,7 @@ impl TaskGroup {
         match (self.before.host_oom_kills, now.host_oom_kills) {
             (Some(before), Some(after)) => {
                 let local = MemoryEvents { oom_kill: after.saturating_sub(before), ..MemoryEvents::default() };
-                levels.push(OuterLevel { level: "host".into(), limit: None, local });
+                levels.push(OuterLevel::counted("host", None, local));
             }
             (None, _) | (_, None) => missing.push("kills on the host".to_owned()),
         }
@@ -157,9 +202,5 @@ impl TaskGroup {
         }
         self.group.kill()?;
         Ok(true)
-    }
-    /// Removes it.
-    pub fn remove(&self) -> Result<(), CgroupError> {
-        self.group.remove(REMOVE_WITHIN)
     }
 }

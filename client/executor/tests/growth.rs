@@ -25,6 +25,7 @@ fn pressed(master: &mut Master, id: &str) -> Bytes {
         }
         FromExecutor::Pressure { .. } | FromExecutor::Resized { .. } | FromExecutor::Ended { .. } => None,
         FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Alive => None,
+        FromExecutor::Leftover { .. } => None,
     })
 }
 
@@ -37,6 +38,7 @@ fn raise(master: &mut Master, id: &str, to: Bytes) -> Option<u64> {
         }
         FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Usage { .. } | FromExecutor::Alive => None,
         FromExecutor::Pressure { .. } | FromExecutor::Ended { .. } => None,
+        FromExecutor::Leftover { .. } => None,
     })
 }
 
@@ -112,6 +114,7 @@ fn a_task_that_fills_its_limit_with_pages_of_files_is_not_held() {
         FromExecutor::Ended { report } => Some((**report).clone()),
         FromExecutor::Hello { .. } | FromExecutor::Started { .. } | FromExecutor::Usage { .. } => None,
         FromExecutor::Resized { .. } | FromExecutor::Alive => None,
+        FromExecutor::Leftover { .. } => None,
     });
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{}", report.log_tail);
 }

@@ -84,6 +84,7 @@ fn the_counters_of_a_running_jvm_are_read() {
         | FromExecutor::Ended { .. }
         | FromExecutor::Pressure { .. }
         | FromExecutor::Resized { .. }
+        | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
     assert!(usage.current >= usage.heap.expect("told"), "the heap is charged: {usage:?}");

@@ -257,6 +257,7 @@ fn ends_a_task_beyond_its_limit(who: Who) {
         | FromExecutor::Ended { .. }
         | FromExecutor::Pressure { .. }
         | FromExecutor::Resized { .. }
+        | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
     assert!(told.heap.is_none() && told.peak >= told.current, "{told:?}");

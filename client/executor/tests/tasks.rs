@@ -134,6 +134,7 @@ fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
         | FromExecutor::Usage { .. }
         | FromExecutor::Pressure { .. }
         | FromExecutor::Resized { .. }
+        | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
     assert_eq!(report.reason, ExitReason::AncestorOom, "{:?}", report.evidence);
@@ -249,6 +250,7 @@ fn use_is_told_every_second_and_at_once_near_the_limit() {
         | FromExecutor::Ended { .. }
         | FromExecutor::Pressure { .. }
         | FromExecutor::Resized { .. }
+        | FromExecutor::Leftover { .. }
         | FromExecutor::Alive => None,
     });
     assert!(usage.peak >= usage.current && usage.heap.is_none(), "{usage:?}");

@@ -136,6 +136,8 @@ sub_causes! {
     OwnData = "own_data",
     /// A limit too small for its own code and files.
     Thrashing = "thrashing",
+    /// Memory that ended programs left behind filled an outer cgroup.
+    Leftover = "leftover",
     /// The limit of an outer cgroup.
     OuterLimit = "outer_limit",
     /// The host itself.

@@ -9,6 +9,7 @@ pub use crate::diagnosis::{Certainty, Diagnosis, SubCause};
 pub use crate::heap::{Collector, GcCause, GcFacts, HeapFacts};
 pub use crate::process::ProcessFacts;
 pub use crate::timeline::{Mark, Sample};
+pub use crate::unattributed::{LeftBy, Unattributed};
 use crate::{Bytes, ContainerId, NodeId, TaskAttemptId, UnixMillis};
 
 /// What holds a container to its limit.
@@ -362,6 +363,16 @@ pub struct OuterLevel {
     pub limit: Option<Bytes>,
     /// Growth of its own counters.
     pub local: MemoryEvents,
+    /// What was charged to it and held by nothing that ran in it; `None` where that was nothing worth naming, or is not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unattributed: Option<Unattributed>,
+}
+
+impl OuterLevel {
+    /// A level of which only counters are known.
+    pub fn counted(level: &str, limit: Option<Bytes>, local: MemoryEvents) -> Self {
+        OuterLevel { level: level.to_owned(), limit, local, unattributed: None }
+    }
 }
 
 /// Who asked for an end, and why.

@@ -25,6 +25,7 @@ pub mod signal;
 pub mod store;
 pub mod time;
 pub mod timeline;
+pub mod unattributed;
 
 pub use bytes::Bytes;
 pub use cpu::Cpus;

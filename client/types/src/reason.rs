@@ -120,6 +120,8 @@ reasons! {
     NodeCordoned Node Normal "An operator lets a node get no new containers; those it has stay."
     NodeUncordoned Node Normal "An operator lets it get new containers again."
     NodeTagged Node Normal "An operator changed what is said of a node: labels, attributes, taints."
+    NodeMemoryLeft Node Warning "Ended containers left memory on a node that no running container holds; with who left it. The scheduler counts it as taken."
+    NodeMemoryFreed Node Normal "That memory is free again."
     NodeOom Node Warning "A container was killed because its whole host ran out of memory."
     NodeReserved Request Normal "A node is kept free for a request that has waited."
     ReservationEnded Request Normal "A node is no longer kept for it."

@@ -6,7 +6,9 @@
 
 mod kept;
 
-use headroom_types::exit::{GroupFacts, Mark, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Victim};
+use headroom_types::exit::{
+    GroupFacts, LeftBy, Mark, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Unattributed, Victim,
+};
 use headroom_types::{
     AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
     ExitReport, FetchedFile, FileKind, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
@@ -57,11 +59,17 @@ fn evidence() -> Evidence {
             events: moved,
             local: moved,
         },
-        outer: vec![OuterLevel { level: "container".into(), limit: Some(Bytes::from_mib(288)), local: MemoryEvents::default() }],
+        outer: vec![OuterLevel {
+            unattributed: Some(Unattributed { memory: Bytes::from_mib(100), left_by: left_by() }),
+            ..OuterLevel::counted("container", Some(Bytes::from_mib(288)), MemoryEvents::default())
+        }],
         heap_budget: Some(Bytes::from_mib(48)),
         victims: vec![Victim { pid: 4711, name: "java".into(), rss: Bytes::from_mib(60) }],
         ..Evidence::empty(EnforcerKind::Cgroup2)
     }
+}
+fn left_by() -> Vec<LeftBy> {
+    vec![LeftBy { name: "map-6-1".into(), memory: Bytes::from_mib(99) }]
 }
 fn diagnosis() -> Vec<Diagnosis> {
     vec![
@@ -308,6 +316,10 @@ fn master_messages() {
     golden("update_alive", &am::Update { cursor: 12, what: am::UpdateKind::Alive });
 }
 
+fn reload() -> nodes::Reload {
+    nodes::Reload { at: UnixMillis(1_790_000_000_000), refused: true, message: "nothing has changed".into() }
+}
+
 #[test]
 fn node_messages() {
     let observed = nodes::Observed {
@@ -335,6 +347,8 @@ fn node_messages() {
             containers: vec![observed.clone()],
             exits: vec![exit_report()],
             key: Some("3f0a".into()),
+            unattributed: Bytes::from_mib(300),
+            left_by: left_by(),
         },
     );
     golden("node_registered", &nodes::NodeRegistered { epoch: Epoch(3), acked: vec![container()] });
@@ -360,11 +374,9 @@ fn node_messages() {
             exits: vec![exit_report()],
             host_used: Bytes::from_gib(3),
             health: nodes::Health::Healthy,
-            reload: Some(nodes::Reload {
-                at: UnixMillis(1_790_000_000_000),
-                refused: true,
-                message: "nothing has changed".into(),
-            }),
+            reload: Some(reload()),
+            unattributed: Bytes::from_mib(300),
+            left_by: left_by(),
         },
     );
     golden("node_report_reply", &nodes::NodeReportReply { received: vec![container()] });
@@ -398,6 +410,8 @@ fn task_channel_messages() {
     golden("executor_pressure", &task::FromExecutor::Pressure { attempt: attempt.clone(), limit, current: Bytes::from_mib(88) });
     let resized = task::FromExecutor::Resized { attempt: attempt.clone(), limit, held_us: Some(4711), error: None };
     golden("executor_resized", &resized);
+    let leftover = task::FromExecutor::Leftover { memory: Bytes::from_mib(100), left_by: left_by() };
+    golden("executor_leftover", &leftover);
     golden("master_resize", &task::ToExecutor::Resize { attempt: attempt.clone(), limit });
     golden("master_let_go", &task::ToExecutor::LetGo { attempt });
     golden("executor_alive", &task::FromExecutor::Alive);
@@ -479,6 +493,8 @@ fn views_of_containers_and_nodes() {
             allocated_heap: Bytes::from_mib(256),
             used: Bytes::from_mib(120),
             host_used: Bytes::from_gib(3),
+            unattributed: Bytes::from_mib(300),
+            left_by: left_by(),
             containers: 1,
             url: "http://127.0.0.1:7072".into(),
             version: "0.1.0".into(),

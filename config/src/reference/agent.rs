@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::Range::{Any, Between, From, OneOf};
-use super::{Key, Kind, Range, fence, quoted, size, time};
+use super::{Key, Kind, Range, fence, part, quoted, size, time};
 use crate::checked::NodeAgentConfig as Config;
 use crate::node::{CpuBound, RunAs};
 
@@ -73,6 +73,10 @@ pub(super) const KEYS: &[Key<Config>] = &[
     key("logs.keep", Kind::Time, Any("\"1h\""), "3", |c| Some(time(c.logs.keep))).live(),
     key("health.disk_full", Kind::Percent, PERCENT, "101", |c| Some(c.health.disk_full.to_string())).live(),
     key("health.inodes_full", Kind::Percent, PERCENT, "0", |c| Some(c.health.inodes_full.to_string())).live(),
+    key("health.max_unattributed", Kind::Part, Between("\"0.1%\"", "\"100%\""), "\"0%\"", |c| {
+        Some(part(c.health.max_unattributed))
+    })
+    .live(),
     key("health.every", Kind::Time, Any("\"1m\""), "10", |c| Some(time(c.health.every))).live(),
     key("health.script", Kind::Path, Any("\"/etc/headroom/health\""), "\"health\"", |c| {
         c.health.script.as_ref().map(|p| quoted(p.display()))

@@ -1,7 +1,7 @@
 //! The keys of `resourcemanager.toml`, in the order of the shipped file.
 
 use super::Range::{Any, Between, From, OneOf};
-use super::{Key, Kind, Range, quoted, size, time};
+use super::{Key, Kind, Range, part, quoted, size, time};
 use crate::checked::ResourceManagerConfig as Config;
 
 const SWITCH: Range = OneOf(&["false", "true"]);
@@ -62,8 +62,3 @@ pub(super) const KEYS: &[Key<Config>] = &[
     key("history.containers", Kind::Number, Between("1", "1000000"), "0", |c| Some(c.history.containers.to_string())).live(),
     key("history.age", Kind::Time, Any("\"24h\""), "720", |c| Some(time(c.history.age))).live(),
 ];
-
-fn part(thousandths: u32) -> String {
-    let (whole, tenth) = (thousandths / 10, thousandths % 10);
-    if tenth == 0 { quoted(format!("{whole}%")) } else { quoted(format!("{whole}.{tenth}%")) }
-}

@@ -241,6 +241,8 @@ impl Agent {
             containers: self.has.values().map(|c| c.observed.clone()).collect(),
             exits: self.has.values().filter_map(|c| c.exit.clone()).collect(),
             key: None,
+            unattributed: Bytes::ZERO,
+            left_by: Vec::new(),
         };
         let answer = self.post(&format!("/v1/nodes/{}/register", self.id), &serde_json::to_vec(&body)?).await?;
         ensure!(answer.status == 200, "registering: status {}", answer.status);

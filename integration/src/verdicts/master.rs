@@ -65,6 +65,7 @@ impl Master {
                 | FromExecutor::Usage { .. }
                 | FromExecutor::Pressure { .. }
                 | FromExecutor::Resized { .. }
+                | FromExecutor::Leftover { .. }
                 | FromExecutor::Alive => {}
             }
         }

@@ -7,6 +7,7 @@ use headroom_node_core::agent;
 use headroom_node_core::container::State;
 use headroom_node_core::sync::{Due, Scope, Sync};
 use headroom_rm_core::{Answer, Call, Health, Phase as Seen, Refusal, RefusedSize, Registration, Report};
+use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, Tick};
 
 use super::host::{Host, Thing};
@@ -284,6 +285,7 @@ fn registration(host: &Host) -> Registration {
         seen: host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
         exits,
         serial: host.link.serial,
+        unattributed: Unattributed::default(),
     }
 }
 
@@ -293,7 +295,7 @@ fn report(host: &Host, epoch: Epoch, scope: &Scope) -> Report {
         Scope::Changed(ids) => ids.iter().filter_map(|id| seen(id, host.agent.get(id)?)).collect(),
     };
     let exits = host.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect();
-    Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy }
+    Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy, unattributed: Unattributed::default() }
 }
 
 fn seen(id: &ContainerId, c: &agent::Container) -> Option<headroom_rm_core::Seen> {

@@ -10,6 +10,7 @@ use headroom_appmaster::spec::Greeting;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_appmaster::{Core, Setup};
 use headroom_rm_core::{self as rm, Answer, Call, RunOrder};
+use headroom_types::exit::Unattributed;
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick};
 use headroom_wire::v1::task::FromExecutor;
 
@@ -353,6 +354,7 @@ impl World {
             | FromExecutor::Ended { .. }
             | FromExecutor::Pressure { .. }
             | FromExecutor::Resized { .. }
+            | FromExecutor::Leftover { .. }
             | FromExecutor::Alive
                 if p.lines.get(&container) != Some(&line) => {}
             FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, Event::Started { container, attempt }),
@@ -367,6 +369,10 @@ impl World {
             FromExecutor::Resized { attempt, limit, held_us, error } => {
                 let set = Box::new(LimitSet { attempt, limit, held_us, error });
                 self.core_steps(pid, Event::LimitSet { container, set });
+            }
+            FromExecutor::Leftover { memory, left_by } => {
+                let left = Unattributed { memory, left_by };
+                self.core_steps(pid, Event::Leftover { container, left });
             }
             FromExecutor::Alive => {}
         }
@@ -383,7 +389,7 @@ impl World {
             }
             Event::Update { .. } | Event::Hello(_) | Event::Started { .. } | Event::Usage { .. } | Event::Ended { .. } => {}
             Event::Pressure { .. } | Event::LimitSet { .. } | Event::ResizeRefused { .. } | Event::Committed { .. } => {}
-            Event::Known(_) | Event::Inputs { .. } => {}
+            Event::Known(_) | Event::Inputs { .. } | Event::Leftover { .. } => {}
             Event::LineDown { .. } | Event::Stop | Event::Timer => {}
         }
         let now = Now { tick: Tick(self.now - p.started), unix };
@@ -547,6 +553,7 @@ fn event_words(event: &Event) -> String {
         Event::Usage { container, .. } => format!("usage of {container}"),
         Event::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
         Event::Committed { attempt, error, .. } => format!("the output of {attempt} is in its place, or not: {error:?}"),
+        Event::Leftover { container, left } => format!("{} of ended tasks in {container}", left.memory),
         Event::Pressure { attempt, limit, .. } => format!("{attempt} is held near {limit}"),
         Event::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
         Event::ResizeRefused { container, why } => format!("{container} keeps its size: {why}"),

@@ -61,7 +61,7 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
     if let Some(report) = site.layout.report(&id) {
         // The report is written before the group goes, so an agent that was killed in between has left it.
         if let Some(group) = &group {
-            collect::remove_group(&id, group);
+            collect::remove_group(site, &id, group);
         }
         return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group: None, shim: None });
     }

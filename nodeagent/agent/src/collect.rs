@@ -12,7 +12,7 @@ use headroom_container_shim::record::{self, ExitRecord, How};
 use headroom_node_cgroup::Group;
 use headroom_node_core::container::End;
 use headroom_node_core::{Scope, Verdict, classify, diagnose, gclog, timeline};
-use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, TaskGroupFacts, Victim};
+use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, TaskGroupFacts, Unattributed, Victim};
 use headroom_types::{
     Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, SubCause,
     UnixMillis,
@@ -30,6 +30,8 @@ use crate::site::Site;
 
 /// How long a group may take to become empty and go.
 const REMOVAL: Duration = Duration::from_secs(5);
+/// What ended containers have left explains no kill when it is less. Bytes.
+const MIN_LEFTOVER: Bytes = Bytes::from_mib(1);
 /// How much of the end of its output is searched for lines of a collector. Bytes.
 const GC_LOG: u64 = 64 << 10;
 
@@ -61,20 +63,24 @@ pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
     }
     crash::at("report-written");
     if let Some(group) = &group {
-        take_away(&id, group);
+        take_away(site, &id, group);
     }
     crash::at("group-removed");
     report
 }
 
 /// Ends what may still live in a container's group and removes it. Its counters must have been read.
-pub(crate) fn remove_group(id: &ContainerId, group: &Group) {
+pub(crate) fn remove_group(site: &Site, id: &ContainerId, group: &Group) {
     end_the_rest(id, group);
-    take_away(id, group);
+    take_away(site, id, group);
 }
 
 /// Removes a group in which nobody lives any more, or who was told to end.
-fn take_away(id: &ContainerId, group: &Group) {
+fn take_away(site: &Site, id: &ContainerId, group: &Group) {
+    // Nothing runs in it any more: what reclaim cannot give back now stays charged to the node.
+    if let Ok(Some(charged)) = group.charged() {
+        site.leftovers.note(&id.to_string(), charged.unreclaimable);
+    }
     if let Err(error) = group.remove(REMOVAL) {
         tracing::warn!(container_id = %id, %error, "its cgroup stays behind, ignoring");
     }
@@ -114,7 +120,8 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
     let mut e = Evidence::empty(site.kind());
     e.stop_asked = asked.filter(|_| !site.layout.stop(id).is_some_and(|stop| stop.too_late));
     e.own = own;
-    e.outer = outer(site, &baselines, &mut missing);
+    let killed = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
+    e.outer = outer(site, &baselines, killed, &mut missing);
     add_end(&mut e, record.as_ref());
     add_order(&mut e, order, &measured, &mut missing);
     add_measured(&mut e, &measured, record.as_ref(), order);
@@ -198,28 +205,37 @@ fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupFacts> {
     tasks.filter_map(|(name, task)| Some(TaskGroupFacts { name, facts: task.facts().ok()? })).collect()
 }
 
-/// Growth of the enclosing levels' counters since the launch.
-fn outer(site: &Site, baselines: &Baselines, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+/// Growth of the enclosing levels' counters since the launch; with what ended containers had left there, when something was killed.
+fn outer(site: &Site, baselines: &Baselines, killed: bool, missing: &mut Vec<String>) -> Vec<OuterLevel> {
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
         match (site.enforcer.fence_level(), baselines.fence) {
             (Ok((limit, now)), Some(then)) => {
-                levels.push(OuterLevel { level: "containers".into(), limit, local: now.since(&then) });
+                let unattributed = killed.then(|| left(site)).flatten();
+                levels.push(OuterLevel { level: "containers".into(), limit, local: now.since(&then), unattributed });
             }
             (Ok(_), None) => missing.push("counters of the fence at launch".into()),
             (Err(error), _) => missing.push(format!("counters of the fence: {error}")),
         }
     }
     if let (Some(now), Some(then)) = (site.enforcer.above(), baselines.above) {
-        levels.push(OuterLevel { level: "above all containers".into(), limit: None, local: now.since(&then) });
+        levels.push(OuterLevel::counted("above all containers", None, now.since(&then)));
     }
     if let (Some(now), Some(then)) = (site.enforcer.host_oom_kills(), baselines.host_oom_kills) {
         let local = MemoryEvents { oom_kill: now.saturating_sub(then), ..MemoryEvents::default() };
-        levels.push(OuterLevel { level: "host".into(), limit: None, local });
+        levels.push(OuterLevel::counted("host", None, local));
     } else {
         missing.push("kills on the host".into());
     }
     levels
+}
+
+/// What ended containers have left on the node, now or when it was last reported.
+fn left(site: &Site) -> Option<Unattributed> {
+    let reported = site.leftovers.now();
+    let now = site.enforcer.unattributed(MIN_LEFTOVER).ok().flatten().unwrap_or_default();
+    let memory = now.max(reported.memory);
+    (!memory.is_zero()).then_some(Unattributed { memory, ..reported })
 }
 
 fn add_end(e: &mut Evidence, record: Option<&ExitRecord>) {

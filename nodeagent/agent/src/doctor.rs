@@ -5,6 +5,8 @@
 
 mod judge;
 
+pub(crate) use judge::left_behind;
+
 use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +14,9 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use headroom_config::IpcScope;
-use headroom_node_cgroup::Offers;
+use headroom_node_cgroup::{Group, Offers};
 use headroom_node_exec::offers::{self, Call};
-use headroom_types::Bytes;
+use headroom_types::{Bytes, EnforcerKind};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::health;
 use crate::host;
 use crate::site::Rights;
+use crate::unattributed;
 
 /// How it stands with one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,6 +113,8 @@ struct Facts {
     clock: (Option<bool>, u64),
     rights: Rights,
     user_namespaces: u64,
+    /// What ended containers have left on the node, and the limit of all containers; `None` where no agent has made cgroups.
+    left: Option<(Bytes, Bytes)>,
 }
 
 /// The file system of the state directory.
@@ -143,8 +148,24 @@ impl Facts {
             clock: (offers::clock_is_set(), 1970 + clock / 31_557_600),
             rights: Rights::own(),
             user_namespaces: text("/proc/sys/user/max_user_namespaces").trim().parse().unwrap_or(0),
+            left: left_on(&place.state),
         }
     }
+}
+
+/// As the agent that works in this state directory would measure it.
+fn left_on(state: &Path) -> Option<(Bytes, Bytes)> {
+    let record: NodeRecord = serde_json::from_slice(&fs::read(state.join("node.json")).ok()?).ok()?;
+    let containers = Group::attach(record.enforcer, &record.root?.join("containers")).ok()?;
+    let limit = containers.level().ok()??.0?;
+    Some((containers.unattributed(unattributed::floor(limit)).ok()??, limit))
+}
+
+/// What is read of the agent's record of itself.
+#[derive(Deserialize)]
+struct NodeRecord {
+    enforcer: EnforcerKind,
+    root: Option<PathBuf>,
 }
 
 fn systemd() -> Option<String> {

@@ -39,6 +39,7 @@ mod sample;
 mod site;
 mod start;
 mod stop;
+mod unattributed;
 mod unpack;
 mod upkeep;
 mod view;

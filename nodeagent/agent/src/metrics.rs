@@ -173,6 +173,7 @@ impl Loop {
         page.count(&NODE_BUILD_INFO, &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()], 1);
         page.count(&NODE_REGISTERED, &[], u64::from(self.link.standing() == Standing::Registered));
         page.count(&NODE_MEMORY_ALLOCATABLE, &[], self.facts.offers.memory.get());
+        page.count(&NODE_UNATTRIBUTED, &[], self.unattributed.memory.get());
         for state in ["preparing", "starting", "running", "stopping", "exited"] {
             page.count(&NODE_CONTAINERS, &[state], 0);
         }

@@ -141,6 +141,13 @@ impl Link {
         }
     }
 
+    /// Something about the node itself changed that cannot wait for the next sign of life.
+    pub(crate) fn node_changed(&mut self) {
+        if let Phase::Up { sync, .. } = &mut self.phase {
+            sync.node_changed();
+        }
+    }
+
     /// An exit report is there.
     pub(crate) fn ended(&mut self, id: &ContainerId) {
         if let Phase::Up { sync, .. } = &mut self.phase {

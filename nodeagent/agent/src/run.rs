@@ -14,6 +14,7 @@ use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
 use headroom_node_core::container::{self, Effect, Order, State};
 use headroom_node_core::fence::{Fence, Patience};
 use headroom_node_core::size::Size;
+use headroom_types::unattributed::owners;
 use headroom_types::{Charge, ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{self, Desired, Health, NodeTraits, RunOrder};
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +32,7 @@ use crate::sample::{self, Finding, Meter, SharedMeter, Subject};
 use crate::site::Site;
 use crate::start::Containers;
 use crate::stop;
+use crate::unattributed::Found;
 
 /// Between SIGTERM and SIGKILL when the launch names no time.
 const USUAL_GRACE: Duration = Duration::from_secs(2);
@@ -64,6 +66,8 @@ pub(crate) enum Input {
     Link(rm_link::Event),
     /// What is wrong with this host, all of it.
     Health(Vec<String>),
+    /// How much memory ended containers have left on the node.
+    Unattributed(Found),
     /// From a handler.
     Question(Question),
     /// The configuration was read again.
@@ -115,6 +119,8 @@ pub(crate) struct Loop {
     sampling: bool,
     /// What is wrong with the host.
     pub(crate) ills: Vec<String>,
+    /// What ended containers have left on the node.
+    pub(crate) unattributed: Found,
     pub(crate) closing: Option<Closing>,
     /// What the resource manager is to know of a configuration that was read again.
     pub(crate) reload: Option<nodes::Reload>,
@@ -149,6 +155,7 @@ impl Loop {
             watchdog: Watchdog::from_environment(),
             sampling: false,
             ills: Vec::new(),
+            unattributed: Found::default(),
             closing: None,
             reload: None,
             telling: None,
@@ -243,6 +250,7 @@ impl Loop {
             Input::Sampled(findings) => self.sampled(findings),
             Input::Link(event) => self.linked(event),
             Input::Health(ills) => self.felt(ills),
+            Input::Unattributed(found) => self.left_behind(found),
             Input::Question(question) => self.reply(question),
             Input::Reloaded(reload) => self.reload = Some(reload),
             Input::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
@@ -297,6 +305,18 @@ impl Loop {
             ills => warn!(name: "node-unhealthy", ills = ills.join("; "), "this host takes no work until that is over"),
         }
         self.ills = ills;
+    }
+
+    /// The resource manager counts it as taken, so it is reported at once.
+    fn left_behind(&mut self, found: Found) {
+        let bytes = found.memory.get();
+        match &found.ill {
+            Some(ill) => warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until that memory is freed"),
+            None if found.memory.is_zero() => info!("no memory of ended containers is left"),
+            None => warn!(bytes, owners = owners(&found.left_by), "ended containers left memory behind"),
+        }
+        self.unattributed = found;
+        self.link.node_changed();
     }
 
     fn answered(&mut self, id: ContainerId, answer: Answer) {

@@ -12,6 +12,7 @@ use headroom_types::{EnforcerKind, NodeId};
 use crate::disk::Layout;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
+use crate::unattributed::Leftovers;
 
 /// This node. Does not change while the agent runs, but for the bounds of its logs.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Site {
     pub(crate) launcher: Launcher,
     /// What this agent may do itself.
     pub(crate) rights: Rights,
+    /// Memory that ended containers left behind.
+    pub(crate) leftovers: Leftovers,
 }
 
 /// What the agent may do itself.

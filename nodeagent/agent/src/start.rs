@@ -29,6 +29,7 @@ use crate::localize::Localizer;
 use crate::rm_link::Link;
 use crate::run::{Facts, Input, Loop};
 use crate::site::{Rights, Site};
+use crate::unattributed::{self, Leftovers};
 use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, upkeep};
 
 /// Inputs that may wait for the loop.
@@ -210,7 +211,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         warn!(ill, "this host takes no work until that is over");
     }
     let checks = watch::Sender::new(options.health.clone());
-    tokio::spawn(health::watch(layout.state().to_owned(), checks.subscribe(), ills, inputs.clone()));
+    watch_host(&site, (offers.memory, ills), &checks, &inputs);
     tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
     let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
@@ -219,6 +220,17 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
     Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
+}
+
+/// Looks for what is wrong with the host, for as long as the loop runs.
+fn watch_host(
+    site: &Arc<Site>,
+    (memory, ills): (Bytes, Vec<String>),
+    checks: &watch::Sender<HealthChecks>,
+    inputs: &mpsc::Sender<Input>,
+) {
+    tokio::spawn(health::watch(site.layout.state().to_owned(), checks.subscribe(), ills, inputs.clone()));
+    tokio::spawn(unattributed::watch(Arc::clone(site), memory, checks.subscribe(), inputs.clone()));
 }
 
 fn client(options: &Options) -> anyhow::Result<Client> {
@@ -402,6 +414,7 @@ async fn enforce(
             localizer,
             launcher,
             rights,
+            leftovers: Leftovers::default(),
         };
         Ok((Arc::new(site), found.notes))
     };
@@ -415,11 +428,13 @@ struct NodeRecord<'a> {
     url: &'a str,
     pid: u32,
     enforcer: EnforcerKind,
+    /// The cgroup directory it works in.
+    root: Option<PathBuf>,
 }
 
 /// For people and tools that look into the state directory; the agent never reads it.
 fn remember(layout: &Layout, node: &NodeId, url: &str, site: &Site) {
-    let record = NodeRecord { version: 1, node, url, pid: std::process::id(), enforcer: site.kind() };
+    let record = NodeRecord { version: 1, node, url, pid: std::process::id(), enforcer: site.kind(), root: site.enforcer.root() };
     if let Err(error) = disk::write_json(&layout.node(), &record) {
         warn!(%error, "node.json cannot be written, ignoring");
     }

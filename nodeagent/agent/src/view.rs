@@ -6,6 +6,7 @@ use headroom_node_core::sync::Scope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
 use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RefusedSize, RegisterNode};
 
+use crate::doctor::{self, Finding};
 use crate::http::{Detail, Diagnosis, Inside, Question};
 use crate::run::Loop;
 use crate::{host, sample};
@@ -46,6 +47,8 @@ impl Loop {
             exits: self.exits(),
             key: Some(self.facts.key.clone()),
             serial: 0,
+            unattributed: self.unattributed.memory,
+            left_by: self.unattributed.left_by.clone(),
         }
     }
 
@@ -61,6 +64,8 @@ impl Loop {
             host_used: host::memory().used,
             health: self.health(),
             reload: self.reload.clone(),
+            unattributed: self.unattributed.memory,
+            left_by: self.unattributed.left_by.clone(),
         }
     }
 
@@ -68,11 +73,16 @@ impl Loop {
     fn health(&self) -> Health {
         match self.closing {
             Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
-            None => match (&self.facts.health, self.ills.as_slice()) {
-                (proof, []) => proof.clone(),
-                (Health::Healthy, ills) => Health::Unhealthy { reason: ills.join("; ") },
-                (Health::Unhealthy { reason }, ills) => Health::Unhealthy { reason: format!("{reason}; {}", ills.join("; ")) },
-            },
+            None => {
+                let ills: Vec<&str> = self.ills.iter().chain(&self.unattributed.ill).map(String::as_str).collect();
+                match (&self.facts.health, ills.as_slice()) {
+                    (proof, []) => proof.clone(),
+                    (Health::Healthy, ills) => Health::Unhealthy { reason: ills.join("; ") },
+                    (Health::Unhealthy { reason }, ills) => {
+                        Health::Unhealthy { reason: format!("{reason}; {}", ills.join("; ")) }
+                    }
+                }
+            }
         }
     }
 
@@ -102,9 +112,16 @@ impl Loop {
                 resource_manager: self.link.standing(),
                 traits: self.facts.traits.clone(),
                 notes: self.facts.notes.clone(),
-                host: self.facts.host.clone(),
+                host: self.host_findings(),
             })),
         }
+    }
+
+    /// As they were at the start, but for what ended containers have left by now.
+    fn host_findings(&self) -> Vec<Finding> {
+        let measured = self.facts.site.kind().is_kernel().then_some((self.unattributed.memory, self.facts.offers.memory));
+        let left = doctor::left_behind(measured);
+        self.facts.host.iter().map(|finding| if finding.code == left.code { left.clone() } else { finding.clone() }).collect()
     }
 
     /// What somebody needs who wants to reach into a container.

@@ -91,6 +91,16 @@ impl Enforcer {
         }
     }
 
+    /// Memory charged to the fence that no container's group holds and that reclaim cannot give back, from `floor` on: a lower bound. `None`
+    /// for poll.
+    pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
+        match self {
+            Enforcer::Cgroup2(e) => e.fence()?.unattributed(floor).map(Some),
+            Enforcer::Cgroup1(e) => e.fence()?.unattributed(floor).map(Some),
+            Enforcer::Poll(_) => Ok(None),
+        }
+    }
+
     /// Counters of the fence. All zero for poll.
     pub fn fence_facts(&self) -> Result<GroupFacts> {
         match self {

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::hold::{self, Frozen};
 use crate::plan::Limits;
 use crate::probe::Probe;
+use crate::unattributed::Charged;
 use crate::{detect, poll, procs, v1, v2};
 
 /// A container group or a task group.
@@ -132,6 +133,25 @@ impl Group {
             Group::Cgroup2(g) => g.sample(),
             Group::Cgroup1(g) => g.sample(),
             Group::Poll(g) => g.sample(),
+        }
+    }
+
+    /// Memory charged to it that neither its `main` nor a task's group holds and that reclaim cannot give back, from `floor` on: a lower
+    /// bound. `None` for a process tree.
+    pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
+        match self {
+            Group::Cgroup2(g) => g.unattributed(floor).map(Some),
+            Group::Cgroup1(g) => g.unattributed(floor).map(Some),
+            Group::Poll(_) => Ok(None),
+        }
+    }
+
+    /// All that it is charged for, and what of it reclaim cannot give back. `None` for a process tree.
+    pub fn charged(&self) -> Result<Option<Charged>> {
+        match self {
+            Group::Cgroup2(g) => g.charged().map(Some),
+            Group::Cgroup1(g) => g.charged().map(Some),
+            Group::Poll(_) => Ok(None),
         }
     }
 

@@ -27,6 +27,7 @@ mod procs;
 pub mod reads;
 pub mod shares;
 pub mod tree;
+pub mod unattributed;
 pub mod v1;
 pub mod v2;
 pub mod watch;

@@ -27,6 +27,7 @@ use crate::plan::{Direction, Limits, v1_memory, v1_pids};
 use crate::probe::Probe;
 use crate::procs;
 use crate::tree::Dir;
+use crate::unattributed::{self, Charged};
 
 /// How far from the limit the peak may stay when the limit was hit: one batch of charging (64 pages) and 32 pages.
 pub const SLACK: Bytes = Bytes::from_kib(256 + 128);
@@ -328,6 +329,16 @@ impl Group {
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, stat(|file| self.dir.read_if_there(file))?))
+    }
+
+    /// What it holds and nothing below it does: see [`crate::unattributed`].
+    pub(crate) fn unattributed(&self, floor: Bytes) -> Result<Bytes> {
+        unattributed::of_dir(&self.dir, unattributed::Files::V1, floor)
+    }
+
+    /// What it is charged for.
+    pub(crate) fn charged(&self) -> Result<Charged> {
+        unattributed::charged(&self.dir, unattributed::Files::V1)
     }
 
     /// The files of a sample, kept open.

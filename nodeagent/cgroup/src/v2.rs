@@ -17,6 +17,7 @@ use crate::plan::{Controllers, Limits, v2_cpu_weight, v2_limits, v2_low, v2_memo
 use crate::probe::Probe;
 use crate::procs;
 use crate::tree::Dir;
+use crate::unattributed::{self, Charged};
 
 const LIMIT: &str = "memory.max";
 const USAGE: &str = "memory.current";
@@ -229,6 +230,16 @@ impl Group {
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, parse::stat_v2(&self.dir.read(STAT)?)))
+    }
+
+    /// What it holds and nothing below it does: see [`crate::unattributed`].
+    pub(crate) fn unattributed(&self, floor: Bytes) -> Result<Bytes> {
+        unattributed::of_dir(&self.dir, unattributed::Files::V2, floor)
+    }
+
+    /// What it is charged for.
+    pub(crate) fn charged(&self) -> Result<Charged> {
+        unattributed::charged(&self.dir, unattributed::Files::V2)
     }
 
     /// The files of a sample, kept open.

@@ -365,3 +365,54 @@ fn a_process_in_a_cgroup_of_its_own_makes_room_there() {
         assert_eq!(std::path::Path::new(&root), unit.join(below).components().as_path());
     }
 }
+
+/// A tmpfs of the host outlives the containers that write to it. Removed at the end, also after a failure.
+struct HostTmpfs(std::path::PathBuf);
+
+impl HostTmpfs {
+    fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("headroom-cgroup-tmpfs-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let none = None::<&str>;
+        nix::mount::mount(Some("tmpfs"), &dir, Some("tmpfs"), nix::mount::MsFlags::empty(), none).expect("a tmpfs");
+        HostTmpfs(dir)
+    }
+}
+
+impl Drop for HostTmpfs {
+    fn drop(&mut self) {
+        let gone = nix::mount::umount(&self.0).map_err(std::io::Error::from).and_then(|()| std::fs::remove_dir(&self.0));
+        assert!(gone.is_ok() || std::thread::panicking(), "{}: {gone:?}", self.0.display());
+    }
+}
+
+/// What a container writes to a tmpfs of the host is its own while its group is there, and nobody's afterwards. Page cache of a disk and
+/// what running containers hold do not count; and a task that ends leaves it to its container.
+#[test]
+fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
+    let (host, tmpfs) = (Host::new("left"), HostTmpfs::new());
+    let floor = Bytes::from_mib(4);
+    let left = || host.enforcer.unattributed(floor).expect("reads").expect("a kernel counts");
+    let (container, other) = (host.container("job.1.e1.c1", 256), host.container("job.1.e1.c2", 256));
+    let mut holder = run_in(&other, &holder(20));
+    until("the other container holds its memory", || other.sample().expect("samples").0 >= Bytes::from_mib(20));
+    let task = container.create_task("map-7-1", &memory(128)).expect("a task group");
+    let cached = std::env::temp_dir().join(format!("headroom-cgroup-cached-{}", std::process::id()));
+    let write = |to: &std::path::Path, mib: u64| format!("exec dd if=/dev/zero of={} bs=1M count={mib}", to.display());
+    assert!(run_in(&task, &write(&tmpfs.0.join("file"), 40)).wait().expect("ends").success());
+    assert!(run_in(&task, &write(&cached, 30)).wait().expect("ends").success());
+    let charged = task.charged().expect("reads").expect("a kernel counts");
+    let around_40 = |bytes: Bytes| bytes >= Bytes::from_mib(38) && bytes < Bytes::from_mib(50);
+    assert!(charged.usage >= Bytes::from_mib(60) && around_40(charged.unreclaimable), "{charged:?}");
+    assert_eq!(container.unattributed(floor).expect("reads"), Some(Bytes::ZERO), "the task's group is still there");
+    task.remove(PATIENCE).expect("goes");
+    until("the container has it", || around_40(container.unattributed(floor).expect("reads").expect("counts")));
+    assert_eq!(left(), Bytes::ZERO, "the container's group is still there");
+    container.remove(PATIENCE).expect("goes");
+    until("the node has it", || around_40(left()));
+    std::fs::remove_file(tmpfs.0.join("file")).expect("removes");
+    until("the node has its memory back", || left().is_zero());
+    std::fs::remove_file(cached).expect("removes");
+    other.kill().expect("kills");
+    holder.wait().expect("reaps");
+}

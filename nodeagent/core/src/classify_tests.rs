@@ -44,7 +44,7 @@ fn marker(mut e: Evidence, line: &str) -> Evidence {
     e
 }
 fn outer(mut e: Evidence, level: &str, local: MemoryEvents) -> Evidence {
-    e.outer.push(OuterLevel { level: level.to_owned(), limit: None, local });
+    e.outer.push(OuterLevel::counted(level, None, local));
     e
 }
 /// v2: the group's own limit was hit, the victims were in its `main`.
@@ -342,7 +342,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
             e.signal = signal;
             e.stop_asked = stop_asked;
             e.own = own(limit, peak, all, local);
-            e.outer = outer.into_iter().map(|(l, local)| OuterLevel { level: l.to_owned(), limit: None, local }).collect();
+            e.outer = outer.into_iter().map(|(l, local)| OuterLevel::counted(l, None, local)).collect();
             e.heap_budget = budget.map(|b| Bytes::new(b * MIB));
             e.heap = budget.map(|_| HeapFacts { used: Bytes::new(used * MIB), ..HeapFacts::default() });
             e

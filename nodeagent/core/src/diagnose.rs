@@ -53,7 +53,7 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
             rows.sort_by_key(|row| row.certainty); // stable: cheapest first among equals
             rows
         }
-        ExitReason::AncestorOom => vec![others::outer_limit(&case)],
+        ExitReason::AncestorOom => vec![others::leftover(&case).unwrap_or_else(|| others::outer_limit(&case))],
         ExitReason::NodeOom => vec![others::host()],
         ExitReason::KilledExternally => vec![others::from_outside()],
         ExitReason::Exit { code: 137 } => vec![others::code_137()],

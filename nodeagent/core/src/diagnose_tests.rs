@@ -1,7 +1,7 @@
 use super::*;
 use crate::classify::{Scope, classify};
 use headroom_types::EnforcerKind;
-use headroom_types::exit::{Collector, GcCause, GcFacts, MemoryEvents, ProcessFacts, Victim};
+use headroom_types::exit::{Collector, GcCause, GcFacts, LeftBy, MemoryEvents, OuterLevel, ProcessFacts, Unattributed, Victim};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
@@ -133,17 +133,40 @@ fn ends_that_are_no_fault_of_its_own_say_so() {
     let mut e = killed_at(64);
     e.own.local = MemoryEvents::default();
     e.own.events.oom = 0;
-    e.outer.push(headroom_types::exit::OuterLevel {
-        level: "containers".into(),
-        limit: Some(MIB(512)),
-        local: MemoryEvents { oom: 1, ..MemoryEvents::default() },
-    });
+    let local = MemoryEvents { oom: 1, ..MemoryEvents::default() };
+    e.outer.push(OuterLevel::counted("containers", Some(MIB(512)), local));
     assert!(finds(&e, "`containers` (512 MiB)").fix.contains("another node"));
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(137);
     assert!(told(&e, Scope::Container)[0].cause.contains("no memory counter moved"));
     e.exit_code = Some(0);
     assert!(told(&e, Scope::Container).is_empty());
+}
+
+/// A victim of an outer limit is told of leftovers when they filled a tenth of that level; otherwise of the level alone.
+#[test]
+fn leftovers_that_filled_the_outer_level_are_named() {
+    let victim = |left: u64, owners: &[(&str, u64)], hit: u64| {
+        let mut e = killed_at(64);
+        e.own.local = MemoryEvents::default();
+        e.own.events.oom = 0;
+        let local = MemoryEvents { oom: hit, ..MemoryEvents::default() };
+        let owner = |(name, mib): &(&str, u64)| LeftBy { name: (*name).to_owned(), memory: MIB(*mib) };
+        let unattributed = Unattributed { memory: MIB(left), left_by: owners.iter().map(owner).collect() };
+        let level = OuterLevel::counted("containers", Some(MIB(3072)), local);
+        e.outer.push(OuterLevel { unattributed: Some(unattributed), ..level });
+        told(&e, Scope::Container)
+    };
+    let rows = victim(1300, &[("etl.1.e1.c2", 800), ("etl.1.e1.c3", 500)], 1);
+    assert_eq!((rows.len(), rows[0].name, rows[0].certainty), (1, SubCause::Leftover, Certainty::Certain), "{rows:#?}");
+    for words in ["1.3 GiB", "`containers` (3 GiB)", "etl.1.e1.c2 (800 MiB), etl.1.e1.c3 (500 MiB)"] {
+        assert!(rows[0].cause.contains(words), "{words}: {}", rows[0].cause);
+    }
+    let little = victim(320, &[], 1);
+    assert_eq!((little[0].name, little[0].certainty), (SubCause::Leftover, Certainty::Likely));
+    assert!(little[0].cause.contains("nothing is known of who left it"), "{}", little[0].cause);
+    assert_eq!(victim(300, &[], 1)[0].name, SubCause::OuterLimit, "less than a tenth of the level");
+    assert_eq!(victim(1300, &[], 0)[0].name, SubCause::OuterLimit, "the limit of that level was not hit");
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub enum Due {
 pub struct Sync {
     changed: BTreeSet<ContainerId>,
     ends: bool,
+    node: bool,
     alive_at: Tick,
     state: State,
 }
@@ -57,12 +58,17 @@ enum State {
 impl Sync {
     /// Fresh after a registration, which told everything.
     pub fn registered(now: Tick) -> Self {
-        Sync { changed: BTreeSet::new(), ends: false, alive_at: now.plus(ALIVE), state: State::Idle }
+        Sync { changed: BTreeSet::new(), ends: false, node: false, alive_at: now.plus(ALIVE), state: State::Idle }
     }
 
     /// The phase of a container changed.
     pub fn changed(&mut self, id: &ContainerId) {
         self.changed.insert(id.clone());
+    }
+
+    /// Something about the node itself changed: a report leaves at once.
+    pub fn node_changed(&mut self) {
+        self.node = true;
     }
 
     /// A report of an end is there.
@@ -82,7 +88,7 @@ impl Sync {
             self.alive_at = now.plus(ALIVE);
             return self.send(Scope::All);
         }
-        if self.ends || !self.changed.is_empty() {
+        if self.ends || self.node || !self.changed.is_empty() {
             let changed = self.changed.clone();
             return self.send(Scope::Changed(changed));
         }
@@ -105,6 +111,7 @@ impl Sync {
         self.state = State::UnderWay;
         self.changed.clear();
         self.ends = false;
+        self.node = false;
         Due::Send(scope)
     }
 }
@@ -129,6 +136,15 @@ mod tests {
         assert_eq!(s.due(Tick(11)), Due::Wait, "one at a time");
         s.answered();
         assert_eq!(s.due(Tick(12)), Due::Send(Scope::Changed([id(3)].into())));
+    }
+
+    #[test]
+    fn a_change_of_the_node_itself_leaves_at_once_and_once() {
+        let mut s = Sync::registered(Tick(0));
+        s.node_changed();
+        assert_eq!(s.due(Tick(10)), Due::Send(Scope::Changed(BTreeSet::new())));
+        s.answered();
+        assert_eq!(s.due(Tick(11)), Due::At(Tick(1000)));
     }
 
     #[test]

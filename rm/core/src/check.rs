@@ -43,7 +43,7 @@ impl Cluster {
             let (sum, heap) = sums.remove(id).unwrap_or_default();
             assert_eq!(account.allocated, sum, "{id}: the ledger differs from the sum of its containers");
             assert_eq!(account.heap, heap, "{id}: the ledger's heap differs from the sum of its containers");
-            assert_eq!(account.overdrawn, !account.allocated.fits(&account.offers), "{id}: overdrawn is told wrongly");
+            assert_eq!(account.overdrawn, !account.allocated.fits(&account.capacity()), "{id}: overdrawn is told wrongly");
         }
         assert!(sums.is_empty(), "containers on nodes without an account: {sums:?}");
         for app in self.apps.keys() {

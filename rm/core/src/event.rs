@@ -4,6 +4,7 @@
 
 mod log;
 mod refusal;
+mod report;
 mod traits;
 mod update;
 
@@ -12,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, FetchedFile, JobOrder, Name, NodeId, QueuePath,
-    RequestId, Resource, StopCause, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Epoch, FetchedFile, JobOrder, Name, NodeId, QueuePath, RequestId, Resource, StopCause,
+    UnixMillis,
 };
 
 pub use log::{Level, LogLine, Object, Words};
 pub use refusal::Refusal;
+pub use report::{Health, Phase, RefusedSize, Registration, Report, Seen};
 pub use traits::{Cordon, Exclusive, TagChange, Traits};
 pub use update::{Granted, Update, UpdateKind};
 
@@ -323,103 +325,6 @@ pub enum Outcome {
     Failed,
     /// Somebody ended it.
     Killed,
-}
-
-/// What a node says when it comes.
-#[derive(Clone, Debug)]
-pub struct Registration {
-    /// What it offers.
-    pub offers: Resource,
-    /// What holds its containers to their limits.
-    pub enforcer: EnforcerKind,
-    /// Where its own interface listens.
-    pub url: String,
-    /// Version of its agent.
-    pub version: String,
-    /// Where it stands and what it is.
-    pub traits: Traits,
-    /// Whether it can take work.
-    pub health: Health,
-    /// Every container it has.
-    pub seen: Vec<Seen>,
-    /// Ends that nobody has acknowledged.
-    pub exits: Vec<ExitReport>,
-    /// Above that of every registration it sent before; 0 when it does not say.
-    pub serial: u64,
-}
-
-/// A node's sign of life.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The life of the resource manager it speaks to.
-    pub epoch: Epoch,
-    /// Containers, with their use.
-    pub seen: Vec<Seen>,
-    /// Ends that nobody has acknowledged.
-    pub exits: Vec<ExitReport>,
-    /// In use on the whole host. Bytes.
-    pub host_used: Bytes,
-    /// Whether it can take work.
-    pub health: Health,
-}
-
-/// Whether a node can take work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// It can.
-    Healthy,
-    /// It cannot.
-    Unhealthy {
-        /// Why.
-        reason: String,
-    },
-}
-
-/// A container as its node sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Which.
-    pub container: ContainerId,
-    /// The request it was granted for; `None` for a master.
-    pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
-    pub attempt: u32,
-    /// Its size.
-    pub resource: Resource,
-    /// The version of that size; 1 for the one it was granted with.
-    pub version: u32,
-    /// A later size it could not be given.
-    pub refused: Option<RefusedSize>,
-    /// Where it is in its life.
-    pub phase: Phase,
-    /// Memory charged to it. Bytes.
-    pub used: Option<Bytes>,
-    /// When it was granted.
-    pub granted: UnixMillis,
-}
-
-/// A size that a node could not give a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedSize {
-    /// The version of the order.
-    pub version: u32,
-    /// Why, for people.
-    pub why: String,
-}
-
-/// Where a container is in its life on the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Being made.
-    Preparing,
-    /// Being started.
-    Starting,
-    /// Its program runs.
-    Running,
-    /// It was told to end.
-    Stopping,
-    /// It ended.
-    Exited,
 }
 
 /// Everything that can follow from an event. The daemon carries them out in order, after all [`Effect::Save`]s of the batch are

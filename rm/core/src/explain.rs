@@ -178,7 +178,7 @@ impl Cluster {
         } else if !need.size.fits(&offers) {
             format!("too small: offers {offers} in all")
         } else if account.overdrawn {
-            format!("has granted {} and offers only {offers} now", account.allocated)
+            format!("has granted {} and offers only {offers} now{}", account.allocated, self.left_words(&node.id))
         } else if let Some(barred) = place::barred(&self.index, need, slot) {
             barred
         } else {
@@ -195,9 +195,18 @@ impl Cluster {
         match (kept.filter(own), others) {
             (Some(_), _) => format!("reserved for it; {}", shortfall(need.size, free)),
             (None, Some(kept)) => place::reserved_for(kept, now),
-            (None, None) if !need.size.fits(free) => shortfall(need.size, free),
+            (None, None) if !need.size.fits(free) => {
+                let left = if need.size.memory > free.memory { self.left_words(&node.id) } else { String::new() };
+                shortfall(need.size, free) + &left
+            }
             (None, None) => self.claimed_sentence(&node.id, need.size).unwrap_or_else(|| self.patience(need, now)),
         }
+    }
+
+    /// How much of a node ended containers have left behind, after a comma; empty when that is nothing.
+    pub(super) fn left_words(&self, node: &NodeId) -> String {
+        let left = self.ledger.node(node).map(|account| account.unattributed).filter(|left| !left.is_zero());
+        left.map(|left| format!(", and {left} there is held by memory that ended containers left")).unwrap_or_default()
     }
 
     /// Of a node with the room: why it is not taken yet.

@@ -17,13 +17,20 @@ pub struct Account {
     pub offers: Resource,
     /// What is taken of it.
     pub allocated: Resource,
+    /// What ended containers have left on it: no container can have it. Bytes.
+    pub unattributed: Bytes,
     /// Heap budgets in what is taken. Bytes.
     pub heap: Bytes,
-    /// It came with more than it offers now: nothing more goes there until that is over.
+    /// It has more than it can hold now: it came with more than it offers, or memory was left there. Nothing more goes there until that is
+    /// over.
     pub overdrawn: bool,
 }
 
 impl Account {
+    /// What containers can have there, all together.
+    pub fn capacity(&self) -> Resource {
+        Resource { memory: self.offers.memory.saturating_sub(self.unattributed), ..self.offers.clone() }
+    }
     /// What can still be taken.
     pub fn free(&self) -> Resource {
         let extra = self.offers.extra.iter().map(|(name, n)| {
@@ -33,7 +40,7 @@ impl Account {
         // nearly always there is none, and collecting nothing costs more than asking
         let extra = if self.offers.extra.is_none() { Extra::default() } else { extra.collect() };
         Resource {
-            memory: self.offers.memory.saturating_sub(self.allocated.memory),
+            memory: self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory),
             cpus: Cpus::from_milli(self.offers.cpus.milli().saturating_sub(self.allocated.cpus.milli())),
             extra,
         }
@@ -106,8 +113,15 @@ impl Ledger {
         account.offers = offers;
         settle(account);
     }
+    /// What ended containers have left on a node.
+    pub fn set_unattributed(&mut self, node: &NodeId, memory: Bytes) {
+        let account = self.nodes.entry(node);
+        account.unattributed = memory;
+        settle(account);
+    }
     /// Closes a node's account when it is empty; else it offers nothing.
     pub fn close(&mut self, node: &NodeId) {
+        self.set_unattributed(node, Bytes::ZERO);
         self.offer(node, Resource::default());
     }
     /// Opens an application's account in a leaf.
@@ -317,7 +331,9 @@ fn subtract(sum: &mut Resource, size: &Resource) {
 }
 
 fn settle(account: &mut Account) {
-    account.overdrawn = !account.allocated.fits(&account.offers);
+    // Asked at every change, so that nothing is copied for it.
+    let memory = account.allocated.memory.saturating_add(account.unattributed);
+    account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);
 }
 
 #[cfg(test)]

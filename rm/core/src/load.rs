@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_types::exit::Unattributed;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, Name, NodeId, RequestId,
     Resource, Tick, UnixMillis,
@@ -221,6 +222,7 @@ impl Load {
             health: Health::Healthy,
             seen: vec![],
             exits: vec![],
+            unattributed: Unattributed::default(),
         };
         Some(Call::RegisterNode { node: self.names.get(n)?.clone(), facts: Box::new(facts) })
     }
@@ -267,7 +269,8 @@ impl Load {
             seen(held)
         });
         let (seen, epoch) = (seen.collect(), self.epoch);
-        let report = Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy };
+        let report =
+            Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy, unattributed: Unattributed::default() };
         self.event(Call::Report { node, report: Box::new(report) })
     }
     fn update(&mut self, app: &AppId, update: Update) {

@@ -17,6 +17,7 @@
 //!   any ── left ──► Decommissioned (cannot register) ── welcome ──► Lost
 //! ```
 
+use headroom_types::exit::LeftBy;
 use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
 
 use crate::event::{Health, Traits};
@@ -248,6 +249,8 @@ pub struct Node {
     pub serial: u64,
     /// In use on the whole host. Bytes.
     pub host_used: Bytes,
+    /// Who left what the ledger counts as unattributed, largest first.
+    pub left_by: Vec<LeftBy>,
     /// Its containers in the cluster's table.
     pub containers: Holding,
 }

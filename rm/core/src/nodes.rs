@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use headroom_types::exit::Unattributed;
 use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, Resource, StopCause};
 
 use crate::attempt;
@@ -28,6 +29,7 @@ impl Cluster {
             return Err(Refusal::Overtaken { node: id.clone(), given: facts.serial, latest });
         }
         self.enter_node(id, &facts, ctx);
+        self.note_unattributed(id, facts.unattributed, ctx);
         self.node_event(id, node::Event::Registered(facts.health), ctx);
         for seen in &facts.seen {
             self.seen(id, seen, ctx);
@@ -47,6 +49,7 @@ impl Cluster {
         let node = node.ok_or_else(|| Refusal::NodeNotRegistered(id.clone()))?;
         node.heard = ctx.now;
         node.host_used = report.host_used;
+        self.note_unattributed(id, report.unattributed, ctx);
         self.node_event(id, node::Event::Heard(report.health), ctx);
         for seen in &report.seen {
             self.seen(id, seen, ctx);
@@ -83,6 +86,7 @@ impl Cluster {
             heard: ctx.now,
             serial: facts.serial,
             host_used: Default::default(),
+            left_by: Vec::new(),
             containers,
         };
         self.nodes.insert(id.clone(), node);
@@ -90,6 +94,27 @@ impl Cluster {
             ctx.save(Save::Node(id.clone()));
             let message = format!("offers {}, enforcer {}", facts.offers, facts.enforcer);
             ctx.log_node(Level::Normal, Reason::NodeJoined, id, message);
+        }
+    }
+
+    /// What ended containers have left on a node counts as taken, until it is gone.
+    fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut Ctx<'_>) {
+        let before = self.ledger.node(id).map(|account| account.unattributed).unwrap_or_default();
+        let owners = now.owners();
+        if let Some(node) = self.nodes.get_mut(id).filter(|node| node.left_by != now.left_by) {
+            node.left_by = now.left_by;
+        }
+        if now.memory == before {
+            return; // nearly always
+        }
+        self.ledger.set_unattributed(id, now.memory);
+        self.reindex(id);
+        self.room_changed |= now.memory < before;
+        if before.is_zero() {
+            let message = format!("{} is held by memory that no running container owns; {owners}", now.memory);
+            ctx.log_node(Level::Warning, Reason::NodeMemoryLeft, id, message);
+        } else if now.memory.is_zero() {
+            ctx.log_node(Level::Normal, Reason::NodeMemoryFreed, id, format!("{before} that ended containers had left is free"));
         }
     }
 

@@ -315,6 +315,7 @@ impl Scenario {
             exits: fake.exits.values().cloned().collect(),
             host_used: Bytes::ZERO,
             health: Health::Healthy,
+            unattributed: fake.unattributed.clone(),
         };
         self.call(Call::Report { node, report: Box::new(report) })
     }

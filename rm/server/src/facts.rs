@@ -158,6 +158,8 @@ pub(crate) struct NodeFacts {
     /// Memory of its containers. Bytes.
     pub(crate) used: Bytes,
     pub(crate) host_used: Bytes,
+    /// What ended containers have left on it. Bytes.
+    pub(crate) unattributed: Bytes,
     pub(crate) containers: u32,
     /// Its last sign of life.
     pub(crate) heard: Tick,
@@ -190,7 +192,8 @@ pub(crate) struct QueueFacts {
 impl NodeFacts {
     /// What can still be taken of it.
     pub(crate) fn free(&self) -> Resource {
-        rest(&self.offers, &self.allocated)
+        let free = rest(&self.offers, &self.allocated);
+        Resource { memory: free.memory.saturating_sub(self.unattributed), ..free }
     }
 }
 
@@ -417,6 +420,7 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> NodeFacts {
         allocated: account.allocated,
         used,
         host_used: node.host_used,
+        unattributed: account.unattributed,
         containers,
         heard: node.heard,
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core as core;
-use headroom_types::{AppId, AttemptId, Name, NodeId, QueuePath};
+use headroom_types::exit::{LeftBy, Unattributed};
+use headroom_types::unattributed::MAX_OWNERS;
+use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::am::{self, Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
 use headroom_wire::v1::apps::{Master, SubmitApp};
 use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
@@ -176,8 +178,15 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Ca
         seen: body.containers.into_iter().map(seen).collect(),
         exits: body.exits,
         serial: body.serial,
+        unattributed: unattributed(body.unattributed, body.left_by),
     };
     Ok(core::Call::RegisterNode { node, facts: Box::new(facts) })
+}
+
+/// What ended containers have left on a node. Names are shown, so that they are bounded.
+fn unattributed(memory: Bytes, left_by: Vec<LeftBy>) -> Unattributed {
+    let left_by = left_by.into_iter().take(MAX_OWNERS).map(|owner| LeftBy { name: cut(owner.name, 256), ..owner });
+    Unattributed { memory, left_by: left_by.collect() }
 }
 
 fn traits(wire: NodeTraits) -> core::Traits {
@@ -215,6 +224,7 @@ pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::Report
         seen: body.containers.into_iter().map(seen).collect(),
         exits: body.exits,
         host_used: body.host_used,
+        unattributed: unattributed(body.unattributed, body.left_by),
         health: health(body.health),
     }))
 }

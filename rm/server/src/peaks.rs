@@ -100,6 +100,8 @@ mod tests {
             allocated_heap: Bytes::ZERO,
             used: Bytes::from_mib(used),
             host_used: Bytes::ZERO,
+            unattributed: Bytes::ZERO,
+            left_by: Vec::new(),
             containers: 0,
             url: String::new(),
             version: String::new(),

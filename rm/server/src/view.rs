@@ -126,8 +126,10 @@ pub(crate) fn steady(node: &NodeView) -> NodeView {
 fn is_same(a: &NodeView, b: &NodeView) -> bool {
     let NodeView { id, state, reason, enforcer, offers, allocated, allocated_heap, .. } = a;
     let NodeView { used: _, host_used: _, silent_ms: _, containers, url, version, traits, tags, mark, .. } = a;
+    let NodeView { unattributed, left_by, .. } = a;
     (id, state, reason, enforcer) == (&b.id, &b.state, &b.reason, &b.enforcer)
         && (offers, allocated, allocated_heap, containers) == (&b.offers, &b.allocated, &b.allocated_heap, &b.containers)
+        && (unattributed, left_by) == (&b.unattributed, &b.left_by)
         && (url, version, traits, tags, mark) == (&b.url, &b.version, &b.traits, &b.tags, &b.mark)
 }
 
@@ -164,6 +166,8 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
         allocated_heap: account.heap,
         used,
         host_used: node.host_used,
+        unattributed: account.unattributed,
+        left_by: node.left_by.clone(),
         containers,
         url: node.url.clone(),
         version: node.version.clone(),

@@ -178,7 +178,7 @@ mod tests {
     fn an_outer_limit_makes_a_bystander_only_when_it_is_its_executors() {
         let mut e = evidence();
         let hit = MemoryEvents { oom: 1, ..MemoryEvents::default() };
-        e.outer = vec![OuterLevel { level: "container".into(), limit: None, local: hit }];
+        e.outer = vec![OuterLevel::counted("container", None, hit)];
         assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Bystander);
         e.outer[0].level = "containers".into();
         assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Collateral);

@@ -1,5 +1,7 @@
 //! What happens to the executors of the played cluster and to the tasks in them.
 
+use headroom_types::exit::{LeftBy, Unattributed};
+
 use super::*;
 
 impl World {
@@ -264,5 +266,15 @@ impl World {
         if b.connected {
             self.later(1, Thing::Deliver(Event::LineDown { container: container.clone() }));
         }
+    }
+}
+
+impl World {
+    /// Ended tasks have left so much in the n-th live container.
+    pub(super) fn left_behind(&mut self, nth: usize, mib: u64) {
+        let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
+        let memory = Bytes::from_mib(mib);
+        let left_by = vec![LeftBy { name: "map-9-1".into(), memory }];
+        self.step(Event::Leftover { container, left: Unattributed { memory, left_by } });
     }
 }

@@ -50,33 +50,69 @@ pub enum Fault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
     /// At this time the master dies with its host, and another takes over on that one, where only what a master on that host wrote is.
-    MasterMoves { at_ms: u64, to: usize },
+    MasterMoves {
+        at_ms: u64,
+        to: usize,
+    },
     /// At this time the n-th live container ends for this reason.
-    ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
+    ContainerEnds {
+        at_ms: u64,
+        nth: usize,
+        reason: ExitReason,
+    },
     /// At this time the n-th live container is told that it will be taken, and so long after that it is.
-    Preempted { at_ms: u64, nth: usize, warning_ms: u64 },
+    Preempted {
+        at_ms: u64,
+        nth: usize,
+        warning_ms: u64,
+    },
+    LeftBehind {
+        at_ms: u64,
+        nth: usize,
+        mib: u64,
+    },
     /// At this time the first node begins to be emptied; nothing new goes there.
-    Drained { at_ms: u64 },
+    Drained {
+        at_ms: u64,
+    },
     /// At this time the resource manager begins another life.
-    ManagerRestarts { at_ms: u64 },
+    ManagerRestarts {
+        at_ms: u64,
+    },
     /// From this time on and for so long nobody hears of the n-th live container, nor it of anybody; its tasks go on.
-    Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
+    Partitioned {
+        at_ms: u64,
+        nth: usize,
+        for_ms: u64,
+    },
     /// The master dies right after this many outputs came into their places, before it hears of the last of them.
     MasterDiesAfterCommit(usize),
     /// At this time somebody wants something done with a task; told again to every master that comes after.
-    Ordered { at_ms: u64, order: TaskOrder },
+    Ordered {
+        at_ms: u64,
+        order: TaskOrder,
+    },
     /// At this time somebody wants another number of executors; told again likewise.
-    Scaled { at_ms: u64, order: ScaleOrder },
+    Scaled {
+        at_ms: u64,
+        order: ScaleOrder,
+    },
     /// Every message about an end comes twice.
     Twice,
     /// Containers end as soon as they are granted.
     NothingStarts,
     /// Containers end on this node as soon as they are granted.
-    NoContainers { node: usize },
+    NoContainers {
+        node: usize,
+    },
     /// Tasks cannot be started on this node.
-    NoTasks { node: usize },
+    NoTasks {
+        node: usize,
+    },
     /// Tasks are killed on this node for the limit around all containers.
-    OuterKills { node: usize },
+    OuterKills {
+        node: usize,
+    },
 }
 
 struct Box_ {
@@ -102,6 +138,7 @@ enum Thing {
     Healed(ContainerId),
     Commit(TaskKey, TaskAttemptId, Commit),
     Warned(usize, u64),
+    LeftBehind(usize, u64),
     Resized(ContainerId, Resource),
     Drained,
     Moved(usize),
@@ -339,6 +376,7 @@ impl World {
                 Fault::MasterMoves { at_ms, to } => self.later(*at_ms, Thing::Moved(*to)),
                 Fault::ContainerEnds { at_ms, nth, reason } => self.later(*at_ms, Thing::Nth(*nth, *reason)),
                 Fault::Preempted { at_ms, nth, warning_ms } => self.later(*at_ms, Thing::Warned(*nth, *warning_ms)),
+                Fault::LeftBehind { at_ms, nth, mib } => self.later(*at_ms, Thing::LeftBehind(*nth, *mib)),
                 Fault::Drained { at_ms } => self.later(*at_ms, Thing::Drained),
                 Fault::ManagerRestarts { at_ms } => {
                     self.later(*at_ms, Thing::Registered(Epoch(2)));
@@ -434,6 +472,7 @@ impl World {
                 let at = UnixMillis(self.now().unix.0 + warning_ms);
                 self.update(UpdateKind::PreemptSoon { container, at, why: "queue b is owed its share".into() });
             }
+            Thing::LeftBehind(nth, mib) => self.left_behind(nth, mib),
             Thing::Drained => {
                 self.closed = Some(0);
                 self.update(UpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
@@ -579,7 +618,6 @@ impl World {
         }
     }
 
-    /// The memory of every attempt of a task, in MiB.
     pub fn sizes(&self, id: &str) -> Vec<u64> {
         self.rows[&task(id)].attempts.iter().map(|a| a.profile.memory().whole_mib()).collect()
     }
@@ -589,7 +627,6 @@ impl World {
     pub fn words(&self, reason: &str) -> Vec<&str> {
         self.events.iter().filter(|e| e.reason == reason).map(|e| e.message.as_str()).collect()
     }
-    /// Containers used by a task's attempts.
     pub fn places(&self, id: &str) -> BTreeSet<ContainerId> {
         self.row(id).attempts.iter().map(|a| a.container.clone()).collect()
     }

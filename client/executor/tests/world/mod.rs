@@ -238,6 +238,7 @@ impl Master {
             | FromExecutor::Ended { .. }
             | FromExecutor::Pressure { .. }
             | FromExecutor::Resized { .. }
+            | FromExecutor::Leftover { .. }
             | FromExecutor::Alive) => panic!("first line: {other:?}"),
         }
     }
@@ -314,6 +315,7 @@ impl Master {
             | FromExecutor::Usage { .. }
             | FromExecutor::Pressure { .. }
             | FromExecutor::Resized { .. }
+            | FromExecutor::Leftover { .. }
             | FromExecutor::Alive => None,
         })
     }

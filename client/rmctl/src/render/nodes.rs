@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use headroom_types::unattributed::owners;
 use headroom_types::{Bytes, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::nodes::NodeView;
@@ -23,7 +24,7 @@ pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
     let legend = "█ heap  ▒ overhead  · free";
     let mut headers = vec!["NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">PEAK1H", ">HOST", ">CTR", ">FREE"];
     if wide {
-        headers.extend([">CPUS", "ENFORCER", "VERSION", ">SILENT", "LABELS", "TAINTS", "URL"]);
+        headers.extend([">LEFT", ">CPUS", "ENFORCER", "VERSION", ">SILENT", "LABELS", "TAINTS", "URL"]);
     }
     headers.push(legend);
     let mut table = Table::new(&headers);
@@ -46,6 +47,9 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     let host = short(n.host_used);
     let peak = n.peak_1h.map(|p| format!(", {} at most in the last hour", short(p))).unwrap_or_default();
     line("in use", format!("{} ({}) by its containers{peak}; {host} on the whole host", short(n.used), percent(n.used, size)));
+    if let Some(left) = n.left_words() {
+        line("left", paint.warn(&format!("{left}; {}", owners(&n.left_by))));
+    }
     line("cpus", format!("{} of {} granted", n.allocated.cpus, n.offers.cpus));
     let held = if n.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
     line("enforcer", format!("{}{held}", n.enforcer));
@@ -96,16 +100,28 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
     let mut cells = vec![n.id.to_string(), state, short(size)];
     let peak = n.peak_1h.map_or_else(|| "–".to_owned(), |peak| percent(peak, size));
     cells.extend([percent(n.allocated.memory, size), percent(n.used, size), peak, short(n.host_used), n.containers.to_string()]);
-    cells.push(short(size.saturating_sub(n.allocated.memory)));
+    cells.push(short(n.free_memory()));
     if wide {
         let silent = span(Duration::from_millis(n.silent_ms));
         let cpus = format!("{}/{}", n.allocated.cpus, n.offers.cpus);
         let taints = Some(tags::taints(n).join(",")).filter(|t| !t.is_empty()).unwrap_or_else(|| "–".to_owned());
-        cells.extend([cpus, n.enforcer.to_string(), n.version.clone(), silent, tags::brief(n), taints, n.url.clone()]);
+        cells.extend([
+            short(n.unattributed),
+            cpus,
+            n.enforcer.to_string(),
+            n.version.clone(),
+            silent,
+            tags::brief(n),
+            taints,
+            n.url.clone(),
+        ]);
     }
     let reason = n.because().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
     let label = if n.enforcer.is_kernel() { "" } else { "  not kernel-enforced" };
-    cells.push(format!("{}{reason}{label}", bar(n, largest)));
+    // A node that takes no work for it says so as its reason.
+    let left =
+        n.left_words().filter(|_| n.because().is_none()).map(|left| format!("  {}", paint.warn(&left))).unwrap_or_default();
+    cells.push(format!("{}{reason}{left}{label}", bar(n, largest)));
     cells
 }
 
@@ -137,6 +153,20 @@ mod tests {
         let node = fixture::tagged();
         insta::assert_snapshot!(one(&node, &[], fixture::NOW, Paint::PLAIN));
         insta::assert_snapshot!(screen(&[node], Look::WIDE, Paint::PLAIN));
+    }
+
+    #[test]
+    fn memory_of_ended_containers_is_not_free_and_is_named() {
+        let mut node = fixture::nodes().remove(3);
+        node.unattributed = Bytes::from_gib(5);
+        let owner = headroom_types::exit::LeftBy { name: "etl.4.e1.c2".into(), memory: Bytes::from_gib(4) };
+        node.left_by = vec![owner];
+        let text = screen(&[node.clone()], Look::USUAL, Paint::PLAIN);
+        let row = text.lines().nth(1).expect("a row");
+        assert!(row.contains("  10G  ") && row.ends_with("5 GiB left behind by ended containers"), "{text}");
+        let text = one(&node, &[], fixture::NOW, Paint::PLAIN);
+        assert!(text.contains("left       5 GiB left behind by ended containers; left by etl.4.e1.c2 (4 GiB)"), "{text}");
+        assert!(screen(&[node], Look::WIDE, Paint::PLAIN).lines().next().is_some_and(|head| head.contains("LEFT")));
     }
 
     #[test]

@@ -110,6 +110,11 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
     if more > 0 {
         look.push(Look { what: format!("{more} more nodes are not ready"), see: "rmctl node list".into() });
     }
+    let left = |n: &NodeView| {
+        let left = n.left_words().filter(|_| n.state == "ready")?;
+        Some(Look { what: format!("{} has {left}", n.id), see: format!("rmctl node show {}", n.id) })
+    };
+    look.extend(nodes.iter().filter_map(left).take(NODES));
     if let Some(sentence) = &cluster.longest_wait {
         let job =
             sentence.split(['/', ':', ' ']).next().filter(|id| id.parse::<headroom_types::AppId>().is_ok()).unwrap_or("JOB");
@@ -153,6 +158,14 @@ mod tests {
         let text = screen(&fixture::cluster(), &fixture::nodes(), &[fixture::app(), failed], Paint::PLAIN);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn what_ended_containers_left_on_a_ready_node_wants_a_look() {
+        let mut nodes = fixture::nodes();
+        nodes[0].unattributed = Bytes::from_gib(12);
+        let text = screen(&fixture::cluster(), &nodes, &[], Paint::PLAIN);
+        assert!(text.contains("! worker-01 has 12 GiB left behind by ended containers  → rmctl node show worker-01"), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use headroom_types::exit::LeftBy;
 use headroom_types::{
     AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource, StopCause, UnixMillis,
 };
@@ -42,6 +43,18 @@ pub struct RegisterNode {
     /// the time, in milliseconds; one that is refused is told in `above` what to count on from. 0 when it does not say.
     #[serde(default)]
     pub serial: u64,
+    /// Memory that ended containers left behind, as in [`NodeReport`]. Bytes.
+    #[serde(default, skip_serializing_if = "nothing")]
+    pub unattributed: Bytes,
+    /// Who left it, largest first; at most five.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_by: Vec<LeftBy>,
+}
+
+/// An agent that has nothing to report of it says nothing.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn nothing(bytes: &Bytes) -> bool {
+    bytes.is_zero()
 }
 
 /// Where a node stands and what it is, for placement.
@@ -237,6 +250,13 @@ pub struct NodeReport {
     /// What became of its configuration when it was last read again; repeated until a report with it was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload: Option<Reload>,
+    /// Memory charged to the node's containers together that no running container holds and that cannot be reclaimed: files on a tmpfs of
+    /// the host, shared memory. A lower bound; 0 below a hundredth of what the node offers. Bytes.
+    #[serde(default, skip_serializing_if = "nothing")]
+    pub unattributed: Bytes,
+    /// The containers that left it, largest first; at most five.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_by: Vec<LeftBy>,
 }
 
 /// A node's configuration was read again while it ran.
@@ -281,6 +301,12 @@ pub struct NodeView {
     pub used: Bytes,
     /// In use on the whole host. Bytes.
     pub host_used: Bytes,
+    /// Memory that ended containers left behind and no running container holds. It counts as taken. Bytes.
+    #[serde(default)]
+    pub unattributed: Bytes,
+    /// The containers that left it, largest first; at most five.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_by: Vec<LeftBy>,
     /// Containers on it.
     pub containers: u32,
     /// Where its own HTTP interface listens.
@@ -304,6 +330,14 @@ pub struct NodeView {
 }
 
 impl NodeView {
+    /// Memory that containers can still have there. Bytes.
+    pub fn free_memory(&self) -> Bytes {
+        self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory)
+    }
+    /// What ended containers have left there, in words; `None` when that is nothing.
+    pub fn left_words(&self) -> Option<String> {
+        (!self.unattributed.is_zero()).then(|| format!("{} left behind by ended containers", self.unattributed))
+    }
     /// Why it takes no work: what it says of itself, or what an operator decided.
     pub fn because(&self) -> Option<&str> {
         let decided = || self.mark.as_ref().map(|mark| mark.reason.as_str()).or(self.tags.cordon.as_deref());

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::exit::TaskReport;
+use headroom_types::exit::{LeftBy, TaskReport};
 use headroom_types::{Bytes, ContainerId, TaskAttemptId, UnixMillis};
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _, Serialize};
@@ -82,6 +82,15 @@ pub enum FromExecutor {
         /// Why it does not have the limit that was wanted, for people.
         error: Option<String>,
     },
+    /// Memory that ended tasks have left charged to the container and that no task of it holds: files on a tmpfs, shared memory. Said when it
+    /// changes, and on every new connection while there is some.
+    Leftover {
+        /// How much: a lower bound. Bytes.
+        memory: Bytes,
+        /// The tasks that left it, largest first; at most five.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_by: Vec<LeftBy>,
+    },
     /// The line lives.
     Alive,
 }
@@ -147,7 +156,7 @@ pub enum ToExecutor {
 
 impl FromExecutor {
     /// Every kind of this version.
-    pub const KINDS: [&'static str; 7] = ["hello", "started", "usage", "ended", "pressure", "resized", "alive"];
+    pub const KINDS: [&'static str; 8] = ["hello", "started", "usage", "ended", "pressure", "resized", "leftover", "alive"];
 
     /// Reads one line.
     pub fn read(line: &str) -> Result<Self, LineError> {

@@ -30,6 +30,7 @@ pub(super) fn all(facts: &Facts, place: &Place) -> Vec<Finding> {
     findings.extend(facts.calls.iter().map(|(call, there)| system_call(*call, *there, &facts.kernel)));
     findings.extend([memory(facts), swap(facts), systemd(facts), open_files(facts), processes(facts)]);
     findings.extend([disk(facts, place), clock(facts), users(facts), tmp(facts, place), namespaces(facts, place)]);
+    findings.push(left_behind(facts.left));
     findings
 }
 
@@ -249,6 +250,18 @@ fn namespaces(facts: &Facts, place: &Place) -> Finding {
     }
 }
 
+/// Memory that ended containers left, and the limit of all containers.
+pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> Finding {
+    let about = |found: String| fine("unattributed", "memory of ended containers is free for the next ones", found);
+    match left {
+        None => about("no cgroup of a node agent to look at".to_owned()),
+        Some((memory, _)) if memory.is_zero() => about("nothing is left".to_owned()),
+        Some((memory, limit)) => about(format!("{memory} of {limit} are held by memory that no running container owns")).warn(
+            "remove what ended programs left: df -t tmpfs, ls -l /dev/shm, ipcs -m; rmctl node show NODE names who left it",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Disk, worst};
@@ -286,6 +299,7 @@ mod tests {
             clock: (Some(true), 2026),
             rights: Rights { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), limits: true },
             user_namespaces: 100,
+            left: Some((Bytes::ZERO, Bytes::from_gib(3))),
         }
     }
 
@@ -308,7 +322,8 @@ mod tests {
     #[test]
     fn each_lack_is_told_by_its_own_name() {
         type Spoil = fn(&mut Facts);
-        let cases: [(&str, Standing, Spoil); 14] = [
+        let cases: [(&str, Standing, Spoil); 15] = [
+            ("unattributed", Standing::Warn, |f| f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))),
             ("controllers", Standing::Warn, |f| f.cgroup.controllers.retain(|c| c != "pids")),
             ("memory_oom_group", Standing::Warn, |f| f.cgroup.oom_group = Some(false)),
             ("cgroup_kill", Standing::Warn, |f| f.cgroup.kill = None),

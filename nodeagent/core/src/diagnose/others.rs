@@ -1,5 +1,6 @@
 //! Its own data, and what was no fault of its own.
 
+use headroom_types::exit::OuterLevel;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
 use super::beside;
@@ -43,12 +44,45 @@ fn explained(c: &Case<'_>) -> Bytes {
     [arenas, stacks, children].into_iter().flatten().fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
+/// Memory that ended programs left behind is named from this share of the outer limit on. Per cent.
+const LEFTOVER: u64 = 10;
+/// From this share on it alone explains that the limit was hit. Per cent.
+const LEFTOVER_CERTAIN: u64 = 25;
+
+fn is_hit(level: &OuterLevel) -> bool {
+    level.level != "host" && (level.local.oom > 0 || level.local.max > 0)
+}
+
+fn words(level: &OuterLevel) -> String {
+    match level.limit {
+        Some(limit) => format!("the cgroup `{}` ({limit})", level.level),
+        None => format!("the cgroup `{}`", level.level),
+    }
+}
+
+/// The innermost level that was hit and that leftovers had filled.
+pub(super) fn leftover(c: &Case<'_>) -> Option<Diagnosis> {
+    let is_share = |level: &OuterLevel, percent| {
+        let left = level.unattributed.as_ref().map(|left| left.memory).unwrap_or_default();
+        level.limit.is_some_and(|limit| !limit.is_zero() && left >= limit.mul_ratio(percent, 100))
+    };
+    let level = c.e.outer.iter().find(|level| is_hit(level) && is_share(level, LEFTOVER))?;
+    let left = level.unattributed.as_ref()?;
+    let certainty = if is_share(level, LEFTOVER_CERTAIN) { Certainty::Certain } else { Certainty::Likely };
+    let cause = format!(
+        "{} ran out of memory with {} of it held by no running program, {}; this was chosen as the victim with {} in use",
+        words(level),
+        left.memory,
+        left.owners(),
+        c.seen
+    );
+    let fix = "try again with the same size elsewhere; here, remove the files or shared memory that ended programs left behind";
+    Some(row(SubCause::Leftover, certainty, cause, fix).at_the_price_of("none for the application"))
+}
+
 pub(super) fn outer_limit(c: &Case<'_>) -> Diagnosis {
-    let level = c.e.outer.iter().find(|l| l.level != "host" && (l.local.oom > 0 || l.local.max > 0));
-    let whose = level.map_or("an outer cgroup".to_owned(), |l| match l.limit {
-        Some(limit) => format!("the cgroup `{}` ({limit})", l.level),
-        None => format!("the cgroup `{}`", l.level),
-    });
+    let level = c.e.outer.iter().find(|level| is_hit(level));
+    let whose = level.map_or("an outer cgroup".to_owned(), words);
     let certainty = if level.is_some() { Certainty::Certain } else { Certainty::Likely };
     let cause = format!("{whose} ran out of memory, and this was chosen as the victim with {} in use", c.seen);
     let fix = "try again with the same size on another node; here, raise the outer limit or offer less";

@@ -119,13 +119,14 @@ impl Cluster {
         if let Some((offers, node)) = largest.filter(|(offers, _)| !size.fits(offers)) {
             return format!("needs {size} on a node {those}, and the largest that is left, {node}, has only {offers} in all");
         }
+        let left = if size.memory > room.memory { self.left_words(node) } else { String::new() };
         if named {
             return format!(
-                "needs {} on one of the {count} nodes it names; best of them is {node} with {room} free",
+                "needs {} on one of the {count} nodes it names; best of them is {node} with {room} free{left}",
                 size.memory
             );
         }
-        format!("needs {size} on a node {those}; best is {node} with {room} free")
+        format!("needs {size} on a node {those}; best is {node} with {room} free{left}")
     }
 
     /// Why no open node has the room.
@@ -138,7 +139,8 @@ impl Cluster {
             return format!("needs {size} on one node, and the largest node that is left, {node}, has only {largest} in all");
         }
         if room.memory < size.memory {
-            return format!("needs {} on one node; best is {most} with {} free", size.memory, room.memory);
+            let left = self.left_words(most);
+            return format!("needs {} on one node; best is {most} with {} free{left}", size.memory, room.memory);
         }
         if self.index.best_fit(size).is_some() {
             return "there is room; it is about to be placed".into();
@@ -166,7 +168,8 @@ impl Cluster {
             let why = why.map(|misfit| format!("; {kept}: {misfit}")).unwrap_or_default();
             return format!("none of {members} nodes takes this work now{why}");
         }
-        format!("none of {members} nodes takes work now; {} is {}", node.id, self.standing_words(node))
+        let left = self.left_words(&node.id);
+        format!("none of {members} nodes takes work now; {} is {}{left}", node.id, self.standing_words(node))
     }
 }
 

@@ -276,6 +276,11 @@ impl Cluster {
         (self.index.working() / 10).clamp(1, MOST)
     }
 
+    /// Whether it would have room for a size if it were empty. Memory that ended containers left there is none.
+    fn could_hold(&self, node: &NodeId, size: &Resource) -> bool {
+        self.ledger.node(node).is_none_or(|account| size.memory <= account.offers.memory.saturating_sub(account.unattributed))
+    }
+
     /// The node that could hold it and lacks least for it, and how much memory that is.
     fn soonest(&self, need: Need<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
         let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
@@ -286,6 +291,7 @@ impl Cluster {
                 && self.reservations.on(ix).is_none()
                 && self.claims.on(&slot.node).next().is_none() // that room is being made for somebody else
                 && !taken.contains(&ix)
+                && self.could_hold(&slot.node, need.size)
         };
         let lack = |ix: NodeIx| {
             let slot = self.index.slot(ix).filter(|slot| could(slot, ix))?;
@@ -419,7 +425,7 @@ impl Cluster {
         }
         let Some(slot) = self.index.slot(ix).filter(|slot| slot.room.is_some()) else { return Some("the node takes no work") };
         let large = slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers));
-        if !large || misfit(need.place, slot).is_some() {
+        if !large || !self.could_hold(&reservation.node, need.size) || misfit(need.place, slot).is_some() {
             return Some("it may not go there now");
         }
         let barred = Barred::apart(&self.index, app, &reservation.request, need.place);

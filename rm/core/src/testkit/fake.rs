@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use headroom_types::exit::Unattributed;
 use headroom_types::{
     ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
 };
@@ -25,6 +26,8 @@ pub struct FakeNode {
     pub traits: Traits,
     /// It gives no container another size, and says this.
     pub rigid: Option<String>,
+    /// What ended containers have left on it.
+    pub unattributed: Unattributed,
     /// Everything it ever had, and for which request.
     pub ever: BTreeMap<ContainerId, Option<RequestId>>,
 }
@@ -85,6 +88,7 @@ impl FakeNode {
             health: Health::Healthy,
             seen: self.seen(),
             exits: self.exits.values().cloned().collect(),
+            unattributed: self.unattributed.clone(),
         }
     }
     pub(super) fn seen(&self) -> Vec<Seen> {

@@ -25,7 +25,9 @@ pub(crate) fn lines<'a>(
     root: &QueueView,
     warnings: &[std::sync::Arc<Event>],
 ) -> Vec<Value> {
-    let mut lines = sick(nodes);
+    let (sick_nodes, ready): (Vec<&NodeView>, Vec<&NodeView>) = nodes.partition(|n| n.state != "ready");
+    let mut lines = sick(&sick_nodes);
+    lines.extend(ready.into_iter().filter_map(left_behind).take(NODES));
     lines.extend(waits.iter().take(REQUESTS).map(|w| waiting(w, zero)));
     lines.extend(root.walk().into_iter().filter(|q| q.gate != Gate::Open && q.queues.is_empty()).map(gate));
     lines.extend(warnings.iter().rev().filter(|e| e.level == EventLevel::Warning).take(WARNINGS).map(|e| warning(e)));
@@ -33,8 +35,14 @@ pub(crate) fn lines<'a>(
     lines
 }
 
-fn sick<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<Value> {
-    let sick: Vec<&NodeView> = nodes.filter(|n| n.state != "ready").collect();
+/// Memory that ended containers left on a node that takes work.
+fn left_behind(node: &NodeView) -> Option<Value> {
+    let text = format!("{} has {}", node.id, node.left_words()?);
+    let type_in = format!("rmctl node show {}", node.id);
+    Some(json!({"level": "warning", "kind": "node", "id": node.id, "text": text, "type": type_in}))
+}
+
+fn sick(sick: &[&NodeView]) -> Vec<Value> {
     let mut lines: Vec<Value> = sick.iter().take(NODES).map(|n| one_node(n)).collect();
     if sick.len() > NODES {
         let text = format!("{} more nodes are not ready", sick.len() - NODES);

@@ -19,7 +19,7 @@ pub(crate) fn node(node: &NodeView) -> Value {
         "id": node.id, "state": node.state, "reason": node.reason, "enforcer": node.enforcer,
         "memory": node.offers.memory, "cpus": node.offers.cpus,
         "allocated": node.allocated.memory, "cpus_allocated": node.allocated.cpus, "heap": node.allocated_heap,
-        "used": node.used, "containers": node.containers,
+        "used": node.used, "unattributed": node.unattributed, "containers": node.containers,
         "rack": node.traits.rack, "mark": node.mark, "cordon": node.tags.cordon,
     })
 }

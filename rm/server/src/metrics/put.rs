@@ -66,6 +66,7 @@ fn nodes(page: &mut Page, web: &Web, view: &View) {
         page.count(&RM_MEMORY_ALLOCATED, &[name, "rest"], rest.get());
         page.count(&RM_MEMORY_USED, &[name], node.used.get());
         page.count(&RM_HOST_MEMORY_USED, &[name], node.host_used.get());
+        page.count(&RM_UNATTRIBUTED, &[name], node.unattributed.get());
         page.count(&RM_MEMORY_RESERVED, &[name], view.figures.reserved.get(&node.id).copied().unwrap_or_default().get());
         page.number(&RM_CPUS_ALLOCATABLE, &[name], f64::from(node.offers.cpus.milli()) / 1000.0);
         page.number(&RM_CPUS_ALLOCATED, &[name], f64::from(node.allocated.cpus.milli()) / 1000.0);

@@ -189,6 +189,8 @@ impl FakeNode {
             containers: self.has.values().cloned().collect(),
             exits: self.exits.values().cloned().collect(),
             key: Some("a word".into()),
+            unattributed: Bytes::ZERO,
+            left_by: Vec::new(),
         };
         let answer = self.client.register_node(&self.id, &body).await.expect("registers");
         self.epoch = answer.epoch;
@@ -299,6 +301,8 @@ impl FakeNode {
             host_used: Bytes::from_mib(100),
             health: Health::Healthy,
             reload: None,
+            unattributed: Bytes::ZERO,
+            left_by: Vec::new(),
         };
         self.client.report(&self.id, &body).await.map(|_| ())
     }

@@ -31,7 +31,8 @@ export function Topology({ nodes, largest }) {
   const most = largest ?? Math.max(1, ...nodes.map((n) => n.memory));
   return html`<div class="topology">
     ${nodes.map((n) => {
-      const free = Math.max(0, n.memory - n.allocated);
+      const left = Math.min(n.unattributed ?? 0, Math.max(0, n.memory - n.allocated));
+      const free = Math.max(0, n.memory - n.allocated - left);
       const told = n.held.reduce((/** @type {number} */ sum, /** @type {any} */ c) => sum + c.memory, 0);
       const rest = Math.max(0, n.allocated - told);
       return html`<div class=${`node ${n.state}`} key=${n.id} data-node=${n.id}>
@@ -41,11 +42,12 @@ export function Topology({ nodes, largest }) {
         <div class="bar"><div class="box" style=${{ width: `${Math.max(12, percent(n.memory, most))}%` }}>
           ${n.held.map((/** @type {any} */ c) => html`<${Tile} key=${c.id} c=${c} whole=${n.memory} />`)}
           ${rest > 0 ? html`<span class="tile rest" style=${{ width: `${percent(rest, n.memory)}%` }} title=${`${bytes(rest)} in further containers`}></span>` : ''}
+          ${left > 0 ? html`<span class="tile left" style=${{ width: `${percent(left, n.memory)}%` }} title=${`${bytes(n.unattributed)} left behind by ended containers: no container can have it`}></span>` : ''}
           ${free > 0 ? html`<span class="free" style=${{ width: `${percent(free, n.memory)}%` }}>${percent(free, most) > 7 ? `${short(free)} free` : ''}</span>` : ''}
         </div></div>
       </div>`;
     })}
-    <ul class="legend" aria-label="legend"><li><i class="heap"></i>granted: heap, or all where none is declared</li><li><i class="over"></i>overhead granted</li><li><i class="use"></i>in use</li><li><i class="hot"></i>over 90 % of its limit</li><li><i class="free"></i>free</li></ul>
-    <${Twin} head=${['node', 'state', 'granted', 'of', 'in use', 'containers']} rows=${nodes.map((n) => [n.id, n.state, bytes(n.allocated), `${bytes(n.memory)} (${percentText(n.allocated, n.memory)})`, bytes(n.used), n.containers])} />
+    <ul class="legend" aria-label="legend"><li><i class="heap"></i>granted: heap, or all where none is declared</li><li><i class="over"></i>overhead granted</li><li><i class="use"></i>in use</li><li><i class="hot"></i>over 90 % of its limit</li><li><i class="left"></i>left behind by ended containers</li><li><i class="free"></i>free</li></ul>
+    <${Twin} head=${['node', 'state', 'granted', 'of', 'in use', 'left behind', 'containers']} rows=${nodes.map((n) => [n.id, n.state, bytes(n.allocated), `${bytes(n.memory)} (${percentText(n.allocated, n.memory)})`, bytes(n.used), bytes(n.unattributed ?? 0), n.containers])} />
   </div>`;
 }

@@ -1,0 +1,53 @@
+//! Containers in which ended tasks left memory behind.
+//!
+//! Files on a tmpfs or shared memory stay charged to the container after the task that made them. A container that has less room for its
+//! next task than that needs takes no more tasks: it leaves when nothing runs in it, and another one is asked for. Nothing here lasts: an
+//! executor tells it again on every new connection.
+
+use headroom_types::exit::Unattributed;
+use headroom_types::{Bytes, ContainerId, Reason};
+
+use super::Core;
+use crate::event::Now;
+use crate::executors::Purpose;
+use crate::taskset::TaskKey;
+
+impl Core {
+    /// How much ended tasks have left in a container.
+    pub(super) fn on_leftover(&mut self, container: &ContainerId, left: Unattributed) {
+        if let Some(executor) = self.fleet.executors.get_mut(container) {
+            executor.left = left;
+        }
+    }
+
+    /// Executors whose next task would not find its memory take no more of them.
+    pub(super) fn retire_filled(&mut self, now: Now) {
+        let filled = |(container, e): (&ContainerId, &crate::executors::Executor)| {
+            let Purpose::Set(set) = e.purpose else { return None };
+            if e.left.memory.is_zero() || !e.stays() || e.warning.is_some() {
+                return None; // nearly always
+            }
+            let reserve = self.job.executors.get(set)?.reserve;
+            let (next, needs) = self.next_in(set)?;
+            (needs > e.room_beside_leftovers(reserve)).then(|| (container.clone(), next, needs))
+        };
+        let filled: Vec<(ContainerId, TaskKey, Bytes)> = self.fleet.executors.iter().filter_map(filled).collect();
+        for (container, next, needs) in filled {
+            let Some(left) = self.fleet.executors.get(&container).map(|e| e.left.clone()) else { continue };
+            let Some(next) = self.tasks.get(next).map(|task| task.id.clone()) else { continue };
+            let message = format!(
+                "{container} takes no more tasks and leaves: ended tasks left {} in it ({}), and the next one, {next}, needs {needs}",
+                left.memory,
+                left.owners()
+            );
+            self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
+            self.warn(&container, None);
+        }
+    }
+
+    /// The task of a set that is begun next, and its memory.
+    fn next_in(&self, set: usize) -> Option<(TaskKey, Bytes)> {
+        let key = self.queues.get(set)?.ready().next()?;
+        Some((key, self.tasks.get(key)?.size.memory()))
+    }
+}

@@ -1,0 +1,45 @@
+//! Containers in which ended tasks left memory: they leave when the next task would not find its own, and not before.
+
+#[macro_use]
+mod world;
+
+use world::{Fault, Habit, Scenario, World};
+
+/// Two slots of 64 MiB in each of two executors, and 32 MiB for the executor itself.
+const JOB: &str = concat!(
+    job_head!("leaky", "160MiB", 2, 2, 2),
+    r#"[[stage]]
+name = "map"
+array = "0-15"
+command = ["prog", "{index}"]
+grow = false
+"#
+);
+
+fn with_leftovers(mib: u64) -> World {
+    let fault = Fault::LeftBehind { at_ms: 500, nth: 0, mib };
+    Scenario::of(JOB).nodes(&[1024, 1024]).usual(Habit::native(10, 1000)).fault(fault).run()
+}
+
+#[test]
+fn a_container_without_room_for_its_next_task_leaves_and_another_one_comes() {
+    let world = with_leftovers(40);
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.transient, totals.memory_kills), (16, 0, 0), "no work is lost");
+    let first = &world.row("map/0").attempts[0].container;
+    let there = world.rows.values().flat_map(|row| &row.attempts).filter(|a| a.container == *first).count();
+    assert_eq!(there, 2, "only what ran there when it was told");
+    assert_eq!(world.granted.values().sum::<u32>(), 3, "another one was asked for");
+    let words = world.words("ContainerLeaving");
+    assert_eq!(words.len(), 1, "{words:?}");
+    for part in ["takes no more tasks and leaves: ended tasks left 40 MiB in it (left by map-9-1 (40 MiB))", "needs 64 MiB"] {
+        assert!(words[0].contains(part), "{part}: {words:?}");
+    }
+}
+
+#[test]
+fn one_whose_leftovers_are_gone_or_fit_beside_its_tasks_stays() {
+    let world = with_leftovers(0);
+    assert_eq!((world.core.totals().done, world.granted.values().sum::<u32>()), (16, 2));
+    assert!(world.words("ContainerLeaving").is_empty(), "{:?}", world.words("ContainerLeaving"));
+}

@@ -1,0 +1,100 @@
+//! Memory that ended programs leave behind: charged to a group, and held by nothing that runs in it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// Most owners that are named in one place.
+pub const MAX_OWNERS: usize = 5;
+
+/// Memory charged to a container or a node that none of its running parts holds, and that reclaim cannot give back. A lower bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Unattributed {
+    /// How much. Bytes.
+    pub memory: Bytes,
+    /// The containers or tasks that ended there with memory still charged to them, largest first; at most five.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_by: Vec<LeftBy>,
+}
+
+/// One container or task that ended and left memory behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeftBy {
+    /// Container id, or name of a task's group.
+    pub name: String,
+    /// Charged to it after its last process had ended. Some of it may have been freed since. Bytes.
+    pub memory: Bytes,
+}
+
+impl Unattributed {
+    /// The owners in words: `left by job.1.e1.c2 (300 MiB), job.1.e1.c4 (20 MiB)`.
+    pub fn owners(&self) -> String {
+        owners(&self.left_by)
+    }
+}
+
+/// The owners in words.
+pub fn owners(left_by: &[LeftBy]) -> String {
+    if left_by.is_empty() {
+        return "nothing is known of who left it".into();
+    }
+    let names: Vec<String> = left_by.iter().map(|owner| format!("{} ({})", owner.name, owner.memory)).collect();
+    format!("left by {}", names.join(", "))
+}
+
+/// Who ended with memory still charged, for as long as some of it is there. Bounded.
+#[derive(Clone, Debug, Default)]
+pub struct Leavers(BTreeMap<String, Bytes>);
+
+impl Leavers {
+    /// Most that are remembered: the smallest is forgotten for a larger one.
+    const MAX: usize = 64;
+
+    /// One ended, and so much stayed charged to its group.
+    pub fn add(&mut self, name: &str, memory: Bytes) {
+        if memory.is_zero() {
+            return;
+        }
+        self.0.insert(name.to_owned(), memory);
+        while self.0.len() > Self::MAX {
+            let smallest = self.0.iter().min_by_key(|(_, memory)| **memory).map(|(name, _)| name.clone());
+            let Some(smallest) = smallest else { break };
+            self.0.remove(&smallest);
+        }
+    }
+    /// Nothing is left of what they left.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+    /// The largest, largest first.
+    pub fn largest(&self) -> Vec<LeftBy> {
+        let mut all: Vec<LeftBy> = self.0.iter().map(|(name, memory)| LeftBy { name: name.clone(), memory: *memory }).collect();
+        all.sort_by(|a, b| b.memory.cmp(&a.memory).then_with(|| a.name.cmp(&b.name)));
+        all.truncate(MAX_OWNERS);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_are_named_and_the_smallest_forgotten() {
+        let mut leavers = Leavers::default();
+        for n in 0..100 {
+            leavers.add(&format!("job.1.e1.c{n}"), Bytes::from_mib(n));
+        }
+        let largest = leavers.largest();
+        assert_eq!(largest.len(), MAX_OWNERS);
+        assert_eq!((largest[0].name.as_str(), largest[0].memory), ("job.1.e1.c99", Bytes::from_mib(99)));
+        assert_eq!(leavers.0.len(), Leavers::MAX);
+        assert_eq!(owners(&largest[..2]), "left by job.1.e1.c99 (99 MiB), job.1.e1.c98 (98 MiB)");
+        leavers.clear();
+        assert_eq!(Unattributed::default().owners(), "nothing is known of who left it");
+    }
+}
