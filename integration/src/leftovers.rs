@@ -40,6 +40,19 @@ pub enum TaskUser {
     Agent,
     /// `nobody`, started by an agent that is root.
     Nobody,
+    /// `games`, which runs nothing else on a host, started by an agent that is root.
+    Games,
+}
+
+impl TaskUser {
+    /// The value of `[isolation] run_as`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskUser::Agent => "agent",
+            TaskUser::Nobody => "nobody",
+            TaskUser::Games => "games",
+        }
+    }
 }
 
 /// A program that leaves something.
@@ -140,11 +153,7 @@ impl Bench {
     /// A node of this memory. `isolation` holds more keys of `[isolation]`.
     pub fn new(memory: Bytes, enforcer: Option<EnforcerKind>, user: TaskUser, isolation: &str) -> Result<Bench> {
         let shape = NodeShape { memory, cpus: 8, enforcer };
-        let run_as = match user {
-            TaskUser::Agent => "agent",
-            TaskUser::Nobody => "nobody",
-        };
-        let configuration = format!("[isolation]\nrun_as = \"{run_as}\"\nallow_root = true\n{isolation}");
+        let configuration = format!("[isolation]\nrun_as = \"{}\"\nallow_root = true\n{isolation}", user.as_str());
         let cluster = Cluster::start_configured(&[shape], &configuration)?;
         let program = compile(&cluster.dir().join("bin"))?;
         let nodes = cluster.call(cluster.client().nodes())?;

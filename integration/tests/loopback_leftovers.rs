@@ -23,4 +23,31 @@ fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
         assert_eq!((row.collateral, row.left, row.poisoned), (0, 0, false), "{row:?}");
     }
 }
+/// Without namespaces the agent removes what a job left, and nothing that was there before.
+#[allow(clippy::print_stderr)] // for the reader of a skipped test
+fn without_namespaces_the_agent_removes_what_was_left() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: without_namespaces_the_agent_removes_what_was_left: only root can start programs as another user");
+        return;
+    }
+    let user = nix::unistd::User::from_name("games").expect("asks").expect("a user that runs nothing");
+    let before = std::path::PathBuf::from(format!("/dev/shm/headroom-before-{}", std::process::id()));
+    std::fs::write(&before, "made before the container").expect("writes");
+    std::os::unix::fs::chown(&before, Some(user.uid.as_raw()), None).expect("gives it away");
+    let isolation = "ipc = \"host\"\nprivate_tmp = false\n";
+    let mut bench = Bench::new(Bytes::from_mib(1024), None, TaskUser::Games, isolation).expect("a cluster");
+    let job = |program, tasks, mib| Case { program, tasks, mib, ends: Ends::Well };
+    for case in [job("sysv-shm", 3, 100), job("dev-shm-file", 3, 100), job("sysv-semaphores", 1, 1), job("sysv-messages", 1, 1)] {
+        let row = bench.play(&case).expect("both jobs end");
+        println!("{row:?}");
+        assert_eq!((row.right, row.left, row.poisoned), (true, 0, false), "{row:?}\n{}", bench.cluster().log("node-1"));
+    }
+    let log = bench.cluster().log("node-1");
+    assert!(log.contains("memory was left behind and is removed"), "{log}");
+    let kept = before.exists();
+    std::fs::remove_file(&before).expect("removes it");
+    assert!(kept, "a file that was there before is not the container's");
+}
+on_host_and_in_guest!(host_ipc, guest(), without_namespaces_the_agent_removes_what_was_left);
+
 on_host_and_in_guest!(three_jobs, guest(), three_jobs_leave_memory_and_the_fourth_has_all_of_its_own);

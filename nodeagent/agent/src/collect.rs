@@ -24,6 +24,7 @@ use crate::crash;
 use crate::disk::{Baselines, file};
 use crate::exec;
 use crate::launch;
+use crate::leftover;
 use crate::logs;
 use crate::sample::{self, Measured, SharedMeter};
 use crate::site::Site;
@@ -115,6 +116,10 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
     let tasks = task_facts(group);
     if let Some(group) = group {
         end_the_rest(id, group);
+    }
+    if site.ipc_privilege().is_none() {
+        let started = record.as_ref().and_then(|record| record.started_ms).map(UnixMillis);
+        leftover::sweep(site, id, started);
     }
     let measured = remains.meter.as_ref().map(sample::finish).unwrap_or_default();
     let mut e = Evidence::empty(site.kind());

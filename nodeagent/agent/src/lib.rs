@@ -26,6 +26,7 @@ mod isolation;
 mod jobs;
 mod launch;
 mod launcher;
+mod leftover;
 mod localize;
 mod logs;
 mod metrics;

@@ -12,6 +12,7 @@ pub mod diagnose;
 pub mod fence;
 pub mod gclog;
 pub mod hsperf;
+pub mod leftover;
 pub mod maps;
 pub mod marker;
 pub mod size;

@@ -9,6 +9,7 @@
 mod child;
 pub mod error;
 mod into;
+pub mod ipc;
 pub mod limits;
 pub mod namespaces;
 pub mod offers;

@@ -85,10 +85,7 @@ pub(crate) fn in_a_guest(plan: &Plan) -> Result<Figures> {
 }
 
 fn line(row: &Row) -> String {
-    let user = match row.user {
-        TaskUser::Agent => "agent",
-        TaskUser::Nobody => "nobody",
-    };
+    let user = row.user.as_str();
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     let next = match &row.skipped {
         Some(why) => why,

@@ -1,0 +1,27 @@
+//! Removal of SysV objects by their ids.
+
+use std::io;
+
+/// What an id is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SysV {
+    /// Shared memory.
+    Segment,
+    /// Semaphores.
+    Semaphores,
+    /// Messages.
+    Queue,
+}
+
+/// Removes the object. A segment that is attached lives until it is detached.
+pub fn remove(kind: SysV, id: i32) -> io::Result<()> {
+    // SAFETY: IPC_RMID ignores the buffer, and semctl takes no fourth argument for it.
+    let done = unsafe {
+        match kind {
+            SysV::Segment => libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()),
+            SysV::Semaphores => libc::semctl(id, 0, libc::IPC_RMID),
+            SysV::Queue => libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut()),
+        }
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
