@@ -17,6 +17,7 @@ mod runtime;
 mod spec;
 mod stages;
 mod template;
+mod treatments;
 
 use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::job::Mode;
@@ -33,6 +34,7 @@ pub use spec::{
     TaskGroups, TaskLimit,
 };
 pub use template::{Placeholder, Template};
+pub use treatments::Treatments;
 
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Section, hint};
@@ -81,11 +83,12 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -
     let executors = executors::read(root, r, &profiles);
     let retry = retry(root, r);
     let access = access::read(root, r);
+    let treatments = treatments::read(root, r);
     let codes = runtime::ExitCodes::read(root, r);
     let stages = stages::read(root, r, stages::Job { mode, profiles: &profiles, executors: &executors, codes: &codes });
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
-    Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access })
+    Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access, treatments })
 }
 
 /// `sizes`: only some modes have learned ones.

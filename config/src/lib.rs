@@ -23,7 +23,7 @@ pub use compile::checked_attribute;
 pub use headroom_types::LogLevel;
 pub use job::{
     ExecutorProgram, ExecutorSpec, Flags, GcLog, GibHours, GrowSpec, Idempotent, Input, InputHosts, InputLocality, JobSpec,
-    Memory, Placeholder, RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template,
+    Memory, Placeholder, RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node::{Cache, CpuBound, HealthChecks, IpcScope, Isolation, Logs, RunAs};

@@ -24,6 +24,7 @@ pub mod provoke;
 pub mod scenario;
 pub mod skew;
 pub mod sweep;
+pub mod treatments;
 pub mod typed;
 pub mod verdicts;
 pub mod world;

@@ -86,6 +86,35 @@ pub struct Programs {
     pub dir: PathBuf,
 }
 
+impl Programs {
+    /// Programs that are compiled into `dir`; `name` is that of a file on a tmpfs.
+    pub fn new(native: &Path, dir: &Path, name: &str) -> Programs {
+        Programs {
+            native: native.to_owned(),
+            sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("provoke"),
+            classes: dir.join("classes"),
+            go: dir.join("provoke-go"),
+            in_memory: PathBuf::from(format!("/dev/shm/{name}")),
+            dir: dir.to_owned(),
+        }
+    }
+
+    /// Compiles what a case needs; once, before the first that needs it.
+    pub fn compile(&self, needs: Needs) -> Result<()> {
+        match needs {
+            Needs::Java if !self.classes.exists() => {
+                let source = self.sources.join("Provoke.java");
+                let mut command = std::process::Command::new("javac");
+                let output = command.arg("-d").arg(&self.classes).arg(source).output().context("javac")?;
+                ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+                Ok(())
+            }
+            Needs::Go if !self.go.exists() => compile_go(&self.sources.join("provoke.go"), &self.go),
+            Needs::Nothing | Needs::Java | Needs::Node | Needs::Python | Needs::Go => Ok(()),
+        }
+    }
+}
+
 /// A container for tasks that are meant to fail.
 #[derive(Debug)]
 pub struct Bench {
@@ -108,10 +137,7 @@ impl Bench {
         let group = enforcer.create("c1", &Limits { memory: Some(CONTAINER), ..Limits::default() }).context("a container")?;
         let path = group.path().context("the container's cgroup")?.to_owned();
         let site = Arc::new(Site::new(environment(enforcer.kind(), &path, dir.path())?)?);
-        let in_memory = PathBuf::from(format!("/dev/shm/{}", wanted.name));
-        let (classes, go) = (dir.path().join("classes"), dir.path().join("provoke-go"));
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("provoke");
-        let programs = Programs { native: native.to_owned(), sources, classes, go, in_memory, dir: dir.path().to_owned() };
+        let programs = Programs::new(native, dir.path(), &wanted.name);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Bench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
     }
@@ -121,25 +147,9 @@ impl Bench {
         self.site.container.kind()
     }
 
-    /// Compiles what a case needs; once, before the first that needs it.
-    pub fn compile(&self, needs: Needs) -> Result<()> {
-        let programs = &self.programs;
-        match needs {
-            Needs::Java if !programs.classes.exists() => {
-                let source = programs.sources.join("Provoke.java");
-                let mut command = std::process::Command::new("javac");
-                let output = command.arg("-d").arg(&programs.classes).arg(source).output().context("javac")?;
-                ensure!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
-                Ok(())
-            }
-            Needs::Go if !programs.go.exists() => compile_go(&programs.sources.join("provoke.go"), &programs.go),
-            Needs::Nothing | Needs::Java | Needs::Node | Needs::Python | Needs::Go => Ok(()),
-        }
-    }
-
     /// Runs one case to its end.
     pub fn run(&self, case: &Case) -> Result<TaskReport> {
-        self.compile(case.needs)?;
+        self.programs.compile(case.needs)?;
         let start = Arc::new(self.start(case)?);
         let report = self.runtime.block_on(self.live(start));
         let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it

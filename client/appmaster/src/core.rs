@@ -26,6 +26,7 @@ mod rungs;
 mod scale;
 mod sets;
 mod shun;
+mod treat;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -191,6 +191,7 @@ pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
     // Growth was off unless a stage asked for it.
     text = text.replace(", grow: Usual(30s)", "").replace(", grow: Off", "").replace(", grow: Stated(", ", grow: Some(");
     text = text.replace(", drain_after: 1s, cpus: None", "");
+    text = text.replace(", treatments: {}", "");
     text = text.replace("place: Where { nodes: {}, ", "place: Where { ");
     text = text.replace(", place: Where { labels: {}, attributes: {}, tolerate: {} }", "");
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

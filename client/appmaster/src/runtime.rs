@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use headroom_config::{Flags, GcLog, Runtime, StageSpec};
-use headroom_types::{Bytes, Profile};
+use headroom_types::{Bytes, Profile, Remedy};
 
 use crate::policy::Size;
 
@@ -58,6 +58,46 @@ fn jvm(stage: &StageSpec, profile: &Profile) -> Vec<String> {
         flags.push("-Xlog:gc*".to_owned());
     }
     flags
+}
+
+/// Variables by which libraries are told how many threads to make.
+const THREADS: [&str; 6] =
+    ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS", "UV_THREADPOOL_SIZE"];
+
+/// Changes the environment for what ended earlier attempts. A remedy goes before what a job file says, for without it the attempt would end
+/// in the same way; `[treatments]` of the job file chooses another treatment.
+pub(crate) fn remedy(runtime: Runtime, size: &Size, remedies: &[Remedy], env: &mut BTreeMap<String, String>) {
+    if remedies.is_empty() {
+        return;
+    }
+    for remedy in remedies {
+        match remedy {
+            Remedy::OneArena => {
+                env.insert("MALLOC_ARENA_MAX".to_owned(), "1".to_owned());
+            }
+            Remedy::FewerThreads => {
+                let threads = size.profile.cpus.milli().div_ceil(1000).max(1);
+                env.extend(THREADS.map(|name| (name.to_owned(), threads.to_string())));
+                if runtime == Runtime::Jvm {
+                    last_word(env, &format!("-XX:ActiveProcessorCount={threads} -Xss256k"));
+                }
+            }
+            Remedy::SmallCodeCache => {
+                let code = size.profile.overhead.mul_ratio(CODE, 100).max(LEAST_CODE);
+                last_word(env, &format!("-XX:ReservedCodeCacheSize={}k", code.get() >> 10));
+            }
+            // The executor has the directory.
+            Remedy::TmpOnDisk | Remedy::Unknown => {}
+        }
+    }
+    let names: Vec<&str> = remedies.iter().map(|remedy| remedy.as_str()).collect();
+    env.insert("HEADROOM_REMEDIES".to_owned(), names.join(","));
+}
+
+/// Flags of a JVM that go before those of its command.
+fn last_word(env: &mut BTreeMap<String, String>, flags: &str) {
+    let said = env.remove("_JAVA_OPTIONS").map(|said| format!("{said} ")).unwrap_or_default();
+    env.insert("_JAVA_OPTIONS".to_owned(), format!("{said}{flags}"));
 }
 
 fn unless_said(env: &mut BTreeMap<String, String>, name: &str, value: String) {
@@ -118,6 +158,24 @@ mod tests {
             assert!(flags.contains(wanted), "{wanted}: {flags}");
         }
         assert!(!caps(95)["JDK_JAVA_OPTIONS"].contains("Metaspace"));
+    }
+
+    #[test]
+    fn a_remedy_goes_before_what_the_job_says() {
+        let cpus = headroom_types::Cpus::from_milli(1500);
+        let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::from_mib(200), cpus };
+        let size = Size { profile, slots: 1, rung: 1, place: Place::Shared };
+        let told = |remedies: &[Remedy], runtime| {
+            let mut env = BTreeMap::from([("MALLOC_ARENA_MAX".to_owned(), "64".to_owned())]);
+            remedy(runtime, &size, remedies, &mut env);
+            env
+        };
+        assert_eq!(pairs(&told(&[], Runtime::Native)), [("MALLOC_ARENA_MAX", "64")]);
+        let arena = told(&[Remedy::OneArena, Remedy::TmpOnDisk], Runtime::Native);
+        assert_eq!(pairs(&arena), [("HEADROOM_REMEDIES", "one_arena,tmp_on_disk"), ("MALLOC_ARENA_MAX", "1")]);
+        let jvm = told(&[Remedy::FewerThreads, Remedy::SmallCodeCache], Runtime::Jvm);
+        assert_eq!(jvm["OMP_NUM_THREADS"], "2");
+        assert_eq!(jvm["_JAVA_OPTIONS"], "-XX:ActiveProcessorCount=2 -Xss256k -XX:ReservedCodeCacheSize=30720k");
     }
 
     #[test]

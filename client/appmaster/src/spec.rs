@@ -7,7 +7,7 @@ use std::time::Duration;
 use headroom_config::{
     ExecutorProgram, ExecutorSpec, Input, JobSpec, Memory, Placeholder, RetrySpec, Sizes, StageSpec, TaskGroups, TaskLimit,
 };
-use headroom_types::{Bytes, Cpus, FetchedFile, Profile, RequestId, Resource, TaskAttemptId, TaskId};
+use headroom_types::{Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
@@ -146,6 +146,8 @@ pub struct Attempt<'a> {
     pub previous: &'a str,
     /// Its own directory, in a fenced stage.
     pub output: Option<&'a str>,
+    /// Remedies for the failures of the attempts before it.
+    pub remedies: &'a [Remedy],
 }
 
 /// The files that the tasks of a stage read, where the job names them; a relative one is in the working directory of tasks, which
@@ -187,6 +189,7 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_d
     let told = base_dir.filter(|_| !stage.files.is_empty());
     env.extend(told.map(|dir| ("HEADROOM_BASE_DIR".to_owned(), dir.to_owned())));
     runtime::tell(stage, attempt.size, &mut env);
+    runtime::remedy(stage.runtime, attempt.size, attempt.remedies, &mut env);
     let profile = &attempt.size.profile;
     TaskStart {
         attempt: attempt.id.clone(),

@@ -11,11 +11,12 @@ use std::time::Instant;
 use anyhow::Context as _;
 use headroom_node_exec::namespaces::probe;
 use headroom_node_exec::{Child, Command, Namespaces, Privilege, SpawnError, Step, spawn};
-use headroom_types::UnixMillis;
+use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
 
 use crate::clock;
 use crate::environment::Environment;
+use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
 use crate::taskgroup::{Container, TaskGroup};
 
@@ -136,7 +137,13 @@ fn hold(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
 fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<Child> {
     let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("its command is empty") };
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-    let env = task_env(&site.environment.for_tasks, start, files.marker_path(), files.cached_path());
+    let mut env = task_env(&site.environment.for_tasks, start, files.marker_path(), files.cached_path());
+    if let Some(dir) = tmp_on_disk(&site.environment.dir, start) {
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("its directory for temporary files {} cannot be made", dir.display()))?;
+        env.retain(|(name, _)| !TMP_VARIABLES.iter().any(|variable| name == variable));
+        env.extend(TMP_VARIABLES.map(|variable| (variable.into(), dir.clone().into())));
+    }
     let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
     let procs_files = group.group().procs_files();
     let command = Command {
@@ -151,6 +158,14 @@ fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFile
         ..Command::new(Path::new(program), &cwd)
     };
     Ok(spawn(&command)?)
+}
+
+/// What names the directory for temporary files.
+const TMP_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+
+/// The attempt's own directory for temporary files below its container's, which is on a disk; `None` without that remedy.
+pub(crate) fn tmp_on_disk(dir: &Path, start: &TaskStart) -> Option<PathBuf> {
+    has_remedy(start, Remedy::TmpOnDisk).then(|| dir.join("tmp-on-disk").join(start.attempt.file_name()))
 }
 
 /// The environment of a task: what the container has, what is known of the task, and what the master adds, which goes last.

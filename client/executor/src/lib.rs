@@ -15,6 +15,7 @@ pub mod growth;
 pub mod heap;
 pub mod launch;
 pub mod life;
+mod limits;
 pub mod link;
 pub mod logs;
 pub mod meter;

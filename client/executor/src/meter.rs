@@ -8,11 +8,12 @@ use headroom_node_cgroup::inside::Inside;
 use headroom_node_core::stall::{Look, Stall, is_tight};
 use headroom_node_core::{Timeline, maps};
 use headroom_types::exit::{GroupFacts, HeapFacts, Mark, MemoryStat, ProcessFacts, Sample, Victim};
-use headroom_types::{Bytes, StopCause, TaskAttemptId, Tick};
-use headroom_wire::v1::task::TaskUsage;
+use headroom_types::{Bytes, OwnLimit, StopCause, TaskAttemptId, Tick};
+use headroom_wire::v1::task::{TaskStart, TaskUsage};
 
 use crate::growth::is_pressed;
 use crate::heap::HeapWatch;
+use crate::limits::LimitWatch;
 use crate::reads::Reads;
 use crate::taskgroup::TaskGroup;
 
@@ -42,6 +43,7 @@ pub struct Meter {
     near_told: bool,
     stall: Stall,
     reads: Reads,
+    own_limits: LimitWatch,
     failed: Option<String>,
 }
 
@@ -79,8 +81,15 @@ impl Meter {
             near_told: false,
             stall: Stall::default(),
             reads: Reads::default(),
+            own_limits: LimitWatch::new(born, None),
             failed: None,
         }
+    }
+
+    /// Starts with the limits that `start` sets by hand.
+    pub fn with_limits_of(mut self, start: &TaskStart) -> Self {
+        self.own_limits = LimitWatch::new(self.born, Some(start));
+        self
     }
 
     /// It is held to another limit from now on, and may come near that one too.
@@ -105,12 +114,14 @@ impl Meter {
         }
         self.note_victims(group, facts.current, reading.newly_near);
         self.reads.look(|| group.group().pids().unwrap_or_default());
+        self.own_limits.look(|| group.group().pids().unwrap_or_default());
         reading.look_into = self.worth_a_look(facts.current);
         reading
     }
 
     /// What it has read in all. Its main process has ended and is not reaped yet.
     pub fn last_reads(&mut self, main: i32, group: &TaskGroup) -> Option<Bytes> {
+        self.own_limits.last(main);
         self.reads.last(main, &group.group().pids().unwrap_or_default())
     }
 
@@ -212,8 +223,8 @@ impl Meter {
         self.restore(facts);
         let mut missing: Vec<String> = self.failed.take().into_iter().collect();
         missing.extend(self.heap.as_ref().and_then(HeapWatch::missing));
-        let heap = self.heap();
-        Measured { heap, victims: self.victims, inside: self.inside, timeline: self.timeline.into_vec(), missing }
+        let (heap, own_limits) = (self.heap(), self.own_limits.into_vec());
+        Measured { heap, victims: self.victims, inside: self.inside, own_limits, timeline: self.timeline.into_vec(), missing }
     }
 
     /// What was killed has given its own memory back: how much that was, is known from when it was fullest. Page cache outlives
@@ -240,6 +251,8 @@ pub struct Measured {
     pub victims: Vec<Victim>,
     /// What the largest of them was made of.
     pub inside: Option<ProcessFacts>,
+    /// Limits that were set by hand.
+    pub own_limits: Vec<OwnLimit>,
     /// Memory from birth to death.
     pub timeline: Vec<Sample>,
     /// What could not be read.

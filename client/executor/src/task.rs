@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock;
 use crate::growth::{self, Growth, Hold};
 use crate::heap::HeapWatch;
-use crate::launch::{Launched, Site, launch, program_code};
+use crate::launch::{Launched, Site, launch, program_code, tmp_on_disk};
 use crate::life::{Action, Event, Life};
 use crate::logs::TaskFiles;
 use crate::meter::{Meter, Reading};
@@ -172,7 +172,7 @@ impl Task {
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = Meter::new(born, start.limit, managed.then(HeapWatch::default));
+        let meter = Meter::new(born, start.limit, managed.then(HeapWatch::default)).with_limits_of(&start);
         let (life, born) = (Life::Running, Instant::from_std(born));
         let growth = growth(&start, &group);
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
@@ -406,6 +406,11 @@ impl Task {
         if let Err(e) = self.group.clear() {
             missing.push(format!("what its main process left behind: {e}"));
         }
+        if let Some(dir) = tmp_on_disk(&self.site.environment.dir, &self.start)
+            && let Err(error) = std::fs::remove_dir_all(&dir)
+        {
+            tracing::debug!(attempt = %self.start.attempt, %error, "its directory for temporary files stays until its container goes");
+        }
         let mut measured = self.meter.close(&mut own);
         missing.append(&mut measured.missing);
         if let (Some(heap), Some(log)) = (&mut measured.heap, self.files.gc_log()) {
@@ -428,6 +433,7 @@ impl Task {
             heap_marker,
             victims: measured.victims,
             inside: measured.inside,
+            own_limits: measured.own_limits,
             missing,
             started: self.started,
             ended,

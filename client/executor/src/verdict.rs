@@ -4,8 +4,8 @@ use headroom_node_core::{Scope, classify, diagnose, timeline};
 use headroom_node_exec::Ended;
 use headroom_types::exit::{GroupFacts, HeapFacts, OuterLevel, ProcessFacts, Sample, Victim};
 use headroom_types::{
-    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, StopCause, SubCause, TaskAttemptId, TaskReport,
-    UnixMillis,
+    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, OwnLimit, StopCause, SubCause, TaskAttemptId,
+    TaskReport, UnixMillis,
 };
 use headroom_wire::v1::task::TaskStart;
 
@@ -30,6 +30,8 @@ pub struct Ending {
     pub victims: Vec<Victim>,
     /// What the largest of them was made of.
     pub inside: Option<ProcessFacts>,
+    /// Limits that were set by hand.
+    pub own_limits: Vec<OwnLimit>,
     /// What could not be read.
     pub missing: Vec<String>,
     /// First instruction.
@@ -64,6 +66,7 @@ pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: Ending) ->
         heap_marker: end.heap_marker,
         victims: end.victims,
         inside: end.inside,
+        own_limits: end.own_limits,
         missing: end.missing,
     };
     let verdict = classify(&evidence, Scope::Task, &start.heap_exit_codes);
@@ -146,6 +149,7 @@ mod tests {
             heap_marker: None,
             victims: Vec::new(),
             inside: None,
+            own_limits: Vec::new(),
             missing: Vec::new(),
             started: UnixMillis(1),
             ended: UnixMillis(2),

@@ -24,12 +24,23 @@ pub struct Diagnosis {
     /// What it would have fitted in with this cure alone, as far as it had come when it ended. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_fit: Option<Bytes>,
+    /// What one request asked for that was refused at once. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Bytes>,
 }
 
 impl Diagnosis {
     /// A row without a size that it would have fitted in.
     pub fn new(name: SubCause, certainty: Certainty, cause: impl Into<String>, fix: impl Into<String>) -> Self {
-        Diagnosis { name, cause: cause.into(), fix: fix.into(), trade_off: "none".into(), certainty, would_fit: None }
+        Diagnosis {
+            name,
+            cause: cause.into(),
+            fix: fix.into(),
+            trade_off: "none".into(),
+            certainty,
+            would_fit: None,
+            asked: None,
+        }
     }
     /// The same with what its cure costs.
     pub fn at_the_price_of(mut self, trade_off: impl Into<String>) -> Self {
@@ -134,6 +145,12 @@ sub_causes! {
     BesideHeap = "beside_heap",
     /// Its own data: it needs more than it was given.
     OwnData = "own_data",
+    /// A limit that the program, its command or its job file sets by hand.
+    OwnLimit = "own_limit",
+    /// One request for more memory than any node has.
+    ImpossibleRequest = "impossible_request",
+    /// It grew at the same pace through every size that it was given.
+    Leak = "leak",
     /// A limit too small for its own code and files.
     Thrashing = "thrashing",
     /// Memory that ended programs left behind filled an outer cgroup.

@@ -10,7 +10,7 @@ pub use crate::heap::{Collector, GcCause, GcFacts, HeapFacts};
 pub use crate::process::ProcessFacts;
 pub use crate::timeline::{Mark, Sample};
 pub use crate::unattributed::{LeftBy, Unattributed};
-use crate::{Bytes, ContainerId, NodeId, TaskAttemptId, UnixMillis};
+use crate::{Bytes, ContainerId, NodeId, OwnLimit, TaskAttemptId, UnixMillis};
 
 /// What holds a container to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,7 +53,8 @@ impl fmt::Display for EnforcerKind {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ExitReason {
-    /// The runtime said that its heap is full, or the kernel killed it at its own limit with the heap beyond its budget.
+    /// The runtime said that its heap is full, or the kernel killed it at its own limit with the heap beyond its budget. A program that
+    /// was refused memory far below its limit is not one of these: it ended by itself.
     HeapOom,
     /// The kernel killed it at its own limit while the heap was within its budget.
     OverheadOom,
@@ -329,6 +330,9 @@ pub struct Evidence {
     /// What the memory of its largest process was made of, looked at when it was last near its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<ProcessFacts>,
+    /// Limits that it, its command or its job file set by hand; of each kind the last one that was seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_limits: Vec<OwnLimit>,
     /// What could not be read and so was not weighed.
     pub missing: Vec<String>,
 }
@@ -348,6 +352,7 @@ impl Evidence {
             heap_marker: None,
             victims: Vec::new(),
             inside: None,
+            own_limits: Vec::new(),
             missing: Vec::new(),
         }
     }

@@ -10,8 +10,9 @@ use headroom_types::exit::{
     GroupFacts, LeftBy, Mark, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Unattributed, Victim,
 };
 use headroom_types::{
-    AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason,
-    ExitReport, FetchedFile, FileKind, Profile, Resource, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+    AppId, AppliedTreatment, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence,
+    ExitReason, ExitReport, FetchedFile, FileKind, OwnLimit, OwnLimitKind, Profile, Remedy, Resource, StopCause, TaskAttemptId,
+    TaskReport, Treatment, UnixMillis,
 };
 use headroom_wire::v1::{acl, am, apps, error, events, families, job, nodes, queues, task};
 use kept::golden;
@@ -65,6 +66,7 @@ fn evidence() -> Evidence {
         }],
         heap_budget: Some(Bytes::from_mib(48)),
         victims: vec![Victim { pid: 4711, name: "java".into(), rss: Bytes::from_mib(60) }],
+        own_limits: vec![OwnLimit { kind: OwnLimitKind::AddressSpace, value: Bytes::from_mib(40) }],
         ..Evidence::empty(EnforcerKind::Cgroup2)
     }
 }
@@ -140,6 +142,14 @@ fn totals() -> job::JobTotals {
         ..job::JobTotals::default()
     }
 }
+fn treatment() -> AppliedTreatment {
+    let remedy = Some(Remedy::OneArena);
+    AppliedTreatment { cause: SubCause::NativeArenas, treatment: Treatment::Remedy, quantity: None, remedy }
+}
+fn shadow() -> job::Shadow {
+    let why = "learned from kind map by the median".into();
+    job::Shadow { profile: profile(), why, outcome: Some(job::ShadowOutcome::Fits) }
+}
 fn patch() -> job::JobPatch {
     job::JobPatch {
         full: true,
@@ -178,12 +188,10 @@ fn patch() -> job::JobPatch {
                     held_us: Some(4711),
                 }],
                 why: "learned from kind map by the median".into(),
-                shadow: Some(job::Shadow {
-                    profile: profile(),
-                    why: "learned from kind map by the median".into(),
-                    outcome: Some(job::ShadowOutcome::Fits),
-                }),
+                shadow: Some(shadow()),
                 input: Some(input()),
+                treatment: Some(treatment()),
+                remedies: vec![Remedy::TmpOnDisk],
             }],
         }],
         events: vec![job::JobEvent {

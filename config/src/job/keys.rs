@@ -75,6 +75,13 @@ pub const KEYS: &[Key] = &[
     key("", "executors", "tables [executors.NAME]", MUST, "Sets of equal containers, in the slots of which tasks run."),
     key("", "stage", "tables [[stage]]", MUST, "Arrays of equal tasks, in the order in which they are shown."),
     key("", "retry", "a table [retry]", "the usual of each key", "How often a task is tried, and how far it may grow."),
+    key(
+        "",
+        "treatments",
+        "a table of sub-causes, each \"grow\", \"fail\", \"retry\", \"elsewhere\" or \"remedy\"",
+        "the usual of each sub-cause",
+        "What is done about a failure, by the sub-cause of its diagnosis. Only in mode headroom. The sub-causes and what is usual are in [Diagnosis](diagnosis.md#treatments).",
+    ),
     key("", "access", "a table [access]", "its owner only", "Who else may come near the job; rights of the cluster go before."),
     key(
         "profiles.NAME",

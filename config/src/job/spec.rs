@@ -11,6 +11,7 @@ use super::grow::GrowSpec;
 use super::place::Where;
 use super::runtime::{Flags, GcLog, Runtime};
 use super::template::{Placeholder, Template};
+use super::treatments::Treatments;
 
 /// A whole job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct JobSpec {
     pub retry: RetrySpec,
     /// Whom its owner lets come near it.
     pub access: AppAccess,
+    /// What is done about a sub-cause, where that is not the usual.
+    pub treatments: Treatments,
 }
 
 impl JobSpec {

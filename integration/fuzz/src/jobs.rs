@@ -49,7 +49,7 @@ fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
     }
     let id = TaskAttemptId { task: id, attempt: 1 };
     assert!(!id.file_name().contains(['/', '\0']));
-    let attempt = Attempt { id: &id, size: &size, previous: "", output: None };
+    let attempt = Attempt { id: &id, size: &size, previous: "", output: None, remedies: &[] };
     let start = spec::task_start(job, stage, attempt, Some("/base"));
     assert!(!start.command.is_empty());
     let line = serde_json::to_vec(&start).expect("writes");

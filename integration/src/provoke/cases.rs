@@ -102,7 +102,8 @@ pub fn cases() -> Vec<Case> {
 
 fn jvm_cases() -> Vec<Case> {
     use SubCause::{
-        BudgetNotPassed, CacheBeyondOld, CodeCache, DirectBuffers, GcBound, HeapFragmented, LiveHeap, Metaspace, ThreadStacks,
+        BudgetNotPassed, CacheBeyondOld, CodeCache, DirectBuffers, GcBound, HeapFragmented, LiveHeap, Metaspace, OwnLimit,
+        ThreadStacks,
     };
     vec![
         jvm("live-heap", (64, 224), LiveHeap, |p| java(p, "-Xmx64m -XX:+UseG1GC", "live")),
@@ -115,12 +116,12 @@ fn jvm_cases() -> Vec<Case> {
         jvm("direct-buffers", (48, 160), DirectBuffers, |p| {
             java(p, "-Xmx48m -XX:+UseSerialGC -XX:MaxDirectMemorySize=1g", "direct")
         }),
-        jvm("direct-buffers-capped", (48, 224), DirectBuffers, |p| {
+        jvm("direct-buffers-capped", (48, 224), OwnLimit, |p| {
             java(p, "-Xmx48m -XX:+UseSerialGC -XX:MaxDirectMemorySize=24m", "direct")
         }),
         jvm("thread-stacks", (32, 160), ThreadStacks, |p| java(p, "-Xmx32m -XX:+UseSerialGC", "threads")),
         jvm("metaspace", (48, 160), Metaspace, |p| java(p, "-Xmx48m -XX:+UseSerialGC", "metaspace")),
-        jvm("metaspace-capped", (48, 224), Metaspace, |p| {
+        jvm("metaspace-capped", (48, 224), OwnLimit, |p| {
             java(p, "-Xmx48m -XX:+UseSerialGC -XX:MaxMetaspaceSize=16m", "metaspace")
         }),
         jvm("code-cache", (32, 112), CodeCache, |p| {
@@ -133,7 +134,8 @@ fn jvm_cases() -> Vec<Case> {
 
 fn other_cases() -> Vec<Case> {
     use SubCause::{
-        BesideHeap, ChildProcesses, KernelMemory, LiveHeap, NativeArenas, OwnData, PageCache, Sockets, ThreadStacks, Tmpfs,
+        BesideHeap, ChildProcesses, KernelMemory, LiveHeap, NativeArenas, OwnData, OwnLimit, PageCache, Sockets, ThreadStacks,
+        Tmpfs,
     };
     let python = |program, mib, expected, command| Case {
         runtime: "python",
@@ -164,13 +166,13 @@ fn other_cases() -> Vec<Case> {
         native("tmpfs", 64, Tmpfs, |p| own(p, &["tmpfs", &p.in_memory.display().to_string()])),
         native("sockets", 64, Sockets, |p| own(p, &["sockets"])),
         python("python-data", 64, OwnData, |p| script("python3", p, "provoke.py", "data")),
-        python("python-memory-error", 128, OwnData, |p| script("python3", p, "provoke.py", "limited")),
+        python("python-memory-error", 128, OwnLimit, |p| script("python3", p, "provoke.py", "limited")),
         python("locked-files", 96, PageCache, |p| script("python3", p, "provoke.py", "locked")),
         python("page-tables", 64, KernelMemory, |p| script("python3", p, "provoke.py", "sparse")),
         go("go-heap", 256, |p| go_program(p, "heap")),
         go("go-goroutines", 128, |p| go_program(p, "goroutines")),
         go("go-off-heap", 128, |p| go_program(p, "off-heap")),
-        go("go-out-of-memory", 256, |p| go_program(p, "limited")),
+        Case { expected: OwnLimit, ..go("go-out-of-memory", 256, |p| go_program(p, "limited")) },
         node("node-heap", 256, LiveHeap, |p| script("node", p, "provoke.js", "heap")),
         node("node-buffers", 160, BesideHeap, |p| script("node", p, "provoke.js", "buffers")),
     ]

@@ -151,8 +151,8 @@ fn told() -> Vec<Case> {
         too_large,
         runtime("Node heap, abort", Runtime::Node(&["--max-old-space-size=32"], NODE_FILLS), 32, &[], heap),
         runtime("Node heap, 134 through a shell", Runtime::NodeInShell(NODE_FILLS), 32, &[134], heap),
-        runtime("Python MemoryError", Runtime::Python(PYTHON_FILLS, "160"), 0, &[], Right::Is(R::HeapOom, NATIVE)),
-        runtime("Go out of memory, exit 2", Runtime::Go("limited"), 0, &[], Right::Is(R::HeapOom, NATIVE)),
+        runtime("Python MemoryError", Runtime::Python(PYTHON_FILLS, "160"), 0, &[], Right::Is(R::Exit { code: 1 }, None)),
+        runtime("Go out of memory, exit 2", Runtime::Go("limited"), 0, &[], Right::Is(R::Exit { code: 2 }, None)),
         case("marker file", &["marker:arena_exhausted", "exit:9"], Right::Is(R::HeapOom, NATIVE)),
     ]
 }

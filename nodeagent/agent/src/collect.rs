@@ -258,6 +258,10 @@ fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &Measured, mi
     };
     e.own.limit = e.own.limit.or(Some(order.resource.memory));
     e.heap_budget = order.launch.heap;
+    let mut own_limits = measured.own_limits.clone();
+    own_limits.add_environment(order.launch.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    own_limits.add_command(order.launch.command.iter().map(String::as_str));
+    e.own_limits = own_limits.into_vec();
     e.heap = measured.heap;
     if order.launch.heap.is_some() && measured.heap.is_none() {
         missing.push("heap: its runtime shared no counters, or ended before they were found".into());

@@ -11,7 +11,7 @@ use headroom_node_cgroup::inside;
 use headroom_node_cgroup::{CgroupError, Group, Look, Probe, Room};
 use headroom_node_core::stall::{self, Stall};
 use headroom_node_core::starved::GcWindow;
-use headroom_node_core::{Timeline, hsperf, maps};
+use headroom_node_core::{OwnLimits, Timeline, hsperf, maps};
 use headroom_types::exit::{HeapFacts, Mark, MemoryStat, ProcessFacts, Sample, Victim};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
@@ -25,6 +25,10 @@ const VICTIMS: usize = 5;
 const CLOSE: u64 = 75;
 /// How often they are noted at most.
 const VICTIMS_EVERY: Duration = Duration::from_secs(1);
+/// How often the limits of its processes are read.
+const LIMITS_EVERY: Duration = Duration::from_secs(1);
+/// Of at most so many processes.
+const MAX_LIMITED: usize = 4;
 /// How many processes are looked into in one round: each costs milliseconds.
 const LOOKS: usize = 1;
 
@@ -59,6 +63,8 @@ pub(crate) struct Meter {
     /// The largest process and the use of the group, while it is worth looking into.
     to_look_into: Option<(i32, Bytes)>,
     stall: Stall,
+    own_limits: OwnLimits,
+    limits_at: Option<Tick>,
     /// Opened at the first look.
     probe: Option<Probe>,
 }
@@ -90,6 +96,8 @@ pub(crate) struct Measured {
     pub(crate) victims: Vec<Victim>,
     /// What the largest of them was made of.
     pub(crate) inside: Option<ProcessFacts>,
+    /// Limits that its processes had.
+    pub(crate) own_limits: OwnLimits,
 }
 
 impl Meter {
@@ -109,6 +117,8 @@ impl Meter {
             inside: None,
             to_look_into: None,
             stall: Stall::default(),
+            own_limits: OwnLimits::default(),
+            limits_at: None,
             probe: None,
         }))
     }
@@ -155,6 +165,7 @@ impl Meter {
             self.fullest = Some((current, stat));
         }
         self.note_victims(now, current);
+        self.note_limits(now);
         self.judge(now, current, &stat, kills)
     }
 
@@ -188,6 +199,21 @@ impl Meter {
             self.victims = self.subject.group.largest(VICTIMS);
             let grown = self.inside.is_none_or(|seen| current > seen.current.mul_ratio(21, 20));
             self.to_look_into = self.victims.first().filter(|v| grown && v.pid > 0).map(|v| (v.pid, current));
+        }
+    }
+
+    /// Limits that a program sets for itself. An executor sees those of its tasks.
+    fn note_limits(&mut self, now: Tick) {
+        let due = self.limits_at.is_none_or(|at| now.since(at) >= LIMITS_EVERY);
+        if self.subject.task_groups || !due {
+            return;
+        }
+        self.limits_at = Some(now);
+        for pid in self.subject.group.pids().unwrap_or_default().into_iter().take(MAX_LIMITED) {
+            // One that has ended meanwhile has nothing to read.
+            if let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/limits")) {
+                self.own_limits.add_limits_file(&text);
+            }
         }
     }
 
@@ -233,6 +259,7 @@ impl Meter {
             heap: self.heap,
             victims: std::mem::take(&mut self.victims),
             inside: self.inside,
+            own_limits: std::mem::take(&mut self.own_limits),
         }
     }
 }

@@ -12,6 +12,7 @@
 //!  4      kills in its group and its own limit was hit                            own limit
 //!  5      kills in its group and no limit within it was hit                       ancestor_oom / node_oom
 //!  6      the runtime named its memory as full: marker, then declared exit code   heap_oom / overhead_oom by its words
+//!         (not: it was refused memory far below its limit; that is 8 or 9)
 //!  7      SIGKILL and nothing moved                                               killed_externally
 //!  8      any other signal                                                        signal(n)
 //!  9      any other code                                                          exit(n)
@@ -56,6 +57,8 @@ impl Verdict {
 const SIGKILL: i32 = 9;
 /// A heap filled to this share of its budget is full. Per cent.
 const HEAP_FULL: u64 = 95;
+/// Below this share of its limit a refused allocation was not refused for the limit. Per cent.
+const HAS_ROOM: u64 = 75;
 /// A task below this share of its own limit is not to blame for its container's. Per cent.
 const WITHIN_OWN: u64 = 95;
 /// v1 charges in batches and fails large pages first, so a peak may end this much short of the limit.
@@ -77,7 +80,9 @@ pub fn classify(e: &Evidence, scope: Scope, heap_exit_codes: &[i32]) -> Verdict 
         Some(Limit::Host) => return Verdict::plain(ExitReason::NodeOom),
         None => {}
     }
-    if let Some(verdict) = told_by_runtime(e, heap_exit_codes) {
+    if !is_refused(e)
+        && let Some(verdict) = told_by_runtime(e, heap_exit_codes)
+    {
         return verdict;
     }
     Verdict::plain(match (e.signal, e.exit_code) {
@@ -223,6 +228,33 @@ pub fn marked(line: &str) -> Marked {
     ];
     let line = line.to_ascii_lowercase();
     if BESIDE.iter().any(|words| line.contains(words)) { Marked::Beside } else { Marked::Heap }
+}
+
+/// True when the line says that an allocation was refused, which says nothing of a full heap: the words of runtimes whose memory is one
+/// quantity, and those of managed runtimes that could not even reserve their heap.
+pub(crate) fn is_refusal(line: &str) -> bool {
+    const ONE_QUANTITY: [&str; 6] =
+        ["memoryerror", "runtime: out of memory", "bad_alloc", "memory allocation of", "nomemoryerror", "you tried to allocate"];
+    let line = line.to_ascii_lowercase();
+    ONE_QUANTITY.iter().any(|words| line.contains(words)) || is_failed_reservation(&line)
+}
+
+/// A managed runtime could not reserve the addresses that it begins with. `line` is in lower case.
+fn is_failed_reservation(line: &str) -> bool {
+    ["could not reserve enough space for", "failed to reserve virtual memory", "native memory allocation (mmap)"]
+        .iter()
+        .any(|words| line.contains(words))
+}
+
+/// True when memory was refused to the program although its container had room: a limit of its own, or one request that no host answers.
+pub(crate) fn is_refused(e: &Evidence) -> bool {
+    let Some(line) = e.heap_marker.as_deref().filter(|line| is_refusal(line)) else { return false };
+    if e.heap_budget.is_some() && !is_failed_reservation(&line.to_ascii_lowercase()) {
+        return false;
+    }
+    let seen = e.own.peak.unwrap_or(e.own.current).max(e.own.current);
+    let has_room = e.own.limit.is_some_and(|limit| seen < limit.mul_ratio(HAS_ROOM, 100));
+    has_room || e.own_limits.iter().any(|limit| limit.kind.is_rlimit())
 }
 
 fn told_by_runtime(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {

@@ -43,6 +43,10 @@ fn marker(mut e: Evidence, line: &str) -> Evidence {
     e.heap_marker = Some(line.to_owned());
     e
 }
+fn used(mut e: Evidence, limit: u64, peak: u64) -> Evidence {
+    e.own = own(limit, peak, MemoryEvents::default(), MemoryEvents::default());
+    e
+}
 fn outer(mut e: Evidence, level: &str, local: MemoryEvents) -> Evidence {
     e.outer.push(OuterLevel::counted(level, None, local));
     e
@@ -209,6 +213,37 @@ fn outer_rows() -> Vec<Row> {
     ]
 }
 
+/// Memory that was refused says something of the limit only where it was nearly full.
+fn refused_rows() -> Vec<Row> {
+    use Dimension as D;
+    use ExitReason as R;
+    use Scope::Task as T;
+    vec![
+        row("python, full", T, marker(used(code(v2(), 1), 64, 60), "MemoryError"), R::HeapOom, Some(D::Native)),
+        row(
+            "python, refused far below its limit",
+            T,
+            marker(used(code(v2(), 1), 64, 8), "MemoryError"),
+            R::Exit { code: 1 },
+            None,
+        ),
+        row(
+            "c++, refused far below its limit",
+            T,
+            marker(used(signal(6), 64, 8), "terminate called after throwing an instance of 'std::bad_alloc'"),
+            R::Signal { signal: 6 },
+            None,
+        ),
+        row(
+            "a JVM that could not reserve its heap",
+            T,
+            marker(heap(used(code(v2(), 1), 64, 8), 32, 0), "Could not reserve enough space for 262144KB object heap"),
+            R::Exit { code: 1 },
+            None,
+        ),
+    ]
+}
+
 fn runtime_rows() -> Vec<Row> {
     use Dimension as D;
     use ExitReason as R;
@@ -242,7 +277,7 @@ fn runtime_rows() -> Vec<Row> {
             R::HeapOom,
             Some(D::Native),
         ),
-        row("python", C, marker(code(v2(), 1), "MemoryError"), R::HeapOom, Some(D::Native)),
+        row("python, limit unknown", C, marker(code(v2(), 1), "MemoryError"), R::HeapOom, Some(D::Native)),
         row(
             "node, by a signal of its own",
             C,
@@ -285,7 +320,7 @@ fn plain_rows() -> Vec<Row> {
 
 #[test]
 fn table() {
-    let rows = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), plain_rows()];
+    let rows = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), refused_rows(), plain_rows()];
     for r in rows.into_iter().flatten() {
         let v = classify(&r.evidence, r.scope, r.codes);
         assert_eq!((v.reason, v.dimension), (r.reason, r.dimension), "{}: {:#?}", r.what, r.evidence);
@@ -294,11 +329,12 @@ fn table() {
 
 #[test]
 fn the_table_has_a_row_for_every_reason_it_can_give() {
-    let given: std::collections::BTreeSet<&str> = [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), plain_rows()]
-        .into_iter()
-        .flatten()
-        .map(|r| r.reason.name())
-        .collect();
+    let given: std::collections::BTreeSet<&str> =
+        [asked_rows(), own_limit_rows(), outer_rows(), runtime_rows(), refused_rows(), plain_rows()]
+            .into_iter()
+            .flatten()
+            .map(|r| r.reason.name())
+            .collect();
     let all = [
         "heap_oom",
         "overhead_oom",

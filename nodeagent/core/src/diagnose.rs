@@ -7,19 +7,23 @@
 
 mod beside;
 mod heap;
+mod limits;
 mod others;
 mod told;
 
 use headroom_types::exit::HeapFacts;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, Evidence, ExitReason, SubCause};
 
-use crate::classify::{Marked, Verdict, marked};
+use crate::classify::{Marked, Verdict, is_refusal, marked};
 
 /// One row of the table: silent, or a cause with its cure.
 type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
 
 /// What took the room of a memory failure of its own, in the order of what the cures cost.
-const TAKEN: [Rule; 16] = [
+const TAKEN: [Rule; 19] = [
+    limits::heap,
+    limits::beside_heap,
+    limits::array_size,
     heap::beyond_budget,
     heap::cache,
     told::direct,
@@ -57,13 +61,10 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
         ExitReason::NodeOom => vec![others::host()],
         ExitReason::KilledExternally => vec![others::from_outside()],
         ExitReason::Exit { code: 137 } => vec![others::code_137()],
-        ExitReason::Stopped
-        | ExitReason::Preempted
-        | ExitReason::Timeout
-        | ExitReason::NodeLost
-        | ExitReason::LaunchFailed
-        | ExitReason::Exit { .. }
-        | ExitReason::Signal { .. } => Vec::new(),
+        ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost | ExitReason::LaunchFailed => {
+            Vec::new()
+        }
+        ExitReason::Exit { .. } | ExitReason::Signal { .. } => limits::refused(&case).into_iter().collect(),
     }
 }
 
@@ -99,10 +100,9 @@ impl<'a> Case<'a> {
     fn says(&self, words: &str) -> bool {
         self.e.heap_marker.as_deref().is_some_and(|line| line.to_ascii_lowercase().contains(words))
     }
-    /// True when it said so that memory was refused to it, and has no heap with a maximum that could be the reason: Python, Go, C++, Rust.
+    /// True when it said that memory was refused to it, and has no heap with a maximum that could be the reason: Python, Go, C++, Rust.
     fn was_refused(&self) -> bool {
-        let words = ["memoryerror", "runtime: out of memory", "bad_alloc", "memory allocation of"];
-        self.e.heap_budget.is_none() && words.iter().any(|words| self.says(words))
+        self.e.heap_budget.is_none() && self.e.heap_marker.as_deref().is_some_and(is_refusal)
     }
     fn heap(&self) -> Option<(HeapFacts, Bytes)> {
         Some((self.e.heap?, self.e.heap_budget?))

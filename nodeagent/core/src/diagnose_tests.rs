@@ -1,7 +1,7 @@
 use super::*;
 use crate::classify::{Scope, classify};
-use headroom_types::EnforcerKind;
 use headroom_types::exit::{Collector, GcCause, GcFacts, LeftBy, MemoryEvents, OuterLevel, ProcessFacts, Unattributed, Victim};
+use headroom_types::{EnforcerKind, OwnLimit, OwnLimitKind};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
@@ -42,10 +42,41 @@ fn who_was_refused_memory_far_below_its_limit_needs_no_larger_container() {
     e.own.peak = Some(MIB(70));
     e.heap_marker = Some("runtime: out of memory: cannot allocate 4194304-byte block (66912256 in use)".into());
     let rows = told(&e, Scope::Task);
-    assert_eq!((rows.len(), rows[0].name), (1, SubCause::OwnData), "{rows:#?}");
-    assert!(rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("70 MiB of 256 MiB"), "{rows:#?}");
+    assert_eq!((rows.len(), rows[0].name), (1, SubCause::ImpossibleRequest), "{rows:#?}");
+    assert!(rows[0].cause.contains("4 MiB") && rows[0].cause.contains("70 MiB of 256 MiB"), "{rows:#?}");
+    e.own_limits = vec![OwnLimit { kind: OwnLimitKind::AddressSpace, value: MIB(100) }];
+    let rows = told(&e, Scope::Task);
+    assert_eq!((rows.len(), rows[0].name, rows[0].certainty), (1, SubCause::OwnLimit, Certainty::Certain), "{rows:#?}");
+    assert!(rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("100 MiB"), "{rows:#?}");
+    e.own_limits.clear();
     e.own.peak = Some(MIB(250));
     assert!(told(&e, Scope::Task)[0].fix.contains("next size"), "full all the same");
+}
+
+#[test]
+fn a_maximum_below_the_budget_is_the_limit_that_was_met() {
+    let mut e = Evidence::empty(EnforcerKind::Cgroup1);
+    (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(3), Some(MIB(128)), Some(MIB(256)), Some(MIB(90)));
+    e.heap_marker = Some("Terminating due to java.lang.OutOfMemoryError: Java heap space".into());
+    e.heap = Some(HeapFacts { used: MIB(31), committed: MIB(32), max: MIB(32), ..HeapFacts::default() });
+    let first = |e: &Evidence| told(e, Scope::Task).first().cloned().expect("a row");
+    assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Likely), "no flag was seen");
+    e.own_limits = vec![OwnLimit { kind: OwnLimitKind::JvmHeap, value: MIB(32) }];
+    assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Certain));
+    assert!(first(&e).cause.contains("-Xmx = 32 MiB") && first(&e).fix.contains("remove -Xmx"), "{:?}", first(&e));
+    e.own_limits[0].value = MIB(128);
+    e.heap = Some(HeapFacts { used: MIB(127), committed: MIB(128), max: MIB(124), ..HeapFacts::default() });
+    assert_ne!(first(&e).name, SubCause::OwnLimit, "that is the budget");
+}
+
+#[test]
+fn a_maximum_beside_the_heap_that_was_set_by_hand_is_named() {
+    let mut e = Evidence::empty(EnforcerKind::Cgroup1);
+    (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(1), Some(MIB(64)), Some(MIB(256)), Some(MIB(90)));
+    e.heap_marker = Some("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory".into());
+    assert_eq!(told(&e, Scope::Task)[0].name, SubCause::DirectBuffers, "a cap that follows the overhead");
+    e.own_limits = vec![OwnLimit { kind: OwnLimitKind::DirectMemory, value: MIB(24) }];
+    assert_eq!(told(&e, Scope::Task)[0].name, SubCause::OwnLimit);
 }
 
 #[test]

@@ -9,7 +9,7 @@ const MAX_LINE: usize = 300;
 
 /// What a line holds when the runtime gave up for want of memory. A `throw` of the program's own looks the same on purpose: the
 /// JVM's direct buffers are thrown that way.
-const WORDS: [&str; 9] = [
+const WORDS: [&str; 14] = [
     "java.lang.OutOfMemoryError", // also "Terminating due to …" and "Aborting due to …" of the JVM's own flags
     "JavaScript heap out of memory",
     "GC overhead limit exceeded",
@@ -18,12 +18,45 @@ const WORDS: [&str; 9] = [
     "terminate called after throwing an instance of 'std::bad_alloc'", // C++
     "failed to allocate memory (NoMemoryError)", // Ruby
     "Unhandled exception. System.OutOfMemoryException", // .NET
+    "DefaultCPUAllocator: can't allocate memory", // PyTorch
+    "DefaultCPUAllocator: not enough memory",  // PyTorch
+    "Could not reserve enough space for",      // the JVM at its start
+    "Native memory allocation (mmap) failed",  // the JVM later
+    "Failed to reserve virtual memory",        // V8 at its start
     "Out of space in CodeCache",               // thrown by the JVM where not even a stub has room
 ];
 
 /// The first line of `text` that names a full memory, without the spaces around it and at most 300 bytes of it.
 pub fn find(text: &str) -> Option<&str> {
     text.lines().find(|line| names_memory(line)).map(|line| shortened(line.trim()))
+}
+
+/// How much a refused allocation asked for, in the words of numpy, PyTorch, Go, Rust and the JVM; `None` where the line does not say.
+pub fn asked(line: &str) -> Option<Bytes> {
+    const BEFORE: [&str; 7] = [
+        "Unable to allocate ",
+        "you tried to allocate ",
+        "cannot allocate ",
+        "memory allocation of ",
+        "Cannot reserve ",
+        "failed to map ",
+        "failed to allocate ",
+    ];
+    let rest = BEFORE.iter().find_map(|words| line.split_once(words)).map(|(_, rest)| rest)?;
+    let (number, unit) = rest.split_once([' ', '-'])?;
+    let factor: u64 = match unit.split(|c: char| !c.is_ascii_alphabetic()).next()? {
+        "bytes" | "byte" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        "PiB" => 1 << 50,
+        _ => return None,
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let hundredths: u64 = format!("{part:0<2}").get(..2)?.parse().ok()?;
+    let whole = whole.parse::<u64>().ok()?.checked_mul(factor)?;
+    Some(Bytes::new(whole.checked_add(factor / 100 * hundredths)?))
 }
 
 /// What a program says that it keeps as a cache, in the file that `HEADROOM_CACHED_BYTES` names: one number, bytes.
@@ -98,6 +131,24 @@ mod tests {
     fn other_errors_are_no_marker() {
         for text in ["", "java.lang.IllegalStateException: out of memory cards", "OutOfMemory", "exit code 137"] {
             assert_eq!(find(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_is_in_the_words() {
+        let cases = [
+            ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 200. GiB for an array", Some(200 << 30)),
+            ("_ArrayMemoryError: Unable to allocate 1.50 KiB for an array with shape (3,)", Some(1024 + 500)),
+            ("runtime: out of memory: cannot allocate 4194304-byte block (62914560 in use)", Some(4_194_304)),
+            ("memory allocation of 1048576 bytes failed", Some(1_048_576)),
+            ("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory (allocated: 1, limit: 2)", Some(99)),
+            ("# Native memory allocation (mmap) failed to map 65536 bytes for committing", Some(65_536)),
+            ("MemoryError", None),
+            ("Unable to allocate many things", None),
+            ("Unable to allocate 99999999999999999999 bytes", None),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(asked(line), wanted.map(Bytes::new), "{line}");
         }
     }
 

@@ -268,6 +268,8 @@ mod tests {
             why: String::new(),
             shadow: None,
             input: None,
+            treatment: None,
+            remedies: Vec::new(),
         };
         TaskRow {
             task: task.parse().expect("id"),

@@ -244,6 +244,8 @@ mod tests {
             why: String::new(),
             shadow: None,
             input: None,
+            treatment: None,
+            remedies: Vec::new(),
         }
     }
     fn profile(memory: u64) -> Profile {

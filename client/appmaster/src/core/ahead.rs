@@ -57,6 +57,7 @@ impl Core {
             known: After::Unknown,
             remote_input: Bytes::ZERO,
             bound: None,
+            treated: None,
         };
         match decide(&case).1 {
             Next::Again { size, .. } => Some(size),

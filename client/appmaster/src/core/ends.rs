@@ -2,7 +2,7 @@
 
 use headroom_config::{Memory, Runtime};
 use headroom_types::exit::{Sample, TaskReport};
-use headroom_types::{Bytes, ContainerId, ExitReason};
+use headroom_types::{AppliedTreatment, Bytes, ContainerId, ExitReason, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
@@ -66,7 +66,9 @@ impl Core {
         End { class, fate, need }: End,
         out: &mut Vec<Effect>,
     ) {
+        let (class, treated) = self.treat(key, &mut row, class, fate);
         let known = match class {
+            Class::Memory(_) if let Some(known) = Self::known_of_request(&row, treated.as_ref()) => known,
             Class::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
             Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander => {
                 After::Unknown
@@ -96,8 +98,10 @@ impl Core {
             known,
             bound: budget.as_deref().map(Bound::Budget).or_else(|| breaker.as_deref().map(Bound::Stage)),
             remote_input,
+            treated: treated.as_ref(),
         };
         let (account, next) = self.as_ordered(key, &row, decide(&case));
+        row.treatment = treated.map(|treated| recorded(treated.applied, account));
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);
         let innocent = account == Account::Innocent && within(&row);
@@ -160,6 +164,20 @@ fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Nee
 /// True when it had stayed within its own size, as far as anybody saw.
 fn within(row: &AttemptRow) -> bool {
     row.peak.is_none_or(|peak| peak <= row.profile.memory())
+}
+
+/// A limit that page cache fills is answered by another turn, whatever sub-cause stands first.
+fn recorded(applied: AppliedTreatment, account: Account) -> AppliedTreatment {
+    match account {
+        Account::Spike => AppliedTreatment { treatment: Treatment::Retry, quantity: None, remedy: None, ..applied },
+        Account::Success
+        | Account::Memory
+        | Account::Plain
+        | Account::Transient
+        | Account::Innocent
+        | Account::Taken
+        | Account::Collateral => applied,
+    }
 }
 
 fn decision(next: &Next) -> String {

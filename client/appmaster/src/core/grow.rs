@@ -105,7 +105,7 @@ impl Core {
         let spare = executor.spare();
         let held: Vec<TaskAttemptId> = executor.seats.iter().filter(|(_, s)| s.held.is_some()).map(|(a, _)| a.clone()).collect();
         for attempt in held {
-            let needs = self.wish(container, &attempt).and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
+            let needs = self.wish(now, container, &attempt).and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
             if needs.is_some_and(|needs| needs > spare) {
                 self.let_go(now, container, &attempt, why, out);
             }
@@ -158,7 +158,7 @@ impl Core {
                 }
                 continue;
             }
-            let Some((seat, wish)) = self.wish(container, &attempt) else { continue };
+            let Some((seat, wish)) = self.wish(now, container, &attempt) else { continue };
             let profile = match wish {
                 Ok(profile) => profile,
                 Err(why) => {
@@ -197,7 +197,7 @@ impl Core {
     }
 
     /// What the policy wants a held task to have.
-    fn wish(&self, container: &ContainerId, attempt: &TaskAttemptId) -> Option<(Seat, Result<Profile, String>)> {
+    fn wish(&self, now: Now, container: &ContainerId, attempt: &TaskAttemptId) -> Option<(Seat, Result<Profile, String>)> {
         let seat = *self.fleet.executors.get(container)?.seats.get(attempt)?;
         let (stage, set) = (self.stage_of(seat.task)?, self.set_of(seat.task)?);
         let row = self.tasks.get(seat.task)?.open_attempt().filter(|row| row.attempt == *attempt)?;
@@ -208,7 +208,9 @@ impl Core {
             cap: self.cap(set),
             steps: row.grown.len(),
         };
-        Some((seat, self.budget_spent().or_else(|| self.breaker(seat.task.stage)).map_or_else(|| grow::next(&pressed), Err)))
+        let bound = self.budget_spent().or_else(|| self.breaker(seat.task.stage));
+        let bound = bound.or_else(|| self.leaks_while_it_grows(now, seat.task, row));
+        Some((seat, bound.map_or_else(|| grow::next(&pressed), Err)))
     }
 
     fn given(&mut self, now: Now, task: TaskKey, attempt: &TaskAttemptId, profile: Profile, out: &mut Vec<Effect>) {

@@ -21,6 +21,7 @@ use headroom_wire::v1::job::{AttemptRow, Shadow, ShadowOutcome};
 use super::Core;
 use super::input::Inputs;
 use super::rungs::Told;
+use super::treat::says_nothing_of_size;
 use crate::event::{Effect, Now};
 use crate::ledger;
 use crate::policy::learn::After;
@@ -223,6 +224,9 @@ impl Core {
                 }
             }
             Account::Memory => {
+                if says_nothing_of_size(row.treatment) {
+                    return;
+                }
                 if let Some(dimension) = row.dimension {
                     learning.sizer.killed(&ask, dimension, &row.profile);
                 }

@@ -207,6 +207,8 @@ impl Core {
             why: if task.why.is_empty() { "the size of its stage".to_owned() } else { task.why.clone() },
             shadow,
             input,
+            treatment: None,
+            remedies: super::treat::remedies(task),
         };
         self.record(now, Record::Placed { task: key, row: Box::new(row) }, out);
         out.extend(self.start_message(key));
@@ -218,8 +220,8 @@ impl Core {
         let open = task.open_attempt()?;
         let previous = task.previous_reason().map(|r| r.name()).unwrap_or_default();
         let output = self.attempt_dir(stage, &open.attempt);
-        let attempt =
-            Attempt { id: &open.attempt, size: &task.size, previous, output: output.as_deref().and_then(|p| p.to_str()) };
+        let output = output.as_deref().and_then(|p| p.to_str());
+        let attempt = Attempt { id: &open.attempt, size: &task.size, previous, output, remedies: &open.remedies };
         let start = spec::task_start(&self.job, stage, attempt, self.setup.base_dir.as_deref());
         Some(send(&open.container, ToExecutor::Start(Box::new(start))))
     }

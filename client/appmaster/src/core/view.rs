@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use headroom_types::reason::Weight;
-use headroom_types::{Bytes, Dimension, ExitReason, Reason, TaskAttemptId, TaskId};
+use headroom_types::{Bytes, Dimension, ExitReason, Reason, SubCause, TaskAttemptId, TaskId};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, JobTotals, TaskRow};
 
@@ -108,11 +108,11 @@ impl Core {
                 self.view.tell(now, Reason::TaskFinished, attempt.clone(), format!("{attempt} done{peak}"));
             }
             Account::Memory | Account::Spike => {
-                let message = format!("{attempt} {} on {}", fate(row, &reason), row.node);
+                let message = format!("{attempt} {} on {}{}", fate(row, &reason), row.node, treated(row));
                 self.view.tell(now, Reason::OomKilled, attempt, message);
             }
             Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => {
-                let message = format!("{attempt} on {}: {}", row.node, reason.sentence());
+                let message = format!("{attempt} on {}: {}{}", row.node, reason.sentence(), treated(row));
                 self.view.tell(now, Reason::AttemptLost, attempt, message);
             }
         }
@@ -248,9 +248,17 @@ fn weight(row: &AttemptRow) -> usize {
     6 + evidence + shadow + 5 * row.diagnosis.len() + row.timeline.len() + row.log_tail.len() / 100
 }
 
+/// The sub-cause and what is done about it: ` · tmpfs → remedy tmp_on_disk`.
+fn treated(row: &AttemptRow) -> String {
+    row.treatment.map(|treated| format!(" · {} → {treated}", treated.cause)).unwrap_or_default()
+}
+
 /// What ran out, in words: ` (off-heap)`.
 /// A runtime whose heap is full ends by itself; all others are killed at their limit.
 fn fate(row: &AttemptRow, reason: &ExitReason) -> String {
+    if *reason == ExitReason::HeapOom && row.treatment.is_some_and(|treated| treated.cause == SubCause::OwnLimit) {
+        return "out of heap at a limit of its own".to_owned();
+    }
     if *reason == ExitReason::HeapOom {
         return format!("out of heap: {} are full", row.profile.heap);
     }

@@ -13,10 +13,12 @@ mod fixed;
 pub mod grow;
 mod headroom;
 pub mod ladder;
+pub mod leak;
 mod pinterest;
 pub mod seats;
 pub mod sizing;
 pub mod tovar;
+pub mod treatment;
 mod uber;
 
 pub use headroom_sizes::learn;
@@ -31,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use blame::Fate;
 use classify::Class;
 use learn::After;
+use treatment::Treated;
 
 /// Where an attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +136,8 @@ pub struct Case<'a> {
     pub remote_input: Bytes,
     /// Its stage is marked badly sized: nothing of it is given more. For people, why.
     pub bound: Option<Bound<'a>>,
+    /// What the diagnosis of this end asks for; `None` where there is none, and in other modes than `headroom`.
+    pub treated: Option<&'a Treated>,
 }
 
 /// The largest size a task can be given, and what sets it.
@@ -248,6 +253,9 @@ pub fn decide(case: &Case<'_>) -> (Account, Next) {
     let account = account(case);
     if account != Account::Success && case.idempotent == Idempotent::No && !case.reason.eq(&ExitReason::LaunchFailed) {
         return (account, not_again(case));
+    }
+    if let Some(next) = treatment::next(case, account) {
+        return (account, next);
     }
     let next = match account {
         Account::Success => Next::Done,

@@ -76,6 +76,7 @@ impl Given {
             known: self.known,
             bound: self.bound,
             remote_input: Bytes::from_mib(self.remote_input),
+            treated: None,
         })
     }
     fn killed(&self) -> Next {

@@ -474,6 +474,7 @@ impl<'a> Run<'a> {
             known,
             bound: None,
             remote_input: Bytes::ZERO,
+            treated: None,
         });
         let charged = account == Account::Memory;
         self.sums.innocent_charged += u64::from(charged && within);

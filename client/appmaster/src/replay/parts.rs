@@ -178,6 +178,7 @@ impl Parts {
             known,
             bound: None,
             remote_input: Bytes::ZERO,
+            treated: None,
         });
         match next {
             Next::Again { size, .. } => Some(size.profile),

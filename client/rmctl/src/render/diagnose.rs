@@ -1,6 +1,6 @@
 //! One attempt that ended: verdict, what happened, evidence, what was done, what would cure it.
 
-use headroom_types::{Bytes, Charge, Diagnosis, Dimension, ExitReason};
+use headroom_types::{AppliedTreatment, Bytes, Charge, Diagnosis, Dimension, ExitReason};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, JobView, ShadowOutcome, TaskRow, TaskState};
 
@@ -39,6 +39,9 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     }
     if a.ended.is_some() && charge(a) != Some(Charge::Success) {
         page.wrapped("DID", &did(task, a));
+        if let Some(treated) = &a.treatment {
+            page.wrapped("TREATMENT", &treatment(treated));
+        }
     }
     if matches!(charge(a), Some(Charge::Memory | Charge::Plain)) || !a.diagnosis.is_empty() {
         page.lines("FIX", &fixes(&a.diagnosis, charge(a)));
@@ -68,11 +71,12 @@ pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
     if failed.is_empty() {
         return text + "nothing to diagnose: no attempt has failed\n" + &paint.dim(&format!("next: rmctl ps {}", app.id)) + "\n";
     }
-    let mut table = Table::new(&["ATTEMPT", "VERDICT", ">LIMIT", ">PEAK", ">AFTER", "NODE", "DECIDED"]);
+    let mut table = Table::new(&["ATTEMPT", "VERDICT", "TREATMENT", ">LIMIT", ">PEAK", ">AFTER", "NODE", "DECIDED"]);
     for a in &failed {
         let ran = a.ended.map(|e| fine_span(e.since(a.started))).unwrap_or_default();
         let reason = a.reason.map(|r| r.to_string()).unwrap_or_default();
-        let cells = [a.attempt.to_string(), reason, short(a.profile.memory()), short_or_dash(a.peak), ran];
+        let treated = a.treatment.map(|treated| treated.to_string()).unwrap_or_else(|| "-".to_owned());
+        let cells = [a.attempt.to_string(), reason, treated, short(a.profile.memory()), short_or_dash(a.peak), ran];
         table.row(cells.into_iter().chain([a.node.to_string(), a.decision.clone()]));
     }
     text.push_str(&table.text());
@@ -176,6 +180,12 @@ fn dimension(d: Dimension) -> &'static str {
         Dimension::Overhead => "the overhead",
         Dimension::Native => "memory (one quantity)",
     }
+}
+
+/// The treatment of its sub-cause.
+fn treatment(treated: &AppliedTreatment) -> String {
+    let remedy = treated.remedy.map(|remedy| format!(": the same size once more, {}", remedy.sentence())).unwrap_or_default();
+    format!("{treated} for {}{remedy}", treated.cause)
 }
 
 /// What was decided upon it, and what became of that.

@@ -20,6 +20,10 @@ pub(crate) fn lines(e: &Evidence, timeline: &[Sample]) -> Vec<String> {
     if let Some(marker) = &e.heap_marker {
         lines.push(format!("the runtime said: {}", marker.trim()));
     }
+    if !e.own_limits.is_empty() {
+        let set: Vec<String> = e.own_limits.iter().map(ToString::to_string).collect();
+        lines.push(format!("limits set by hand: {}", set.join(", ")));
+    }
     if let Some(cause) = e.stop_asked {
         lines.push(format!("end asked for: {}", stop(cause)));
     }

@@ -101,6 +101,8 @@ fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>
         why: String::new(),
         shadow: None,
         input: None,
+        treatment: None,
+        remedies: Vec::new(),
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis,
 pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: Look, paint: Paint) -> String {
     let mut headers = vec!["TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE"];
     if look.wide {
-        headers.extend([">TRIES", ">SLOTS", "CONTAINER"]);
+        headers.extend([">TRIES", ">SLOTS", "CONTAINER", "VERDICT", "TREATMENT"]);
     }
     headers.push("REASON / LADDER");
     let mut table = Table::new(&headers);
@@ -122,9 +122,18 @@ fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
         let slots = last.map_or_else(|| "–".to_owned(), |a| a.slots.to_string());
         let container = last.map_or_else(|| "–".to_owned(), |a| a.container.to_string());
         cells.extend([t.attempts.len().to_string(), slots, container]);
+        cells.extend(failure(t));
     }
     cells.push(note(t, wide));
     cells
+}
+
+/// Verdict and treatment of the last attempt that did not end well.
+fn failure(t: &TaskRow) -> [String; 2] {
+    let failed = t.attempts.iter().rev().find(|a| a.reason.is_some_and(|r| r.charge() != Charge::Success));
+    let verdict = failed.and_then(|a| a.reason).map_or_else(|| "–".to_owned(), |reason| reason.to_string());
+    let treated = failed.and_then(|a| a.treatment).map(|treated| format!("{} → {treated}", treated.cause));
+    [verdict, treated.unwrap_or_else(|| "–".to_owned())]
 }
 
 /// The ladder, and what the row says of itself where the ladder does not show it.

@@ -49,7 +49,7 @@ fn table(all: &[AttemptRow], now: UnixMillis, look: Look, paint: Paint) -> Strin
     }
     let mut headers = vec!["ATTEMPT", "VERDICT", ">RUNG", ">LIMIT", ">PEAK", ">TOOK", "NODE"];
     if look.wide {
-        headers.extend([">SLOTS", "CONTAINER"]);
+        headers.extend([">SLOTS", "CONTAINER", "CAUSE", "TREATMENT"]);
     }
     headers.push("DECIDED");
     let mut table = Table::new(&headers);
@@ -59,7 +59,9 @@ fn table(all: &[AttemptRow], now: UnixMillis, look: Look, paint: Paint) -> Strin
         let took = span(a.ended.unwrap_or(now).since(a.started));
         let mut cells = vec![a.attempt.to_string(), verdict(a, paint), a.rung.to_string(), limit, peak, took, a.node.to_string()];
         if look.wide {
-            cells.extend([a.slots.to_string(), a.container.to_string()]);
+            let cause = a.diagnosis.first().map_or_else(|| "-".to_owned(), |first| first.name.to_string());
+            let treated = a.treatment.map_or_else(|| "-".to_owned(), |treated| treated.to_string());
+            cells.extend([a.slots.to_string(), a.container.to_string(), cause, treated]);
         }
         cells.push(if look.wide { a.decision.clone() } else { cut(&a.decision, 34) });
         table.row(cells);

@@ -2,7 +2,8 @@
 
 use headroom_types::exit::Sample;
 use headroom_types::{
-    Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId, Profile, TaskAttemptId, TaskId, UnixMillis,
+    AppliedTreatment, Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId, Profile, Remedy,
+    TaskAttemptId, TaskId, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -281,6 +282,12 @@ pub struct AttemptRow {
     /// What it read and where that was, as far as the job says what there is to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<AttemptInput>,
+    /// What is done about its failure, by the first sub-cause of its diagnosis; `None` for a success, and outside of mode headroom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub treatment: Option<AppliedTreatment>,
+    /// Remedies that it runs with: what its environment has for the failures of earlier attempts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
 }
 
 /// The input of one attempt.

@@ -27,6 +27,7 @@ mod sim;
 mod store;
 mod submissions;
 mod tasks;
+mod treatments;
 mod upgrades;
 mod verdicts;
 
@@ -112,6 +113,8 @@ enum Measurement {
     Verdicts,
     /// Programs that run out of one kind of memory each, and whether the diagnosis names it
     Diagnosis,
+    /// The same programs as jobs on a real cluster: which treatment each got, how many attempts it took, how it ended
+    Treatments,
     /// More memory for tasks that run: kills with it and without, and how long a task waits
     Growth,
     /// Programs that leave memory behind, and whether the next job on their node is harmed
@@ -161,6 +164,10 @@ fn main() -> Result<ExitCode> {
         tell(&leftovers::table(&left()?));
         return Ok(ExitCode::SUCCESS);
     }
+    if let (Measurement::Treatments, Format::Table) = (cli.name, cli.format) {
+        tell(&treatments::table(&treatments::of(&cli.verdicts)?));
+        return Ok(ExitCode::SUCCESS);
+    }
     let figures = match cli.name {
         Measurement::KillToRetry if cli.verdicts.guest => kill_to_retry::in_a_guest(cli.count)?,
         Measurement::KillToRetry if cli.loaded => figures(&kill_to_retry::loaded::measure(cli.rounds.unwrap_or(4))?)?,
@@ -179,6 +186,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Upgrades => figures(&upgrades::measure(cli.rounds.unwrap_or(50))?)?,
         Measurement::Verdicts => return verdicts::measure(cli.rounds.unwrap_or(10), &cli.verdicts, cli.format),
         Measurement::Diagnosis => figures(&diagnosed()?)?,
+        Measurement::Treatments => figures(&treatments::of(&cli.verdicts)?)?,
         Measurement::Growth if cli.verdicts.guest => growth::in_a_guest(cli.rounds.unwrap_or(40))?,
         Measurement::Growth => figures(&growth::measure(cli.rounds.unwrap_or(40))?)?,
         Measurement::Leftovers => figures(&left()?)?,

@@ -2,6 +2,8 @@
 //! `measure diagnosis`; nothing else should ever want to.
 //!
 //! `provoke own-data | arenas | children | threads | tmpfs FILE | sockets`
+//!
+//! These end well where the environment cures them: `provoke idle-arenas | pool | temporary MIB`
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods)] // it sleeps so that its memory grows slowly enough to be watched
@@ -37,6 +39,9 @@ fn main() -> Result<()> {
         ["threads"] => threads()?,
         ["tmpfs", file] => tmpfs(file)?,
         ["sockets"] => sockets()?,
+        ["idle-arenas"] => idle_arenas(),
+        ["pool"] => pool()?,
+        ["temporary", mib] => temporary(mib.parse().context("how many MiB")?)?,
         _ => bail!("{words:?}: own-data | arenas | children | threads | tmpfs FILE | sockets"),
     }
     Ok(())
@@ -71,6 +76,59 @@ fn arenas() {
         })
         .collect();
     let _: Vec<Result<(), _>> = threads.into_iter().map(thread::JoinHandle::join).collect();
+}
+
+/// Threads that have each freed what they used: with an arena for each of them it stays charged, with one arena it is used again.
+fn idle_arenas() {
+    let mut all = Vec::new();
+    for _ in 0..24 {
+        let (done, ready) = mpsc::channel();
+        all.push(thread::spawn(move || {
+            let mut used: Vec<Vec<u8>> = (0..3072).map(|_| touched(2 << 10)).collect();
+            // What lies at the end keeps the arena from shrinking.
+            let last = used.pop();
+            drop(used);
+            let _ = done.send(());
+            thread::park_timeout(LIFE);
+            drop(last);
+        }));
+        let _ = ready.recv();
+        thread::sleep(STEP * 4);
+    }
+    for thread in all {
+        thread.thread().unpark();
+        let _ = thread.join();
+    }
+}
+
+/// A pool of as many threads as `OMP_NUM_THREADS` says, or of very many; all of them go deep once.
+fn pool() -> Result<()> {
+    let threads: u32 = std::env::var("OMP_NUM_THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
+    let mut all = Vec::new();
+    for _ in 0..threads {
+        let deep = || {
+            black_box([1u8; 200 << 10]);
+            thread::park_timeout(LIFE);
+        };
+        all.push(thread::Builder::new().stack_size(1 << 20).spawn(deep)?);
+        thread::sleep(Duration::from_millis(4));
+    }
+    for thread in all {
+        thread.thread().unpark();
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+/// Files of so many MiB below `TMPDIR`.
+fn temporary(mib: usize) -> Result<()> {
+    let path = std::env::temp_dir().join(format!("provoke-{}", std::process::id()));
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&path)?;
+    for _ in 0..mib {
+        file.write_all(&[1; MIB])?;
+        thread::sleep(STEP);
+    }
+    Ok(std::fs::remove_file(path)?)
 }
 
 /// Processes that each hold a little.

@@ -15,7 +15,7 @@ const FULL: u64 = 80;
 /// Beyond this many parts old to one new, new objects have too little room. The usual is 2.
 const MOST_OLD: u64 = 6;
 
-fn is_heap(c: &Case<'_>) -> bool {
+pub(super) fn is_heap(c: &Case<'_>) -> bool {
     c.verdict.reason == ExitReason::HeapOom || c.verdict.dimension == Some(Dimension::Heap)
 }
 

@@ -10,15 +10,6 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
     if c.verdict.dimension != Some(Dimension::Native) || c.verdict.reason == ExitReason::StalledAtLimit {
         return None;
     }
-    if c.was_refused() && c.seen < c.limit.mul_ratio(75, 100) {
-        let cause = format!(
-            "it was refused memory with {} of {} in use: by a limit of its own, or for one request too large",
-            c.seen, c.limit
-        );
-        let fix =
-            "look for a limit on its addresses (ulimit -v, RLIMIT_AS), or ask for less at once; a larger container does not help";
-        return Some(row(SubCause::OwnData, Certainty::Likely, cause, fix));
-    }
     let anon = c.e.own.stat.anon;
     let (certainty, what) = match (anon, anon.map(|anon| anon.saturating_sub(explained(c)))) {
         (Some(anon), Some(plain)) if c.is_share(plain, 50) => (

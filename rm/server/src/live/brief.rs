@@ -69,6 +69,7 @@ fn attempt(a: &AttemptRow) -> Value {
         "reason": a.reason.map(|r| r.to_string()), "charge": a.reason.as_ref().map(charge), "dimension": a.dimension,
         "grown": a.grown.iter().map(|g| json!({"at": g.at, "from": g.from, "to": g.to})).collect::<Vec<_>>(),
         "cause": a.diagnosis.first().map(|d| d.name), "decision": cut(&a.decision),
+        "treatment": a.treatment.map(|treated| treated.to_string()),
     })
 }
 

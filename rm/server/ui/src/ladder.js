@@ -27,7 +27,7 @@ function Step({ a, app, task }) {
   const grown = a.grown?.length ? html`<small class="grown" title=${`grew ${a.grown.length} times while it ran`}>${short(born(a))} ▲ </small>` : '';
   const fill = a.reason ? a.peak : a.used;
   const words = `attempt ${a.n}, ${bytes(size)}, ${a.reason ?? 'running'}${a.dimension ? `, ${a.dimension} ran out` : ''}`;
-  return html`<a class=${`step ${tone}`} href=${`${to('task', `${app}/${task}`)}?attempt=${a.n}`} aria-label=${words} title=${`${words}${a.decision ? ` · ${a.decision}` : ''}`} data-charge=${a.charge ?? 'running'}>
+  return html`<a class=${`step ${tone}`} href=${`${to('task', `${app}/${task}`)}?attempt=${a.n}`} aria-label=${words} title=${`${words}${a.cause && a.treatment ? ` · ${a.cause} → ${a.treatment}` : ''}${a.decision ? ` · ${a.decision}` : ''}`} data-charge=${a.charge ?? 'running'}>
     <b>${grown}${short(size)}</b><span><i aria-hidden="true">${glyph}</i> ${under(a)}</span>
     <u style=${{ width: `${Math.min(100, (100 * (fill ?? 0)) / Math.max(1, size))}%` }}></u>
   </a>`;

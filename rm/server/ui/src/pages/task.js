@@ -17,6 +17,9 @@ export const topics = (id) => [`task:${id.replace(/@\d+$/, '')}`];
 const size = (a) => a.profile.heap + a.profile.overhead;
 const SURE = /** @type {Record<string, string>} */ ({ certain: 'certain', likely: 'likely', possible: 'possible' });
 
+/** @param {any} t */
+const treatment = (t) => [t.treatment, t.quantity === 'native' ? 'memory' : t.quantity, t.remedy].filter(Boolean).join(' ');
+
 /** What the verdict was decided from. @param {{ a: any }} p */
 function Evidence({ a }) {
   const e = a.evidence;
@@ -64,6 +67,7 @@ function Verdict({ app, a }) {
     <p class="line"><i aria-hidden="true">${glyph}</i><b>${a.verdict ?? 'running'}</b>${a.sentence ? html`<span>${a.sentence}</span>` : html`<span>in use ${bytes(a.used)} of ${bytes(size(a))}</span>`}</p>
     <p>${a.attempt} in <a href=${to('container', a.container)}>${a.container}</a> on <a href=${to('node', a.node)}>${a.node}</a>, ${a.ended ? html`${clock(a.started)}–${fineClock(a.ended)} UTC, ran ${ran}` : html`since ${clock(a.started)} UTC, ${ran}`}; limit <b>${bytes(size(a))}</b>${a.profile.overhead ? ` (heap ${bytes(a.profile.heap)} + ${bytes(a.profile.overhead)})` : ''}${a.dimension ? html`; <b>${a.dimension}</b> ran out` : ''}${a.peak && a.ended ? `; peak ${bytes(a.peak)}, ${percentText(a.peak, size(a))}` : ''}.</p>
     ${a.grown?.length ? html`<p>▲ Grew while it ran: ${a.grown.map((/** @type {any} */ g) => `${bytes(g.from)} → ${bytes(g.to)} at ${clock(g.at)}${g.held_us ? `, held ${span(g.held_us / 1000)}` : ''}`).join('; ')}.</p>` : ''}
+    ${a.treatment ? html`<p data-treatment=${a.treatment.treatment}><b>Treatment:</b> ${treatment(a.treatment)} for ${a.treatment.cause}</p>` : ''}
     ${a.decision ? html`<p><b>Then:</b> ${a.decision}</p>` : ''}
     ${a.why ? html`<p class="hint">Its size: ${a.why}</p>` : ''}
     ${first ? html`<p class="cause"><b>${first.cause}</b> <span class="hint">${first.name}, ${SURE[first.certainty] ?? first.certainty}</span></p>` : ''}</div>`;
@@ -98,7 +102,7 @@ export function Page({ id: asked, query }) {
     ${row.note ? html`<p class="note">${row.note}</p>` : ''}
     ${b.waits?.length ? html`<div class="note">${b.waits.slice(0, 3).map((/** @type {any} */ w) => html`<p>${w.request} waits <${Ago} at=${w.since} />: ${w.sentence}</p>`)}</div>` : ''}
     <${Card} id="timeline" title="Memory" hint="all attempts on one axis, from the start of the first">${attempts.length ? html`<${Chart} lines=${lines} label=${`memory of ${id}`} />
-      <${Twin} head=${['attempt', 'began', 'ran', 'limit', 'peak', 'end', 'ran out', 'node']} rows=${attempts.map((a) => [a.attempt, clock(a.started), span((a.ended ?? now.value) - a.started), bytes(size(a)), bytes(a.peak), a.verdict ?? 'running', a.dimension ?? '–', a.node])} />` : html`<${Empty}>It has not begun.<//>`}<//>
+      <${Twin} head=${['attempt', 'began', 'ran', 'limit', 'peak', 'end', 'ran out', 'treatment', 'node']} rows=${attempts.map((a) => [a.attempt, clock(a.started), span((a.ended ?? now.value) - a.started), bytes(size(a)), bytes(a.peak), a.verdict ?? 'running', a.dimension ?? '–', a.treatment ? treatment(a.treatment) : '–', a.node])} />` : html`<${Empty}>It has not begun.<//>`}<//>
     <${Card} id="ladder" title="Escalation ladder"><${Ladder} rows=${[{ app, row }]} /><//>
     ${shown ? html`<div class="two"><${Card} id="verdict" title="Verdict" actions=${html`<span class="switch" role="group" aria-label="which attempt">${attempts.slice(-8).map((a) => html`<button type="button" aria-pressed=${a === shown} onClick=${() => choose(number(a))}>@${number(a)}</button>`)}</span>`}><${Verdict} app=${app} a=${shown} /><h3>Evidence</h3><${Evidence} a=${shown} /><//>
       <${Card} id="fix" title="Fix"><${Fixes} app=${app} a=${shown} /><h3>Log</h3><${Log} key=${shown.attempt} app=${app} a=${shown} /><//></div>` : ''}`;

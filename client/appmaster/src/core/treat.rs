@@ -1,0 +1,113 @@
+//! The treatment of an end: what its diagnosis asks for, the leaks that only several attempts show, and what the job file orders.
+
+use headroom_config::Memory;
+use headroom_types::{AppliedTreatment, Charge, Dimension, Remedy, SubCause, Treatment};
+use headroom_wire::v1::job::{AttemptRow, Mode, TaskState};
+
+use super::Core;
+use crate::event::Now;
+use crate::policy::blame::Fate;
+use crate::policy::classify::{Class, MemoryFailure};
+use crate::policy::leak;
+use crate::policy::learn::After;
+use crate::policy::treatment::{Finding, Treated, asked, treatment};
+use crate::taskset::{Task, TaskKey};
+
+impl Core {
+    /// What is done about the end in `row`, and what the end means then: a failure that is to be answered with more memory is one of
+    /// memory. A leak becomes the first row of the diagnosis.
+    pub(super) fn treat(&self, key: TaskKey, row: &mut AttemptRow, class: Class, fate: Fate) -> (Class, Option<Treated>) {
+        let listens = self.job.mode == Mode::Headroom && !matches!(fate, Fate::Innocent | Fate::Unknown { .. });
+        let (true, Some(stage), Some(set)) = (listens, self.stage_of(key), self.set_of(key)) else { return (class, None) };
+        let quantity = match (class, stage.runtime.memory()) {
+            (Class::Memory(failure), _) => failure.dimension,
+            (_, Memory::One) => Dimension::Native,
+            (_, Memory::HeapAndOverhead) => Dimension::Heap,
+        };
+        let ordered = |cause: SubCause| self.job.treatments.get(&cause).copied();
+        let find = |row: &AttemptRow, cause: SubCause| {
+            let asked = asked(row);
+            let cache_alone = matches!(class, Class::Memory(failure) if failure.spike)
+                && self.tasks.get(key).is_some_and(|task| task.spent.spikes == 0);
+            let largest = self.cap(set).largest;
+            let (runtime, tried) = (stage.runtime, row.remedies.as_slice());
+            treatment(&Finding { cause, quantity, runtime, asked, largest, tried, cache_alone, ordered: ordered(cause) })
+        };
+        let mut treated = Treated::of(row, |cause| find(row, cause));
+        let grows = treated.as_ref().is_none_or(|treated| treated.applied.treatment == Treatment::Grow);
+        let may_leak = grows && matches!(class, Class::Memory(_)) && ordered(SubCause::Leak) != Some(Treatment::Grow);
+        if may_leak && let Some(found) = self.leaked(key, row) {
+            row.diagnosis.insert(0, found);
+            treated = Treated::of(row, |cause| find(row, cause));
+        }
+        let by_order = row.diagnosis.first().is_some_and(|first| ordered(first.name).is_some());
+        (answered(class, treated.as_ref(), (by_order, quantity)), treated)
+    }
+
+    /// What is known of the size that a refused request needs.
+    pub(super) fn known_of_request(row: &AttemptRow, treated: Option<&Treated>) -> Option<After> {
+        let applied = treated?.applied;
+        let grows = applied.cause == SubCause::ImpossibleRequest && applied.treatment == Treatment::Grow;
+        asked(row).filter(|_| grows).map(After::Rung)
+    }
+
+    /// The leak that the attempts of a task show, with the one that has just ended. What another task of its stage has needed is no leak.
+    fn leaked(&self, key: TaskKey, row: &AttemptRow) -> Option<headroom_types::Diagnosis> {
+        let task = self.tasks.get(key)?;
+        let of_memory = |row: &&AttemptRow| row.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
+        let earlier = task.attempts.iter().filter(|earlier| earlier.attempt != row.attempt).filter(of_memory);
+        let rows: Vec<&AttemptRow> = earlier.chain([row]).collect();
+        leak::diagnose(&rows).filter(|_| !self.another_needed(key, row))
+    }
+
+    /// Why a running attempt that grows as a leak does gets no more.
+    pub(super) fn leaks_while_it_grows(&self, now: Now, key: TaskKey, row: &AttemptRow) -> Option<String> {
+        let allowed = self.job.treatments.get(&SubCause::Leak).is_some_and(|treatment| *treatment == Treatment::Grow);
+        let listens = self.job.mode == Mode::Headroom && !allowed;
+        leak::grows_like_a_leak(row, now.unix).filter(|_| listens && !self.another_needed(key, row))
+    }
+
+    /// True when a task of its stage that is done has needed half of what this attempt has.
+    fn another_needed(&self, key: TaskKey, row: &AttemptRow) -> bool {
+        let half = row.profile.memory().mul_ratio(1, 2);
+        let done = self.tasks.iter().filter(|(other, task)| other.stage == key.stage && task.row_state() == TaskState::Done);
+        done.filter_map(|(_, task)| task.attempts.last()?.peak).any(|peak| peak >= half)
+    }
+}
+
+/// What an end means when its treatment is known.
+fn answered(class: Class, treated: Option<&Treated>, (by_order, quantity): (bool, Dimension)) -> Class {
+    let Some(applied) = treated.map(|treated| treated.applied) else { return class };
+    match (class, applied.treatment) {
+        (Class::Memory(failure), _) if by_order => Class::Memory(MemoryFailure { spike: false, ..failure }),
+        (Class::Plain | Class::Transient, Treatment::Grow) if by_order || applied.cause == SubCause::ImpossibleRequest => {
+            Class::Memory(MemoryFailure { dimension: quantity, off_heap: headroom_types::Bytes::ZERO, live: None, spike: false })
+        }
+        (
+            Class::Success
+            | Class::Plain
+            | Class::Transient
+            | Class::Taken
+            | Class::Collateral
+            | Class::Bystander
+            | Class::Memory(_),
+            Treatment::Grow | Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy | Treatment::Unknown,
+        ) => class,
+    }
+}
+
+/// Remedies that the next attempt of a task runs with: those of all its attempts so far.
+pub(super) fn remedies(task: &Task) -> Vec<Remedy> {
+    let mut all: Vec<Remedy> = task.attempts.iter().filter_map(|row| row.treatment?.remedy).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// True when the end says nothing of the size that its task needs.
+pub(super) fn says_nothing_of_size(applied: Option<AppliedTreatment>) -> bool {
+    applied.is_some_and(|applied| match applied.treatment {
+        Treatment::Grow | Treatment::Unknown => false,
+        Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy => true,
+    })
+}

@@ -1,0 +1,182 @@
+//! Leaks: a program that grows at the same pace through every size that it is given.
+//!
+//! One attempt tells nothing: a program that loads its data grows steadily too. A leak fills several sizes, the last of them far larger
+//! than the first, each at the same pace and without a rest.
+
+use headroom_types::exit::Sample;
+use headroom_types::{Bytes, Certainty, Diagnosis, SubCause, UnixMillis};
+use headroom_wire::v1::job::{AttemptRow, Growth};
+
+/// So many times its first size a task has to fill, attempt by attempt, before that is called a leak.
+const FACTOR: u64 = 4;
+/// So many times where one attempt was given more and more while it ran: that is one life, which says less.
+const FACTOR_OF_ONE: u64 = 8;
+/// Fewer sizes than this say nothing.
+const MIN_SIZES: usize = 3;
+/// Fewer samples of one life say nothing of its shape.
+const MIN_SAMPLES: usize = 8;
+/// A shorter life says nothing of a pace. Milliseconds.
+const MIN_LIFE_MS: u64 = 1000;
+/// Largest distance from a straight line, of what was reached. Per cent.
+const MAX_DISTANCE: u64 = 15;
+/// The fastest pace is at most so many times the slowest.
+const MAX_SPREAD: u64 = 2;
+
+/// The row for a task that has filled every one of its sizes steadily; `rows` are its attempts that memory ended, the first one first.
+pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
+    let (first, last) = (rows.first()?, rows.last()?);
+    let began = first.grown.first().map_or_else(|| first.profile.memory(), |step| step.from);
+    let reached = last.profile.memory();
+    let (paces, factor) = match rows.len() {
+        n if n >= MIN_SIZES => (rows.iter().map(|row| steady(&row.timeline)).collect::<Option<Vec<u64>>>()?, FACTOR),
+        _ => (pace_of_growth(&last.grown, last.ended?)?, FACTOR_OF_ONE),
+    };
+    let pace = same_pace(&paces).filter(|_| reached >= began.mul_ratio(factor, 1))?;
+    let sizes = rows.len() + rows.iter().map(|row| row.grown.len()).sum::<usize>();
+    let cause =
+        format!("it grew steadily by {pace} a second through {sizes} sizes, from {began} to {reached}, without an end in sight");
+    let fix = format!(
+        "look for what it keeps and never lets go of (a heap dump, tracemalloc, pprof); if it needs so much, give its stage more than {reached}"
+    );
+    Some(Diagnosis::new(SubCause::Leak, Certainty::Likely, cause, fix).at_the_price_of("none"))
+}
+
+/// Why a running attempt gets no more where it runs: its steps were all filled at the same pace. `now` is the present moment.
+pub fn grows_like_a_leak(row: &AttemptRow, now: UnixMillis) -> Option<String> {
+    let began = row.grown.first()?.from;
+    let paces = pace_of_growth(&row.grown, now)?;
+    let pace = same_pace(&paces).filter(|_| row.profile.memory() >= began.mul_ratio(FACTOR_OF_ONE, 1))?;
+    Some(format!("it grows steadily by {pace} a second through {} sizes, as a leak does", row.grown.len() + 1))
+}
+
+/// Bytes a second of each step, from the moment it was given to the moment it was full.
+fn pace_of_growth(grown: &[Growth], full: UnixMillis) -> Option<Vec<u64>> {
+    let ends = grown.iter().skip(1).map(|step| step.at).chain([full]);
+    let paces: Vec<u64> =
+        grown.iter().zip(ends).filter_map(|(step, end)| pace(step.to.saturating_sub(step.from), millis(step, end))).collect();
+    let all = grown.first().map(|step| millis(step, full)).unwrap_or_default();
+    (paces.len() > MIN_SIZES && all >= 2 * MIN_LIFE_MS).then_some(paces)
+}
+
+fn millis(step: &Growth, end: UnixMillis) -> u64 {
+    u64::try_from(end.since(step.at).as_millis()).unwrap_or(u64::MAX)
+}
+
+fn pace(bytes: Bytes, ms: u64) -> Option<u64> {
+    bytes.get().saturating_mul(1000).checked_div(ms)
+}
+
+/// Bytes a second of a life that grew in a straight line; `None` for any other.
+fn steady(timeline: &[Sample]) -> Option<u64> {
+    let fullest = timeline.iter().map(|sample| sample.current).max()?;
+    let end = timeline.iter().find(|sample| sample.current == fullest)?.at_ms;
+    let begin = timeline.first()?.at_ms;
+    let life = end.checked_sub(begin).filter(|life| *life >= MIN_LIFE_MS)?;
+    let points: Vec<&Sample> = timeline.iter().filter(|sample| sample.at_ms <= end).collect();
+    let base = points.first()?.current;
+    let grown = fullest.checked_sub(base).filter(|grown| *grown >= fullest.mul_ratio(1, 2))?;
+    let distance = fullest.mul_ratio(MAX_DISTANCE, 100).get();
+    let straight = |sample: &&&Sample| {
+        let wanted = base.saturating_add(grown.mul_ratio(sample.at_ms - begin, life));
+        wanted.get().abs_diff(sample.current.get()) <= distance
+    };
+    (points.len() >= MIN_SAMPLES && points.iter().all(|sample| straight(&sample))).then(|| pace(grown, life))?
+}
+
+/// The slowest pace, when the fastest is not much faster.
+fn same_pace(paces: &[u64]) -> Option<Bytes> {
+    let (least, most) = (*paces.iter().min()?, *paces.iter().max()?);
+    (least > 0 && most <= least.saturating_mul(MAX_SPREAD)).then_some(Bytes::new(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_types::{Cpus, Profile};
+
+    fn life(mib_a_second: u64, to: u64, shape: impl Fn(u64) -> u64) -> Vec<Sample> {
+        let ms = to * 1000 / mib_a_second;
+        let point = |at_ms: u64| Sample {
+            at_ms,
+            current: Bytes::from_mib(shape(at_ms * mib_a_second / 1000)),
+            anon: None,
+            file: None,
+            heap: None,
+            limit: None,
+            mark: None,
+        };
+        (0..=20).map(|n| point(n * ms / 20)).collect()
+    }
+
+    fn row(mib: u64, timeline: Vec<Sample>) -> AttemptRow {
+        let profile = Profile { heap: Bytes::from_mib(mib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
+        AttemptRow {
+            attempt: "map/7@1".parse().expect("id"),
+            profile,
+            slots: 1,
+            rung: 1,
+            container: "job.1.e1.c1".parse().expect("id"),
+            node: "n1".parse().expect("id"),
+            started: UnixMillis(1),
+            ended: None,
+            peak: None,
+            used: None,
+            reason: None,
+            dimension: None,
+            evidence: None,
+            diagnosis: Vec::new(),
+            decision: String::new(),
+            timeline,
+            log_tail: String::new(),
+            grown: Vec::new(),
+            why: String::new(),
+            shadow: None,
+            input: None,
+            treatment: None,
+            remedies: Vec::new(),
+        }
+    }
+
+    fn found(rows: &[AttemptRow]) -> bool {
+        diagnose(&rows.iter().collect::<Vec<_>>()).is_some()
+    }
+
+    #[test]
+    fn the_same_pace_through_three_sizes_is_a_leak() {
+        let all: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
+        assert!(found(&all));
+        assert!(!found(&all[..2]), "two sizes say nothing");
+        let close: Vec<AttemptRow> = [64, 72, 80].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
+        assert!(!found(&close), "it may need a little more");
+    }
+
+    #[test]
+    fn other_shapes_and_other_paces_are_none() {
+        let jump = |mib: u64| move |at: u64| if at * 10 >= mib * 9 { mib } else { 8 };
+        let jumps: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(16, mib, jump(mib)))).into();
+        assert!(!found(&jumps), "it asks for much at once");
+        let paces: Vec<AttemptRow> = [(64, 16), (128, 64), (256, 256)].map(|(mib, pace)| row(mib, life(pace, mib, |m| m))).into();
+        assert!(!found(&paces));
+        let short: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, life(4096, mib, |mib| mib))).into();
+        assert!(!found(&short), "too short a life");
+    }
+
+    fn growing(steps: &[u64], every_ms: u64) -> AttemptRow {
+        let at = |n: usize| UnixMillis(1 + every_ms * u64::try_from(n).expect("small"));
+        let pairs = steps.iter().zip(steps.iter().skip(1)).enumerate();
+        let grown = pairs
+            .map(|(n, (from, to))| Growth { at: at(n), from: Bytes::from_mib(*from), to: Bytes::from_mib(*to), held_us: None })
+            .collect();
+        AttemptRow { grown, ..row(*steps.last().expect("one"), Vec::new()) }
+    }
+
+    #[test]
+    fn a_running_task_that_fills_every_step_alike_gets_no_more() {
+        let steps = [64, 192, 320, 448, 576];
+        let now = UnixMillis(1 + 1000 * 4);
+        assert!(grows_like_a_leak(&growing(&steps, 1000), now).is_some_and(|why| why.contains("128 MiB a second")));
+        assert!(grows_like_a_leak(&growing(&steps[..4], 1000), now).is_none(), "not far from where it began");
+        assert!(grows_like_a_leak(&growing(&steps, 10), UnixMillis(41)).is_none(), "it loads what it needs");
+        assert!(grows_like_a_leak(&growing(&[64], 1000), now).is_none());
+    }
+}

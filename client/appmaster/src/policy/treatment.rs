@@ -1,0 +1,189 @@
+//! What is done about the sub-cause of a failure: the table of [`headroom_types::treatment`], the evidence, and what a job file orders.
+//!
+//! Part of mode `headroom` alone: the other modes stand for what others do, and those know no sub-causes.
+
+use headroom_config::Runtime;
+use headroom_types::treatment::usual;
+use headroom_types::{AppliedTreatment, Bytes, Dimension, Remedy, SubCause, Treatment};
+use headroom_wire::v1::job::AttemptRow;
+
+use super::{Account, Case, Cause, Elsewhere, Next, again};
+
+/// What the treatment depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding<'a> {
+    /// The first sub-cause of the diagnosis.
+    pub cause: SubCause,
+    /// Which quantity ran out.
+    pub quantity: Dimension,
+    /// What manages the task's memory.
+    pub runtime: Runtime,
+    /// What a refused allocation asked for, beside what was in use. Bytes.
+    pub asked: Option<Bytes>,
+    /// Memory of the largest container that any node could give. Bytes.
+    pub largest: Option<Bytes>,
+    /// Remedies that the attempt ran with.
+    pub tried: &'a [Remedy],
+    /// Page cache explains a full limit, for the first time.
+    pub cache_alone: bool,
+    /// What the job file orders for this sub-cause.
+    pub ordered: Option<Treatment>,
+}
+
+/// The treatment of a sub-cause.
+pub fn treatment(finding: &Finding<'_>) -> AppliedTreatment {
+    let row = usual(finding.cause);
+    let untried = row.remedy.filter(|remedy| !finding.tried.contains(remedy) && works_for(*remedy, finding.runtime));
+    let chosen = match (finding.ordered.unwrap_or(row.first), untried) {
+        (Treatment::Remedy, None) => row.then,
+        (Treatment::Retry, _) if finding.ordered.is_none() && finding.cause == SubCause::PageCache => {
+            if finding.cache_alone {
+                Treatment::Retry
+            } else {
+                row.then
+            }
+        }
+        (Treatment::Fail, _) if finding.ordered.is_none() && some_node_has(finding) => Treatment::Grow,
+        (
+            chosen @ (Treatment::Grow
+            | Treatment::Fail
+            | Treatment::Retry
+            | Treatment::Elsewhere
+            | Treatment::Remedy
+            | Treatment::Unknown),
+            _,
+        ) => chosen,
+    };
+    AppliedTreatment {
+        cause: finding.cause,
+        treatment: chosen,
+        quantity: (chosen == Treatment::Grow).then_some(finding.quantity),
+        remedy: untried.filter(|_| chosen == Treatment::Remedy),
+    }
+}
+
+/// True when the host refused what another node has.
+fn some_node_has(finding: &Finding<'_>) -> bool {
+    let fits = |asked: Bytes| finding.largest.is_some_and(|largest| asked <= largest);
+    finding.cause == SubCause::ImpossibleRequest && finding.asked.is_some_and(fits)
+}
+
+/// Whether a runtime takes a remedy from its environment.
+fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
+    match (remedy, runtime) {
+        (Remedy::OneArena, Runtime::Native | Runtime::Jvm | Runtime::Node | Runtime::Python) => true,
+        (Remedy::OneArena, Runtime::Go) => false,
+        (Remedy::TmpOnDisk | Remedy::FewerThreads, _) => true,
+        (Remedy::SmallCodeCache, Runtime::Jvm) => true,
+        (Remedy::SmallCodeCache, Runtime::Native | Runtime::Node | Runtime::Python | Runtime::Go) => false,
+        (Remedy::Unknown, _) => false,
+    }
+}
+
+/// The treatment of a task's failure, with the words that go with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Treated {
+    /// What is done.
+    pub applied: AppliedTreatment,
+    /// What was found and what cures it, for people.
+    pub words: String,
+}
+
+impl Treated {
+    /// The treatment of the first sub-cause in the diagnosis of `row`. `None` where nothing was diagnosed.
+    pub fn of(row: &AttemptRow, finding: impl FnOnce(SubCause) -> AppliedTreatment) -> Option<Treated> {
+        let first = row.diagnosis.first()?;
+        Some(Treated { applied: finding(first.name), words: format!("{}. To cure it: {}", first.cause, first.fix) })
+    }
+}
+
+/// What an attempt needs in all with the one request that was refused. Bytes.
+pub fn asked(row: &AttemptRow) -> Option<Bytes> {
+    let asked = row.diagnosis.first()?.asked?;
+    Some(asked.saturating_add(row.peak.unwrap_or_default()))
+}
+
+/// What follows from the treatment; `None` where the policy for the account decides: it grows, or goes elsewhere.
+pub(super) fn next(case: &Case<'_>, account: Account) -> Option<Next> {
+    let treated = case.treated?;
+    let (cause, left) = match account {
+        Account::Memory => (Cause::Memory, case.spent.memory + 1 < case.retry.memory_attempts),
+        Account::Plain => (Cause::Plain, case.spent.plain + 1 < case.retry.max_attempts),
+        Account::Transient => (Cause::Transient, case.spent.transient < case.retry.transient),
+        Account::Success | Account::Spike | Account::Innocent | Account::Taken | Account::Collateral => return None,
+    };
+    let AppliedTreatment { cause: name, treatment, remedy, .. } = treated.applied;
+    let same = |elsewhere, why: String| left.then(|| again(case.size.clone(), elsewhere, why));
+    match (treatment, remedy) {
+        (Treatment::Fail, _) => {
+            let override_it = format!("[treatments] {name} = \"grow\" in the job file tries larger sizes all the same");
+            let message = format!("{} failed at once ({name}): {}; {override_it}", case.task, treated.words);
+            Some(Next::GiveUp { cause, message })
+        }
+        (Treatment::Remedy, Some(remedy)) => same(Elsewhere::No, format!("{name}: same size once more, {}", remedy.sentence())),
+        (Treatment::Retry, _) if account != Account::Plain => {
+            same(Elsewhere::Executor, format!("{name}: same size once more in another container"))
+        }
+        (Treatment::Elsewhere, _) if account != Account::Transient => {
+            same(Elsewhere::Node, format!("{name}: same size on another node"))
+        }
+        (Treatment::Grow | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy | Treatment::Unknown, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(cause: SubCause) -> Finding<'static> {
+        Finding {
+            cause,
+            quantity: Dimension::Native,
+            runtime: Runtime::Native,
+            asked: None,
+            largest: Some(Bytes::from_gib(8)),
+            tried: &[],
+            cache_alone: false,
+            ordered: None,
+        }
+    }
+
+    #[test]
+    fn the_table_holds_unless_the_job_says_otherwise() {
+        for cause in SubCause::ALL.iter().copied().filter(|cause| *cause != SubCause::PageCache) {
+            let found = treatment(&Finding { runtime: Runtime::Jvm, ..finding(cause) });
+            assert_eq!((found.treatment, found.remedy), (usual(cause).first, usual(cause).remedy), "{cause}");
+        }
+        let ordered = Finding { ordered: Some(Treatment::Grow), ..finding(SubCause::OwnLimit) };
+        assert_eq!(treatment(&ordered).to_string(), "grow memory");
+        let ordered = Finding { ordered: Some(Treatment::Fail), ..finding(SubCause::OwnData) };
+        assert_eq!(treatment(&ordered).to_string(), "fail");
+    }
+
+    #[test]
+    fn a_remedy_is_tried_once_and_only_where_the_runtime_takes_it() {
+        assert_eq!(treatment(&finding(SubCause::NativeArenas)).to_string(), "remedy one_arena");
+        let again = Finding { tried: &[Remedy::OneArena], ..finding(SubCause::NativeArenas) };
+        assert_eq!(treatment(&again).to_string(), "grow memory");
+        let go = Finding { runtime: Runtime::Go, ..finding(SubCause::NativeArenas) };
+        assert_eq!(treatment(&go).to_string(), "grow memory");
+        assert_eq!(treatment(&finding(SubCause::CodeCache)).to_string(), "grow memory", "only a JVM has the flag");
+        let threads = Finding { tried: &[Remedy::FewerThreads], ..finding(SubCause::ThreadLimit) };
+        assert_eq!(treatment(&threads).to_string(), "fail", "more memory makes no more threads");
+    }
+
+    #[test]
+    fn page_cache_alone_is_tried_once_more() {
+        let cache = Finding { cache_alone: true, ..finding(SubCause::PageCache) };
+        assert_eq!(treatment(&cache).to_string(), "retry");
+        assert_eq!(treatment(&finding(SubCause::PageCache)).to_string(), "grow memory");
+    }
+
+    #[test]
+    fn a_request_is_impossible_only_when_no_node_has_so_much() {
+        let asks = |gib| Finding { asked: Some(Bytes::from_gib(gib)), ..finding(SubCause::ImpossibleRequest) };
+        assert_eq!(treatment(&asks(6)).to_string(), "grow memory");
+        assert_eq!(treatment(&asks(200)).to_string(), "fail");
+        assert_eq!(treatment(&finding(SubCause::ImpossibleRequest)).to_string(), "fail", "nothing says how much");
+    }
+}

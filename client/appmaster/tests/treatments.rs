@@ -1,0 +1,146 @@
+//! What the master does about the sub-cause of a failure, and what a restart leaves of it.
+
+#[macro_use]
+mod world;
+
+use headroom_types::exit::{Sample, TaskReport};
+use headroom_types::{Bytes, Certainty, Charge, Diagnosis, ExitReason, Remedy, SubCause, Treatment};
+use headroom_wire::v1::job::Mode;
+use world::{Fault, Habit, Scenario, World};
+
+const JOB: &str = concat!(
+    job_head!("treated", "288MiB", 2, 2, 4),
+    r#"[[stage]]
+name = "map"
+count = 4
+command = ["prog"]
+"#
+);
+
+fn job(rest: &str, habit: Habit) -> Scenario {
+    Scenario::of(&format!("{JOB}{rest}")).nodes(&[2048]).usual(Habit::native(10, 1000)).habit("map/1", habit)
+}
+
+/// Puts a row into the diagnosis of an attempt that failed.
+fn found(report: &mut TaskReport, cause: SubCause) {
+    if report.reason.charge() != Charge::Success {
+        report.diagnosis = vec![Diagnosis::new(cause, Certainty::Certain, "it met something", "change something")];
+    }
+}
+
+fn treatments(world: &World) -> Vec<String> {
+    let attempts = &world.row("map/1").attempts;
+    attempts.iter().map(|a| a.treatment.map(|treated| treated.to_string()).unwrap_or_default()).collect()
+}
+
+#[test]
+fn a_limit_of_its_own_fails_at_once_with_the_cure() {
+    for end in [ExitReason::Exit { code: 1 }, ExitReason::HeapOom] {
+        let habit = Habit::ending(&[end]).telling(|report| found(report, SubCause::OwnLimit));
+        let world = job("", habit).run();
+        let row = world.row("map/1");
+        assert_eq!((row.attempts.len(), treatments(&world)), (1, vec!["fail".to_owned()]), "{end}");
+        assert!(row.note.contains("failed at once (own_limit)") && row.note.contains("change something"), "{}", row.note);
+        assert!(row.note.contains("[treatments] own_limit = \"grow\""), "{}", row.note);
+        assert!(row.attempts[0].decision.starts_with("given up"), "{}", row.attempts[0].decision);
+    }
+}
+
+#[test]
+fn a_job_file_may_try_larger_sizes_all_the_same() {
+    let habit = Habit::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| found(report, SubCause::OwnLimit));
+    let world = job("[treatments]\nown_limit = \"grow\"\n", habit).run();
+    let sizes = world.sizes("map/1");
+    assert_eq!((world.core.totals().done, sizes.len()), (4, 2));
+    assert!(sizes[1] > sizes[0], "{sizes:?}");
+    assert_eq!(treatments(&world), ["grow memory", ""]);
+}
+
+#[test]
+fn a_remedy_is_at_the_same_size_and_a_restart_keeps_it() {
+    let habit = || Habit::ending(&[ExitReason::TaskOom]).telling(|report| found(report, SubCause::NativeArenas));
+    let whole = job("", habit()).run();
+    let check = |world: &World| {
+        let row = world.row("map/1");
+        assert_eq!(treatments(world), ["remedy one_arena", ""]);
+        let sizes = world.sizes("map/1");
+        assert_eq!(sizes[0], sizes[1]);
+        assert_eq!(row.attempts[1].remedies, [Remedy::OneArena]);
+        assert_eq!((world.core.totals().done, world.core.totals().escalated), (4, 0));
+    };
+    check(&whole);
+    assert!(whole.words("OomKilled")[0].contains("native_arenas → remedy one_arena"), "{:?}", whole.words("OomKilled"));
+    for n in 1..=whole.records.len() {
+        check(&job("", habit()).fault(Fault::MasterDiesAfter(n)).run());
+    }
+}
+
+#[test]
+fn a_remedy_that_does_not_help_is_followed_by_more_memory() {
+    let habit = Habit::ending(&[ExitReason::TaskOom; 2]).telling(|report| found(report, SubCause::Tmpfs));
+    let world = job("", habit).run();
+    assert_eq!(treatments(&world), ["remedy tmp_on_disk", "grow memory", ""]);
+    let sizes = world.sizes("map/1");
+    assert!(sizes[0] == sizes[1] && sizes[1] < sizes[2], "{sizes:?}");
+}
+
+/// A request for 600 MiB, where a node has 2 GiB: another node may have what this one refused.
+#[test]
+fn a_request_that_some_node_can_answer_is_answered() {
+    let habit = Habit::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| {
+        found(report, SubCause::ImpossibleRequest);
+        report.diagnosis.iter_mut().for_each(|row| row.asked = Some(Bytes::from_mib(600)));
+    });
+    let world = job("", habit).run();
+    assert_eq!(treatments(&world), ["grow memory", ""]);
+    assert!(world.sizes("map/1")[1] >= 600, "{:?}", world.sizes("map/1"));
+}
+
+#[test]
+fn other_modes_know_no_sub_causes() {
+    for mode in [Mode::Pinterest, Mode::Uber, Mode::Databricks, Mode::Tovar, Mode::Fixed] {
+        let habit = Habit::ending(&[ExitReason::HeapOom]).telling(|report| found(report, SubCause::OwnLimit));
+        let world = job("", habit).mode(mode).run();
+        assert!(world.row("map/1").attempts.len() > 1, "{mode:?}");
+        assert!(world.row("map/1").attempts.iter().all(|a| a.treatment.is_none()), "{mode:?}");
+    }
+}
+
+/// Fills its limit in a straight line, 32 MiB a second.
+fn steadily(report: &mut TaskReport) {
+    found(report, SubCause::OwnData);
+    let limit = report.evidence.own.limit.unwrap_or_default();
+    let life = limit.whole_mib() * 1000 / 32;
+    let point = |n: u64| Sample {
+        at_ms: n * life / 20,
+        current: limit.mul_ratio(n, 20),
+        anon: None,
+        file: None,
+        heap: None,
+        limit: Some(limit),
+        mark: None,
+    };
+    report.timeline = (0..=20).map(point).collect();
+}
+
+#[test]
+fn a_leak_is_given_up_before_the_largest_size() {
+    let leak = || Habit::native(100_000, 1000).telling(steadily);
+    let world = job("", leak()).run();
+    let row = world.row("map/1");
+    let first = &row.attempts.last().expect("one").diagnosis[0];
+    assert_eq!((first.name, row.attempts.len()), (SubCause::Leak, 4), "{:?}: {}", world.sizes("map/1"), row.note);
+    assert!(row.note.contains("(leak)"), "{}", row.note);
+    let world = job("[treatments]\nleak = \"grow\"\n", leak()).run();
+    assert!(world.sizes("map/1").last() > Some(&1000), "to the top: {:?}", world.sizes("map/1"));
+}
+
+#[test]
+fn what_is_recorded_is_what_was_done() {
+    let habit = Habit::ending(&[ExitReason::NodeOom]).telling(|report| found(report, SubCause::HostMemory));
+    let world = job("", habit).run();
+    let attempts = &world.row("map/1").attempts;
+    let treated = attempts[0].treatment.expect("treated");
+    assert_eq!((treated.treatment, treated.cause), (Treatment::Elsewhere, SubCause::HostMemory));
+    assert_eq!((attempts.len(), world.core.totals().memory_kills), (2, 0));
+}

@@ -1,0 +1,243 @@
+//! What is done about a sub-cause: a closed set, recorded with every attempt that failed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Dimension, SubCause};
+
+/// What is done about a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Treatment {
+    /// The quantity that ran out is made larger.
+    Grow,
+    /// The task fails at once; the message says what cures it.
+    Fail,
+    /// The same size again, in another container or another turn of the same one.
+    Retry,
+    /// The same size again, on another node while there is one.
+    Elsewhere,
+    /// The same size again, with a change that the runtime takes from its environment.
+    Remedy,
+    /// Recorded by a newer writer.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl Treatment {
+    /// Every treatment, in the order in which people are told of them.
+    pub const ALL: [Treatment; 5] = [Treatment::Grow, Treatment::Fail, Treatment::Retry, Treatment::Elsewhere, Treatment::Remedy];
+
+    /// The name used in JSON, job files and documentation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Treatment::Grow => "grow",
+            Treatment::Fail => "fail",
+            Treatment::Retry => "retry",
+            Treatment::Elsewhere => "elsewhere",
+            Treatment::Remedy => "remedy",
+            Treatment::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Treatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Treatment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Treatment::ALL.map(Treatment::as_str).join(", ");
+        Treatment::ALL
+            .into_iter()
+            .find(|treatment| treatment.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is no treatment; there are {names}"))
+    }
+}
+
+/// A change to the environment of the next attempt that needs no more memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// One arena of the native allocator: `MALLOC_ARENA_MAX=1`.
+    OneArena,
+    /// `TMPDIR` names a directory of the attempt's own on a disk.
+    TmpOnDisk,
+    /// As many threads as the task has processors, and small stacks, where the runtime takes that from its environment.
+    FewerThreads,
+    /// A code cache within the overhead: `-XX:ReservedCodeCacheSize`.
+    SmallCodeCache,
+    /// Recorded by a newer writer; nothing is changed.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl Remedy {
+    /// Every remedy.
+    pub const ALL: [Remedy; 4] = [Remedy::OneArena, Remedy::TmpOnDisk, Remedy::FewerThreads, Remedy::SmallCodeCache];
+
+    /// The name used in JSON, screens and documentation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Remedy::OneArena => "one_arena",
+            Remedy::TmpOnDisk => "tmp_on_disk",
+            Remedy::FewerThreads => "fewer_threads",
+            Remedy::SmallCodeCache => "small_code_cache",
+            Remedy::Unknown => "unknown",
+        }
+    }
+    /// What it changes, for people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Remedy::OneArena => "with one arena of the native allocator (MALLOC_ARENA_MAX=1)",
+            Remedy::TmpOnDisk => "with TMPDIR on a disk",
+            Remedy::FewerThreads => "with as many threads as it has processors, and smaller stacks",
+            Remedy::SmallCodeCache => "with a code cache within the overhead (-XX:ReservedCodeCacheSize)",
+            Remedy::Unknown => "with a change that this version does not know",
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The row of a sub-cause in the table of treatments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsualTreatment {
+    /// What is done first.
+    pub first: Treatment,
+    /// What is changed, where that is a remedy.
+    pub remedy: Option<Remedy>,
+    /// What is done when the first was done and the failure came again.
+    pub then: Treatment,
+}
+
+/// The table: what is done about a sub-cause unless a job file says otherwise.
+pub fn usual(cause: SubCause) -> UsualTreatment {
+    let always = |treatment| UsualTreatment { first: treatment, remedy: None, then: treatment };
+    let remedy = |remedy, then| UsualTreatment { first: Treatment::Remedy, remedy: Some(remedy), then };
+    match cause {
+        SubCause::LiveHeap
+        | SubCause::HeapFragmented
+        | SubCause::GcBound
+        | SubCause::CacheBeyondOld
+        | SubCause::BudgetNotPassed
+        | SubCause::HeapIdle
+        | SubCause::DirectBuffers
+        | SubCause::Metaspace
+        | SubCause::ChildProcesses
+        | SubCause::Sockets
+        | SubCause::KernelMemory
+        | SubCause::BesideHeap
+        | SubCause::OwnData
+        | SubCause::Thrashing
+        | SubCause::Unnamed => always(Treatment::Grow),
+        SubCause::OwnLimit | SubCause::ImpossibleRequest | SubCause::Leak => always(Treatment::Fail),
+        SubCause::OuterLimit | SubCause::HostMemory | SubCause::FromOutside | SubCause::NotStarted => {
+            always(Treatment::Elsewhere)
+        }
+        SubCause::Code137 => always(Treatment::Retry),
+        SubCause::PageCache => UsualTreatment { first: Treatment::Retry, remedy: None, then: Treatment::Grow },
+        SubCause::NativeArenas => remedy(Remedy::OneArena, Treatment::Grow),
+        SubCause::Tmpfs => remedy(Remedy::TmpOnDisk, Treatment::Grow),
+        SubCause::ThreadStacks => remedy(Remedy::FewerThreads, Treatment::Grow),
+        SubCause::ThreadLimit => remedy(Remedy::FewerThreads, Treatment::Fail),
+        SubCause::CodeCache => remedy(Remedy::SmallCodeCache, Treatment::Grow),
+    }
+}
+
+/// The table as it stands in `docs/diagnosis.md`.
+pub fn table() -> String {
+    let mut text = String::from("| sub-cause | treatment | if it comes again |\n| --- | --- | --- |\n");
+    for cause in SubCause::ALL {
+        let UsualTreatment { first, remedy, then } = usual(*cause);
+        let first = remedy.map_or_else(|| format!("`{first}`"), |remedy| format!("`{first}`: `{remedy}`"));
+        text.push_str(&format!("| `{cause}` | {first} | `{then}` |\n"));
+    }
+    text
+}
+
+/// The treatment of one attempt that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AppliedTreatment {
+    /// What was treated.
+    #[serde(default)]
+    pub cause: SubCause,
+    /// What is done about it.
+    #[serde(default)]
+    pub treatment: Treatment,
+    /// The quantity that is made larger, where one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<Dimension>,
+    /// What is changed, where something is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
+}
+
+impl fmt::Display for AppliedTreatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match (self.treatment, self.quantity, self.remedy) {
+            (Treatment::Grow, Some(Dimension::Heap), _) => " heap".to_owned(),
+            (Treatment::Grow, Some(Dimension::Overhead), _) => " overhead".to_owned(),
+            (Treatment::Grow, Some(Dimension::Native), _) => " memory".to_owned(),
+            (Treatment::Remedy, _, Some(remedy)) => format!(" {remedy}"),
+            (Treatment::Grow, None, _) | (Treatment::Remedy, _, None) => String::new(),
+            (Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Unknown, _, _) => String::new(),
+        };
+        f.pad(&format!("{}{what}", self.treatment))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_json() {
+        for treatment in Treatment::ALL {
+            assert_eq!(serde_json::to_string(&treatment).expect("writes"), format!("\"{treatment}\""));
+            assert_eq!(treatment.as_str().parse(), Ok(treatment));
+        }
+        for remedy in Remedy::ALL {
+            assert_eq!(serde_json::to_string(&remedy).expect("writes"), format!("\"{remedy}\""));
+        }
+        assert!("cure".parse::<Treatment>().is_err_and(|e| e.contains("elsewhere")));
+        assert_eq!(serde_json::from_str::<Treatment>("\"pray\"").expect("reads"), Treatment::Unknown);
+    }
+
+    #[test]
+    fn only_what_has_a_remedy_is_treated_with_one() {
+        for cause in SubCause::ALL {
+            let row = usual(*cause);
+            assert_eq!(row.remedy.is_some(), row.first == Treatment::Remedy, "{cause}");
+            assert_ne!(row.then, Treatment::Remedy, "{cause}: a remedy that did not help is not tried again");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_names_the_quantity_or_the_remedy() {
+        let grow = AppliedTreatment {
+            cause: SubCause::LiveHeap,
+            treatment: Treatment::Grow,
+            quantity: Some(Dimension::Heap),
+            remedy: None,
+        };
+        assert_eq!(grow.to_string(), "grow heap");
+        let remedy = AppliedTreatment { treatment: Treatment::Remedy, quantity: None, remedy: Some(Remedy::OneArena), ..grow };
+        assert_eq!(remedy.to_string(), "remedy one_arena");
+    }
+}

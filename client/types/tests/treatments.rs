@@ -1,0 +1,21 @@
+//! The table of treatments in the documentation is that of the code.
+
+#![allow(missing_docs, clippy::disallowed_methods)] // the crate does no I/O; its page lies in a file all the same
+
+use headroom_types::treatment::table;
+
+const BEGIN: &str = "<!-- treatments -->\n";
+const END: &str = "<!-- end of treatments -->";
+
+#[test]
+fn the_page_has_the_table_of_the_code() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/diagnosis.md");
+    let page = std::fs::read_to_string(&path).expect("docs/diagnosis.md");
+    let (before, rest) = page.split_once(BEGIN).expect("a mark before the table");
+    let (kept, after) = rest.split_once(END).expect("a mark behind the table");
+    if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, format!("{before}{BEGIN}{}{END}{after}", table())).expect("writes");
+        return;
+    }
+    assert!(kept == table(), "docs/diagnosis.md has another table; HEADROOM_UPDATE_GOLDEN=1 writes it again");
+}

@@ -1,0 +1,72 @@
+//! `[treatments]`: what is done about a sub-cause in this job, where that is not the usual.
+
+use std::collections::BTreeMap;
+
+use headroom_types::treatment::usual;
+use headroom_types::{SubCause, Treatment};
+use toml::Spanned;
+
+use crate::problem::Report;
+use crate::raw::{self, Section, hint};
+
+/// Treatments by sub-cause, as far as the job file names them.
+pub type Treatments = BTreeMap<SubCause, Treatment>;
+
+pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Treatments {
+    let table = hint("it says what is done about a failure", "write a table such as [treatments] with own_limit = \"grow\"");
+    let Some(mut s) = root.table(r, "treatments", table) else { return Treatments::new() };
+    let value = hint(
+        "it is done when a failure has this sub-cause",
+        "write \"grow\", \"fail\", \"retry\", \"elsewhere\" or \"remedy\", or leave the key out for the usual",
+    );
+    let all = Treatment::ALL.map(|treatment| (treatment.as_str(), treatment));
+    let mut found = Treatments::new();
+    for cause in SubCause::ALL.iter().copied() {
+        let Some(treatment) = s.read(r, cause.as_str(), value, |v| raw::choice(v, &all)) else { continue };
+        if *treatment.get_ref() == Treatment::Remedy && usual(cause).remedy.is_none() {
+            let key = s.path_of(cause.as_str());
+            let what = format!("{key}: there is no remedy for {cause}");
+            let with: Vec<&str> =
+                SubCause::ALL.iter().filter(|cause| usual(**cause).remedy.is_some()).map(|cause| cause.as_str()).collect();
+            let fix = format!("write another treatment; there are remedies for {}", with.join(", "));
+            r.add(treatment.span(), &key, what, "a remedy is a change that the runtime takes from its environment", fix);
+            continue;
+        }
+        found.insert(cause, Spanned::into_inner(treatment));
+    }
+    s.finish(r);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::compile;
+
+    const JOB: &str = "version = 1\nname = \"j\"\n[profiles.exec]\nmemory = \"1GiB\"\ncpus = 1\n\
+                       [executors.main]\nprofile = \"exec\"\n[[stage]]\nname = \"s\"\ncommand = [\"x\"]\n";
+
+    fn read(keys: &str) -> Result<Treatments, Vec<crate::problem::Problem>> {
+        compile(&format!("{JOB}[treatments]\n{keys}\n"), "job.toml").map(|job| job.treatments)
+    }
+
+    #[test]
+    fn sub_causes_and_treatments_go_by_their_names() {
+        let read = read("own_limit = \"grow\"\nnative_arenas = \"remedy\"").expect("reads");
+        let wanted = [(SubCause::NativeArenas, Treatment::Remedy), (SubCause::OwnLimit, Treatment::Grow)];
+        assert_eq!(read, Treatments::from(wanted));
+        assert!(compile(JOB, "job.toml").expect("reads").treatments.is_empty());
+    }
+
+    #[test]
+    fn what_is_unknown_is_named_with_its_place_and_a_fix() {
+        let one = |keys: &str| read(keys).expect_err("wrong").remove(0);
+        let key = one("own_limits = \"grow\"");
+        assert_eq!((key.line, key.key.as_str()), (Some(12), "treatments.own_limits"));
+        assert!(key.fix.contains("own_limit"), "{key:?}");
+        let value = one("own_limit = \"pray\"");
+        assert!(value.what.contains("\"pray\" is not one of") && value.fix.contains("elsewhere"), "{value:?}");
+        let remedy = one("own_data = \"remedy\"");
+        assert!(remedy.what.contains("no remedy for own_data") && remedy.fix.contains("native_arenas"), "{remedy:?}");
+    }
+}

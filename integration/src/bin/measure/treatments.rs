@@ -1,0 +1,99 @@
+//! Each sub-cause as a job on a real cluster: which treatment it got, how many attempts it took, how it ended.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_types::SubCause;
+use integration::treatments::{Case, Row, Ward, all};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{again, progress, verdicts};
+
+/// What a round may take in a guest on a busy machine.
+const ROUND: Duration = Duration::from_secs(2400);
+
+/// The table.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    /// Programs that were run; several share a sub-cause.
+    causes: usize,
+    /// Those with the right name, treatment and end.
+    right: usize,
+    /// Attempts beyond those that the treatments imply.
+    wasted_attempts: usize,
+    /// Sub-causes that no program of this run had.
+    not_provoked: Vec<SubCause>,
+    /// Programs of which a part was not on this machine.
+    skipped: Vec<String>,
+    rows: Vec<Row>,
+}
+
+/// On this host, or in a guest.
+pub(crate) fn of(args: &verdicts::Args) -> Result<Figures> {
+    if args.guest { in_a_guest(&args.only) } else { measure(&args.only) }
+}
+
+/// Runs every program whose name has `only` in it.
+fn measure(only: &str) -> Result<Figures> {
+    let native = std::env::current_exe()?.with_file_name("provoke");
+    anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
+    let ward = Ward::new(&native)?;
+    let chosen = all(&ward.programs).into_iter().filter(|case| case.program.contains(only));
+    let (wanted, missing): (Vec<Case>, Vec<Case>) = chosen.partition(|case| case.needs.missing().is_none());
+    let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.needs.missing().unwrap_or_default()));
+    let mut rows = Vec::new();
+    for (n, case) in wanted.iter().enumerate() {
+        let (row, end) = ward.run(case).with_context(|| case.program.clone())?;
+        let verdict = if row.right { "right" } else { "WRONG" };
+        progress::tell(&format!(
+            "{} of {}: {} is {} → {}: {verdict}",
+            n + 1,
+            wanted.len(),
+            row.program,
+            row.named,
+            row.treatment
+        ));
+        if !row.right {
+            // Whoever mends the rules needs all of it.
+            progress::tell(&serde_json::to_string(&end).context("the job")?);
+        }
+        rows.push(row);
+    }
+    let seen: BTreeSet<SubCause> = rows.iter().map(|row| row.cause).collect();
+    Ok(Figures {
+        causes: rows.len(),
+        right: rows.iter().filter(|row| row.right).count(),
+        wasted_attempts: rows.iter().map(Row::wasted).sum(),
+        not_provoked: SubCause::ALL.iter().copied().filter(|cause| !seen.contains(cause)).collect(),
+        skipped: skipped.collect(),
+        rows,
+    })
+}
+
+/// The same in a guest with cgroup v2.
+fn in_a_guest(only: &str) -> Result<Figures> {
+    let figures = again::in_a_guest(&["treatments", "--only", only], ROUND)?;
+    serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
+}
+
+/// For people: a line each.
+pub(crate) fn table(figures: &Figures) -> String {
+    let Figures { causes, right, wasted_attempts, .. } = figures;
+    let mut text = format!("{right} of {causes} treated right, {wasted_attempts} attempts wasted\n");
+    text.push_str(&format!(
+        "{:22} {:18} {:18} {:24} {:>5} {:>5} {:5} END\n",
+        "PROGRAM", "CAUSE", "NAMED", "TREATMENT", "TRIES", "LEAST", "RIGHT"
+    ));
+    for r in &figures.rows {
+        let right = if r.right { "yes" } else { "NO" };
+        text.push_str(&format!(
+            "{:22} {:18} {:18} {:24} {:>5} {:>5} {right:5} {}\n",
+            r.program, r.cause, r.named, r.treatment, r.attempts, r.least, r.outcome
+        ));
+    }
+    text.push_str(&figures.skipped.iter().map(|why| format!("skipped {why}\n")).collect::<String>());
+    let names: Vec<&str> = figures.not_provoked.iter().map(|cause| cause.as_str()).collect();
+    text + &format!("not provoked: {}\n", names.join(", "))
+}

@@ -1,0 +1,164 @@
+//! Programs whose treatment shows in a job: those of the diagnosis, and some that a treatment cures.
+
+use headroom_types::treatment::usual;
+use headroom_types::{Bytes, SubCause, Treatment};
+
+use crate::provoke::{Needs, Programs, cases};
+
+/// How the job of a case ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Its task is done.
+    Cured,
+    /// Its task is given up at once, and the message has these words.
+    Failed(&'static str),
+    /// The program never ends well; only what its second attempt was given is looked at.
+    Treated,
+}
+
+/// One job of one task.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name in the table.
+    pub program: String,
+    /// What it runs out of.
+    pub cause: SubCause,
+    /// The treatment of its first attempt, as it is shown; empty for that of the table.
+    pub treatment: &'static str,
+    /// What it needs to run.
+    pub needs: Needs,
+    /// Attempts that the treatment implies.
+    pub attempts: usize,
+    /// How its job ends.
+    pub ends: Ends,
+    /// Memory of a task.
+    pub limit: Bytes,
+    /// Its heap, where it has one.
+    pub heap: Option<Bytes>,
+    /// Keys of its stage beside the command.
+    pub stage: String,
+    /// The rest of the job file.
+    pub rest: &'static str,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+}
+
+fn words(all: &[&str]) -> Vec<String> {
+    all.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// All of them. The programs need not be compiled yet.
+pub fn all(programs: &Programs) -> Vec<Case> {
+    let mut all = own_limits(programs);
+    all.extend(treated(programs));
+    all.extend(provoked(programs));
+    all
+}
+
+fn plain(program: &str, cause: SubCause, needs: Needs, command: Vec<String>) -> Case {
+    Case {
+        program: program.to_owned(),
+        cause,
+        treatment: "",
+        needs,
+        attempts: 1,
+        ends: Ends::Cured,
+        limit: Bytes::from_mib(64),
+        heap: None,
+        stage: String::new(),
+        rest: "",
+        command,
+    }
+}
+
+fn python(program: &str, cause: SubCause, code: &str) -> Case {
+    let stage = "runtime = \"python\"".to_owned();
+    Case { stage, ..plain(program, cause, Needs::Python, words(&["python3", "-c", code])) }
+}
+
+/// Fails at once; its message has these words.
+fn failed(case: Case, says: &'static str) -> Case {
+    Case { ends: Ends::Failed(says), limit: Bytes::from_mib(288), ..case }
+}
+
+/// With a heap of 96 MiB.
+fn with_heap(case: Case, runtime: &str) -> Case {
+    Case { heap: Some(Bytes::from_mib(96)), stage: format!("runtime = \"{runtime}\""), ..case }
+}
+
+fn script(text: String) -> Vec<String> {
+    words(&["sh", "-c", &text])
+}
+
+/// What fails at once.
+fn own_limits(p: &Programs) -> Vec<Case> {
+    let classes = p.classes.display().to_string();
+    let java = |flags: &str, what: &str| words(&["java", "-cp", &classes, flags, "Provoke", what]);
+    let own = |program, needs, command| plain(program, SubCause::OwnLimit, needs, command);
+    let fill = "k=[]\nwhile True: k.append(bytearray(1<<20))";
+    let shell = script(format!("ulimit -v 102400; exec python3 -c '{fill}'"));
+    let go = script(format!("exec {} limited", p.go.display()));
+    let provoke = p.sources.join("provoke.js").display().to_string();
+    let node = words(&["node", "--max-old-space-size=32", &provoke, "heap"]);
+    let direct = java("-XX:MaxDirectMemorySize=24m", "direct");
+    vec![
+        failed(Case { stage: "runtime = \"python\"".into(), ..own("ulimit-v", Needs::Python, shell) }, "ulimit -v"),
+        failed(Case { stage: "runtime = \"go\"".into(), ..own("go-ulimit-v", Needs::Go, go) }, "RLIMIT_AS"),
+        with_heap(failed(own("xmx-by-hand", Needs::Java, java("-Xmx32m", "live")), "-Xmx"), "jvm"),
+        with_heap(failed(own("direct-by-hand", Needs::Java, direct), "MaxDirectMemorySize"), "jvm"),
+        with_heap(failed(own("old-space-by-hand", Needs::Node, node), "--max-old-space-size"), "node"),
+        failed(python("impossible", SubCause::ImpossibleRequest, "bytearray(1 << 40)"), "ask for less at once"),
+    ]
+}
+
+/// What a treatment cures, and a leak.
+fn treated(p: &Programs) -> Vec<Case> {
+    let native = |program, cause, arguments: &[&str]| {
+        let path = p.native.display().to_string();
+        let command = std::iter::once(path).chain(words(arguments)).collect();
+        Case { attempts: 2, ..plain(program, cause, Needs::Nothing, command) }
+    };
+    let leak = "import time\nk=[]\nwhile True:\n k.append(b'x' * (1 << 20))\n time.sleep(0.05)";
+    let data = "import time\nk=[]\nfor n in range(90):\n k.append(b'x' * (1 << 20))\n time.sleep(0.008)";
+    let leak = Case {
+        // 48, 96, 144 and 288 MiB: the last one is more than four times the first.
+        attempts: 4,
+        treatment: "grow memory",
+        limit: Bytes::from_mib(48),
+        ends: Ends::Failed("(leak)"),
+        ..python("leak", SubCause::Leak, leak)
+    };
+    let arenas = native("idle-arenas", SubCause::NativeArenas, &["idle-arenas"]);
+    let files = native("temporary-files", SubCause::Tmpfs, &["temporary", "120"]);
+    vec![
+        leak,
+        Case { attempts: 2, ..python("larger-data", SubCause::OwnData, data) },
+        Case { stage: "runtime_flags = \"none\"".to_owned(), ..arenas },
+        native("thread-pool", SubCause::ThreadStacks, &["pool"]),
+        Case { stage: "env = { TMPDIR = \"/dev/shm\" }".to_owned(), ..files },
+    ]
+}
+
+/// The programs of the diagnosis, each as a task that is tried twice.
+fn provoked(p: &Programs) -> Vec<Case> {
+    let one = |case: crate::provoke::Case| {
+        let row = usual(case.expected);
+        let fails = row.first == Treatment::Fail;
+        let env: Vec<String> = case.env.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
+        let stage = format!("runtime = {:?}\nruntime_flags = \"none\"\nenv = {{ {} }}", case.runtime, env.join(", "));
+        Case {
+            program: case.program.to_owned(),
+            cause: case.expected,
+            treatment: "",
+            needs: case.needs,
+            attempts: if fails { 1 } else { 2 },
+            ends: if fails { Ends::Failed("limit") } else { Ends::Treated },
+            limit: case.limit,
+            heap: case.heap,
+            stage,
+            rest: "[retry]\nmax_attempts = 2\nmemory_attempts = 2\n",
+            command: (case.command)(p),
+        }
+    };
+    cases().into_iter().map(one).collect()
+}

@@ -1,0 +1,146 @@
+//! Each treatment through real jobs on a real cluster: how many attempts a task of each sub-cause takes, and how it ends.
+
+mod cases;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use headroom_types::treatment::usual;
+use headroom_types::{Bytes, SubCause, Treatment};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::{AttemptRow, TaskRow};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, NodeShape};
+use crate::provoke::Programs;
+
+pub use cases::{Case, Ends, all};
+
+/// Memory of the node: room for the second attempt of the largest case, and no more than a guest has.
+const NODE: Bytes = Bytes::from_mib(1280);
+/// Memory kept for an executor of a debug build itself.
+const RESERVE: Bytes = Bytes::from_mib(96);
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Which program.
+    pub program: String,
+    /// What it runs out of.
+    pub cause: SubCause,
+    /// The sub-cause that its last failure was given.
+    pub named: SubCause,
+    /// The treatment of its first failure.
+    pub treatment: String,
+    /// Attempts that its task took.
+    pub attempts: usize,
+    /// Attempts that the treatment implies.
+    pub least: usize,
+    /// How it ended, in words.
+    pub outcome: String,
+    /// Whether cause, treatment and end are those expected.
+    pub right: bool,
+}
+
+impl Row {
+    /// Attempts beyond those that the treatment implies.
+    pub fn wasted(&self) -> usize {
+        self.attempts.saturating_sub(self.least)
+    }
+}
+
+/// A cluster with programs that fail.
+#[derive(Debug)]
+pub struct Ward {
+    cluster: Cluster,
+    /// What it runs.
+    pub programs: Programs,
+}
+
+impl Ward {
+    /// A cluster of one node. `native` is the built program `provoke`.
+    pub fn new(native: &Path) -> Result<Ward> {
+        let cluster = Cluster::start(&[NodeShape { memory: NODE, cpus: 8, enforcer: None }])?;
+        let name = format!("headroom-treatments-{}", std::process::id());
+        let programs = Programs::new(native, cluster.dir(), &name);
+        Ok(Ward { cluster, programs })
+    }
+
+    /// Runs the job of one case to its end.
+    pub fn run(&self, case: &Case) -> Result<(Row, AppView)> {
+        self.programs.compile(case.needs)?;
+        let app = self.cluster.submit(&job(case))?;
+        let end = self.cluster.until_ended(&app)?;
+        let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it
+        let task = end.job.as_ref().and_then(|job| job.tasks.first()).context("a job without a task")?;
+        Ok((row(case, &end, task), end))
+    }
+}
+
+/// The job file of a case. A task that grows while it runs has fewer ends to treat.
+fn job(case: &Case) -> String {
+    let heap = case.heap.unwrap_or(case.limit);
+    let overhead = case.limit.saturating_sub(heap);
+    let memory = case.limit.saturating_add(RESERVE);
+    format!(
+        "version = 1\nname = \"{}\"\n[profiles.exec]\nmemory = \"{}B\"\ncpus = 1\n\
+         [profiles.task]\nheap = \"{}B\"\noverhead = \"{}B\"\ncpus = 1\n\
+         [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 1\nreserve = \"{}B\"\n\
+         [[stage]]\nname = \"s\"\ngrow = false\nprofile = \"task\"\ncommand = {:?}\n{}\n{}",
+        case.program,
+        memory.get(),
+        heap.get(),
+        overhead.get(),
+        RESERVE.get(),
+        case.command,
+        case.stage,
+        case.rest
+    )
+}
+
+fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
+    let first = task.attempts.first();
+    let failed = task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some());
+    let named = failed.and_then(|attempt| attempt.diagnosis.first()).map_or(SubCause::Unnamed, |found| found.name);
+    let treatment = first.and_then(|attempt| attempt.treatment).map(|treated| treated.to_string()).unwrap_or_default();
+    let (ended, outcome) = match case.ends {
+        Ends::Cured => (end.state == AppState::Finished, format!("{:?}", end.state).to_lowercase()),
+        Ends::Failed(says) => (end.state == AppState::Failed && task.note.contains(says), task.note.clone()),
+        Ends::Treated => second(case, task),
+    };
+    let usual = usual(case.cause);
+    let shown = match (case.treatment, usual.remedy) {
+        ("", Some(remedy)) => format!("{} {remedy}", usual.first),
+        ("", None) => usual.first.to_string(),
+        (other, _) => other.to_owned(),
+    };
+    let right = ended && named == case.cause && treatment.starts_with(&shown) && task.attempts.len() == case.attempts;
+    Row {
+        program: case.program.clone(),
+        cause: case.cause,
+        named,
+        treatment,
+        attempts: task.attempts.len(),
+        least: case.attempts,
+        outcome,
+        right,
+    }
+}
+
+/// What the second attempt was given, for a program that never ends well.
+fn second(case: &Case, task: &TaskRow) -> (bool, String) {
+    let (Some(first), Some(second)) = (task.attempts.first(), task.attempts.get(1)) else {
+        return (false, format!("no second attempt: {}", task.note));
+    };
+    let size = |attempt: &AttemptRow| attempt.profile.memory();
+    match usual(case.cause).first {
+        Treatment::Grow => (size(second) > size(first), format!("given {} after {}", size(second), size(first))),
+        Treatment::Remedy => {
+            let names: Vec<&str> = second.remedies.iter().map(|remedy| remedy.as_str()).collect();
+            let same = size(second) == size(first) && !names.is_empty();
+            (same, format!("the same size with {}", names.join(", ")))
+        }
+        Treatment::Retry | Treatment::Elsewhere => (size(second) == size(first), "the same size again".to_owned()),
+        Treatment::Fail | Treatment::Unknown => (false, "it was to fail at once".to_owned()),
+    }
+}

@@ -1,0 +1,50 @@
+//! The treatment of each sub-cause, through real daemons and real programs: who cannot be cured fails at once, who can be is.
+
+#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; what was skipped is for whoever reads the run
+
+use std::path::Path;
+
+use headroom_types::Bytes;
+use integration::guest::Guest;
+use integration::on_host_and_in_guest;
+use integration::treatments::{Ward, all};
+
+fn guest() -> Guest {
+    Guest::new().with_programs().memory(Bytes::from_mib(1792)).timeout(std::time::Duration::from_secs(600))
+}
+
+/// Runs the jobs of these names; each must end as its treatment says, in as few attempts.
+fn treated(names: &[&str]) {
+    let ward = Ward::new(Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a cluster");
+    let chosen: Vec<_> = all(&ward.programs).into_iter().filter(|case| names.contains(&case.program.as_str())).collect();
+    assert_eq!(chosen.len(), names.len(), "every name is there");
+    for case in chosen {
+        if let Some(missing) = case.needs.missing() {
+            println!("SKIPPED {}: there is no {missing} on the PATH", case.program);
+            continue;
+        }
+        let (row, end) = ward.run(&case).expect("it runs");
+        println!("{}: {} → {} in {} attempts: {}", row.program, row.named, row.treatment, row.attempts, row.outcome);
+        assert!(row.right && row.wasted() == 0, "{row:#?}\n{end:#?}");
+    }
+}
+
+fn limits_of_a_shell_and_requests_beyond_the_host() {
+    treated(&["ulimit-v", "impossible"]);
+}
+on_host_and_in_guest!(own_limits, guest(), limits_of_a_shell_and_requests_beyond_the_host);
+
+fn remedies_cure_at_the_same_size() {
+    treated(&["idle-arenas", "thread-pool", "temporary-files"]);
+}
+on_host_and_in_guest!(remedies, guest(), remedies_cure_at_the_same_size);
+
+#[test]
+fn limits_that_are_given_to_a_runtime_by_hand() {
+    treated(&["xmx-by-hand", "direct-by-hand", "old-space-by-hand", "go-ulimit-v"]);
+}
+
+#[test]
+fn a_leak_is_given_up_early_and_data_is_given_room() {
+    treated(&["leak", "larger-data"]);
+}

@@ -1,0 +1,101 @@
+//! Limits that the program or its command sets, and requests that no size answers: a larger container changes nothing there.
+
+use headroom_types::{Bytes, Certainty, Diagnosis, OwnLimit, OwnLimitKind, SubCause};
+
+use super::{Case, row};
+use crate::classify::{Marked, is_refused};
+use crate::marker;
+
+/// A maximum below this share of the budget was not set by the budget. Per cent.
+const BELOW: u64 = 95;
+/// A maximum that a runtime reports leaves out parts of the heap: only one below this share of the budget says anything. Per cent.
+const WELL_BELOW: u64 = 80;
+
+/// The program was refused memory far below the limit of its container.
+pub(super) fn refused(c: &Case<'_>) -> Option<Diagnosis> {
+    if !is_refused(c.e) {
+        return None;
+    }
+    let asked = c.e.heap_marker.as_deref().and_then(marker::asked);
+    match c.e.own_limits.iter().find(|limit| limit.kind.is_rlimit()) {
+        Some(limit) => Some(rlimit(c, *limit, asked)),
+        None => Some(impossible(c, asked)),
+    }
+}
+
+fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
+    let wanted = asked.map(|asked| format!(" when it asked for {asked} more")).unwrap_or_default();
+    let cause = format!("its own limit {limit} refused it memory{wanted}, with {} of {} in use", c.seen, c.limit);
+    let fix = format!(
+        "remove or raise {} in its command or script; its container allows {}, and a larger container does not help",
+        limit.kind.setting(),
+        c.limit
+    );
+    row(SubCause::OwnLimit, Certainty::Certain, cause, fix)
+}
+
+fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
+    let what = asked.map_or_else(|| "one request".to_owned(), |asked| format!("one request for {asked}"));
+    let cause = format!("{what} was refused at once, with {} of {} in use: it is more than its host has", c.seen, c.limit);
+    let fix = "ask for less at once: smaller arrays, blocks or partitions; a larger container does not help";
+    let certainty = if asked.is_some() { Certainty::Certain } else { Certainty::Likely };
+    Diagnosis { asked, ..row(SubCause::ImpossibleRequest, certainty, cause, fix) }
+}
+
+/// A Java array cannot have that many elements, however large the heap is.
+pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
+    if !c.says("requested array size exceeds vm limit") {
+        return None;
+    }
+    let cause = "it asked for an array with more elements than a JVM allows";
+    Some(row(SubCause::ImpossibleRequest, Certainty::Certain, cause, "use several smaller arrays; a larger heap does not help"))
+}
+
+/// The heap is full at a maximum that was set by hand below the budget.
+pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
+    let budget = c.e.heap_budget?;
+    if !super::heap::is_heap(c) {
+        return None;
+    }
+    let flag = c.e.own_limits.iter().find(|limit| matches!(limit.kind, OwnLimitKind::JvmHeap | OwnLimitKind::NodeHeap));
+    let by_flag = flag.filter(|limit| limit.value < budget.mul_ratio(BELOW, 100));
+    let reported = c.e.heap.map(|heap| heap.max).filter(|max| !max.is_zero() && *max < budget.mul_ratio(WELL_BELOW, 100));
+    let (cause, setting, certainty) = match (by_flag, reported) {
+        (Some(limit), _) => {
+            (format!("the heap is full at {limit}, below its budget of {budget}"), limit.kind.setting(), Certainty::Certain)
+        }
+        (None, Some(max)) if flag.is_none() => (
+            format!("the heap is full at a maximum of {max}, below its budget of {budget}"),
+            "the maximum heap",
+            Certainty::Likely,
+        ),
+        (None, _) => return None,
+    };
+    let fix = format!(
+        "remove {setting} from the command, or write {{heap}} there; the budget is passed on, and a larger one does not help"
+    );
+    Some(row(SubCause::OwnLimit, certainty, cause, fix))
+}
+
+/// A kind of memory beside the heap is full at a maximum that was set by hand.
+pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
+    if c.told != Some(Marked::Beside) {
+        return None;
+    }
+    let kind = if c.says("direct buffer") {
+        OwnLimitKind::DirectMemory
+    } else if c.says("metaspace") {
+        OwnLimitKind::Metaspace
+    } else if c.says("codecache") {
+        OwnLimitKind::CodeCache
+    } else {
+        return None;
+    };
+    let limit = c.e.own_limits.iter().find(|limit| limit.kind == kind)?;
+    let cause = format!("its own limit {limit} is full");
+    let fix = format!(
+        "remove or raise {} in the command, and raise the overhead by the same amount; more overhead alone does not help",
+        kind.setting()
+    );
+    Some(row(SubCause::OwnLimit, Certainty::Certain, cause, fix))
+}
