@@ -146,7 +146,7 @@ pub fn usual(cause: SubCause) -> UsualTreatment {
         | SubCause::Thrashing
         | SubCause::Unnamed => always(Treatment::Grow),
         SubCause::OwnLimit | SubCause::ImpossibleRequest | SubCause::Leak => always(Treatment::Fail),
-        SubCause::OuterLimit | SubCause::HostMemory | SubCause::FromOutside | SubCause::NotStarted => {
+        SubCause::Leftover | SubCause::OuterLimit | SubCause::HostMemory | SubCause::FromOutside | SubCause::NotStarted => {
             always(Treatment::Elsewhere)
         }
         SubCause::Code137 => always(Treatment::Retry),
