@@ -50,69 +50,35 @@ pub enum Fault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
     /// At this time the master dies with its host, and another takes over on that one, where only what a master on that host wrote is.
-    MasterMoves {
-        at_ms: u64,
-        to: usize,
-    },
+    MasterMoves { at_ms: u64, to: usize },
     /// At this time the n-th live container ends for this reason.
-    ContainerEnds {
-        at_ms: u64,
-        nth: usize,
-        reason: ExitReason,
-    },
+    ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
     /// At this time the n-th live container is told that it will be taken, and so long after that it is.
-    Preempted {
-        at_ms: u64,
-        nth: usize,
-        warning_ms: u64,
-    },
-    LeftBehind {
-        at_ms: u64,
-        nth: usize,
-        mib: u64,
-    },
+    Preempted { at_ms: u64, nth: usize, warning_ms: u64 },
+    /// At this time ended tasks have left so much in the n-th live container.
+    LeftBehind { at_ms: u64, nth: usize, mib: u64 },
     /// At this time the first node begins to be emptied; nothing new goes there.
-    Drained {
-        at_ms: u64,
-    },
+    Drained { at_ms: u64 },
     /// At this time the resource manager begins another life.
-    ManagerRestarts {
-        at_ms: u64,
-    },
+    ManagerRestarts { at_ms: u64 },
     /// From this time on and for so long nobody hears of the n-th live container, nor it of anybody; its tasks go on.
-    Partitioned {
-        at_ms: u64,
-        nth: usize,
-        for_ms: u64,
-    },
+    Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
     /// The master dies right after this many outputs came into their places, before it hears of the last of them.
     MasterDiesAfterCommit(usize),
     /// At this time somebody wants something done with a task; told again to every master that comes after.
-    Ordered {
-        at_ms: u64,
-        order: TaskOrder,
-    },
+    Ordered { at_ms: u64, order: TaskOrder },
     /// At this time somebody wants another number of executors; told again likewise.
-    Scaled {
-        at_ms: u64,
-        order: ScaleOrder,
-    },
+    Scaled { at_ms: u64, order: ScaleOrder },
     /// Every message about an end comes twice.
     Twice,
     /// Containers end as soon as they are granted.
     NothingStarts,
     /// Containers end on this node as soon as they are granted.
-    NoContainers {
-        node: usize,
-    },
+    NoContainers { node: usize },
     /// Tasks cannot be started on this node.
-    NoTasks {
-        node: usize,
-    },
+    NoTasks { node: usize },
     /// Tasks are killed on this node for the limit around all containers.
-    OuterKills {
-        node: usize,
-    },
+    OuterKills { node: usize },
 }
 
 struct Box_ {
