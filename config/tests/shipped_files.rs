@@ -54,7 +54,7 @@ fn commented_keys_compile_too_and_none_is_forgotten() {
     assert!(all.iter().all(|there| *there) && node.bin_dir.is_some());
     assert!(node.rack.is_some() && node.attributes.len() == 2 && node.cache.ca_file.is_some());
     assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
-    assert_eq!((documented(RM).len(), documented(NODE).len()), (30, 45), "one comment for each key of the checked types");
+    assert_eq!((documented(RM).len(), documented(NODE).len()), (30, 46), "one comment for each key of the checked types");
 }
 
 #[test]

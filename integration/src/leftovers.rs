@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, EnforcerKind, ExitReason};
@@ -138,6 +139,35 @@ pub struct Row {
     pub right: bool,
 }
 
+/// What a leak on a tmpfs of the host looked like from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct HostLeak {
+    /// From the report of the end of the container to the first answer of `GET /v1/nodes` that counts the leak.
+    pub seen: Duration,
+    /// From the removal of the file to the first answer that counts nothing, of a node that is ready again.
+    pub gone: Duration,
+}
+
+/// A tmpfs that is unmounted at the end.
+#[derive(Debug)]
+struct HostTmpfs(PathBuf);
+
+impl HostTmpfs {
+    fn mount(at: PathBuf) -> Result<HostTmpfs> {
+        fs::create_dir(&at)?;
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=1777", "headroom-leak"]).arg(&at).status()?;
+        ensure!(done.success(), "mount -t tmpfs {}", at.display());
+        Ok(HostTmpfs(at))
+    }
+}
+
+impl Drop for HostTmpfs {
+    fn drop(&mut self) {
+        // The directory of the cluster cannot be removed below a mount; nothing else can be done about a failure.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 /// A cluster of one node.
 #[derive(Debug)]
 pub struct Bench {
@@ -173,6 +203,11 @@ impl Bench {
         &self.cluster
     }
 
+    /// What holds the limits.
+    pub fn enforcer(&self) -> EnforcerKind {
+        self.enforcer
+    }
+
     /// Runs the program as a job, and an ordinary job after it.
     pub fn play(&mut self, case: &Case) -> Result<Row> {
         self.played += 1;
@@ -198,6 +233,41 @@ impl Bench {
             collateral: collateral(&end) + collateral(&after),
             poisoned: repeated || after.state != AppState::Finished,
         })
+    }
+
+    /// A task writes a file to a tmpfs of the host and ends. Waits until the node shows the memory, looks at placement, removes the file
+    /// and waits until the node shows none. Needs user 0 and an enforcer of the kernel.
+    pub fn leak_on_host_tmpfs(&self, size: Bytes) -> Result<HostLeak> {
+        let tmpfs = HostTmpfs::mount(self.cluster.dir().join("host-tmpfs"))?;
+        let file = tmpfs.0.join("left");
+        let (of, mib) = (format!("of={}", file.display()), size.whole_mib().to_string());
+        let job = JobFile::new("leak", 1, 1, size.mul_ratio(5, 4));
+        let job = job.stage("leave", 1, &["/bin/dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}")], "grow = false");
+        let app = self.cluster.submit(job.text())?;
+        let client = self.cluster.client();
+        until("the containers of the job to end", SOON, || {
+            let all = self.cluster.call(client.containers(Some(&app)))?;
+            Ok((!all.is_empty() && all.iter().all(|container| container.state == "exited")).then_some(()))
+        })?;
+        let ended = Instant::now();
+        let counted = size.mul_ratio(9, 10);
+        let node = until("the leak to be counted", SOON, || {
+            let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;
+            Ok((node.unattributed >= counted).then_some(node))
+        })?;
+        let seen = ended.elapsed();
+        ensure!(
+            node.free_memory() <= node.offers.memory.saturating_sub(counted),
+            "what was left can still be had: {} free",
+            node.free_memory()
+        );
+        fs::remove_file(&file)?;
+        let removed = Instant::now();
+        until("the node to be whole again", SOON, || {
+            let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;
+            Ok((node.unattributed.is_zero() && node.state == "ready").then_some(()))
+        })?;
+        Ok(HostLeak { seen, gone: removed.elapsed() })
     }
 
     /// The job of a program. No task is tried again for its own failure.

@@ -23,6 +23,7 @@ fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
         assert_eq!((row.collateral, row.left, row.poisoned), (0, 0, false), "{row:?}");
     }
 }
+
 /// Without namespaces the agent removes what a job left, and nothing that was there before.
 #[allow(clippy::print_stderr)] // for the reader of a skipped test
 fn without_namespaces_the_agent_removes_what_was_left() {
@@ -48,6 +49,18 @@ fn without_namespaces_the_agent_removes_what_was_left() {
     std::fs::remove_file(&before).expect("removes it");
     assert!(kept, "a file that was there before is not the container's");
 }
+/// A file on a tmpfs of the host is charged to the node after its container: it is counted, cannot be had, and comes back.
+fn a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone() {
+    let bench = Bench::new(Bytes::from_mib(1024), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
+    let leak =
+        bench.leak_on_host_tmpfs(Bytes::from_mib(300)).unwrap_or_else(|e| panic!("{e:#}\n{}", bench.cluster().log("node-1")));
+    println!("{leak:?}");
+    let after = bench.ordinary().expect("an ordinary job ends");
+    assert_eq!(after.state, headroom_wire::v1::apps::AppState::Finished, "{:?}", after.diagnostics);
+}
+
 on_host_and_in_guest!(host_ipc, guest(), without_namespaces_the_agent_removes_what_was_left);
 
 on_host_and_in_guest!(three_jobs, guest(), three_jobs_leave_memory_and_the_fourth_has_all_of_its_own);
+
+on_host_and_in_guest!(host_tmpfs, guest(), a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone);

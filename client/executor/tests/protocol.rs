@@ -215,21 +215,27 @@ fn reads_the_words_of_runtimes(who: Who) {
         start
     };
     let heap = Some(Bytes::from_mib(32));
+    let full_of = |dimension| (ExitReason::HeapOom, Some(dimension));
     let cases = [
-        (full("code/0@1", "exit 52", heap), None, Dimension::Heap),
-        (full("marker/0@1", "echo full > $HEADROOM_OOM_MARKER; exit 1", heap), Some("full"), Dimension::Heap),
-        (full("python/0@1", "echo 'MemoryError: no room' >&2; exit 1", None), Some("MemoryError: no room"), Dimension::Native),
+        (full("code/0@1", "exit 52", heap), None, full_of(Dimension::Heap)),
+        (full("marker/0@1", "echo full > $HEADROOM_OOM_MARKER; exit 1", heap), Some("full"), full_of(Dimension::Heap)),
+        // It was refused memory far below its size: nothing was full.
+        (
+            full("python/0@1", "echo 'MemoryError: no room' >&2; exit 1", None),
+            Some("MemoryError: no room"),
+            (ExitReason::Exit { code: 1 }, None),
+        ),
         (
             full("jvm/0@1", "echo java.lang.OutOfMemoryError: Java heap space; exit 1", heap),
             Some("java.lang.OutOfMemoryError: Java heap space"),
-            Dimension::Heap,
+            full_of(Dimension::Heap),
         ),
     ];
-    for (start, marker, dimension) in cases {
+    for (start, marker, verdict) in cases {
         let id = start.attempt.to_string();
         master.start(start);
         let report = master.result(&id);
-        assert_eq!((report.reason, report.dimension), (ExitReason::HeapOom, Some(dimension)), "{id}: {:?}", report.evidence);
+        assert_eq!((report.reason, report.dimension), verdict, "{id}: {:?}", report.evidence);
         assert_eq!(report.evidence.heap_marker.as_deref(), marker, "{id}");
     }
     master.start(full("well/0@1", "echo MemoryError >&2; exit 0", heap));

@@ -12,6 +12,8 @@ use crate::{again, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(1024);
+/// What is left on a tmpfs of the host: more than the share of a node at which it is unhealthy.
+const LEAK: Bytes = Bytes::from_mib(300);
 /// Longest run of all programs in a guest on a busy machine.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 
@@ -37,6 +39,9 @@ pub(crate) struct Figures {
     poisoned_jobs: usize,
     /// From a leak on a tmpfs of the host until `GET /v1/nodes` shows it. Milliseconds; null when it is not shown.
     unattributed_seen_ms: Option<u64>,
+    /// From the removal of that leak until `GET /v1/nodes` shows none. Milliseconds.
+    #[serde(default)]
+    unattributed_gone_ms: Option<u64>,
     /// Programs that ended otherwise than they should.
     wrong: usize,
     /// Objects of programs that were on the host after their end.
@@ -51,6 +56,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
     let root = rustix::process::geteuid().is_root();
     let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
     let mut rows = Vec::new();
+    let mut leak = None;
     for user in users {
         // A /tmp of the container's own needs CAP_SYS_ADMIN.
         let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
@@ -58,13 +64,19 @@ pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
         for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
             rows.push(play(&mut bench, case)?);
         }
+        // User 0 mounts the tmpfs; without a kernel's enforcer nothing is charged to anybody.
+        if root && user == TaskUser::Agent && bench.enforcer() != EnforcerKind::Poll {
+            leak = Some(bench.leak_on_host_tmpfs(LEAK)?);
+        }
     }
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let played: Vec<&Row> = rows.iter().filter(|row| row.skipped.is_none()).collect();
     Ok(Figures {
         programs: played.len(),
         collateral_reruns: played.iter().map(|row| row.collateral).sum(),
         poisoned_jobs: played.iter().filter(|row| row.poisoned).count(),
-        unattributed_seen_ms: None,
+        unattributed_seen_ms: leak.map(|leak| ms(leak.seen)),
+        unattributed_gone_ms: leak.map(|leak| ms(leak.gone)),
         wrong: played.iter().filter(|row| !row.right).count(),
         left: played.iter().map(|row| row.left).sum(),
         ipc: plan.ipc.clone(),
