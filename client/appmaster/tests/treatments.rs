@@ -13,6 +13,7 @@ const JOB: &str = concat!(
     r#"[[stage]]
 name = "map"
 count = 4
+grow = false
 command = ["prog"]
 "#
 );

@@ -28,7 +28,7 @@ pub struct Row {
     pub program: String,
     /// What it runs out of.
     pub cause: SubCause,
-    /// The sub-cause that its last failure was given.
+    /// The sub-cause that its last failure was given; its first, for a program that never ends well.
     pub named: SubCause,
     /// The treatment of its first failure.
     pub treatment: String,
@@ -100,7 +100,11 @@ fn job(case: &Case) -> String {
 
 fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
     let first = task.attempts.first();
-    let failed = task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some());
+    let failed = match case.ends {
+        // The second attempt may fail otherwise: a limit that was set by hand is below the larger budget, for one.
+        Ends::Treated => first,
+        Ends::Cured | Ends::Failed(_) => task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some()),
+    };
     let named = failed.and_then(|attempt| attempt.diagnosis.first()).map_or(SubCause::Unnamed, |found| found.name);
     let treatment = first.and_then(|attempt| attempt.treatment).map(|treated| treated.to_string()).unwrap_or_default();
     let (ended, outcome) = match case.ends {

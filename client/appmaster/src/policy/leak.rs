@@ -70,17 +70,19 @@ fn pace(bytes: Bytes, ms: u64) -> Option<u64> {
 fn steady(timeline: &[Sample]) -> Option<u64> {
     let fullest = timeline.iter().map(|sample| sample.current).max()?;
     let end = timeline.iter().find(|sample| sample.current == fullest)?.at_ms;
-    let begin = timeline.first()?.at_ms;
-    let life = end.checked_sub(begin).filter(|life| *life >= MIN_LIFE_MS)?;
-    let points: Vec<&Sample> = timeline.iter().filter(|sample| sample.at_ms <= end).collect();
-    let base = points.first()?.current;
+    let whole = end.checked_sub(timeline.first()?.at_ms).filter(|life| *life >= MIN_LIFE_MS)?;
+    // What a runtime takes to start is no part of the shape.
+    let begin = end - whole.saturating_mul(7) / 8;
+    let points: Vec<&Sample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
+    let (begin, base) = points.first().map(|first| (first.at_ms, first.current))?;
+    let life = end.checked_sub(begin)?;
     let grown = fullest.checked_sub(base).filter(|grown| *grown >= fullest.mul_ratio(1, 2))?;
     let distance = fullest.mul_ratio(MAX_DISTANCE, 100).get();
-    let straight = |sample: &&&Sample| {
-        let wanted = base.saturating_add(grown.mul_ratio(sample.at_ms - begin, life));
+    let straight = |sample: &&Sample| {
+        let wanted = base.saturating_add(grown.mul_ratio(sample.at_ms - begin, life.max(1)));
         wanted.get().abs_diff(sample.current.get()) <= distance
     };
-    (points.len() >= MIN_SAMPLES && points.iter().all(|sample| straight(&sample))).then(|| pace(grown, life))?
+    (points.len() >= MIN_SAMPLES && points.iter().all(straight)).then(|| pace(grown, life))?
 }
 
 /// The slowest pace, when the fastest is not much faster.
@@ -148,6 +150,14 @@ mod tests {
         assert!(!found(&all[..2]), "two sizes say nothing");
         let close: Vec<AttemptRow> = [64, 72, 80].map(|mib| row(mib, life(16, mib, |mib| mib))).into();
         assert!(!found(&close), "it may need a little more");
+    }
+
+    /// As an interpreter lives that has 10 MiB before the first line of its program runs.
+    #[test]
+    fn what_a_runtime_takes_to_start_does_not_matter() {
+        let starts = |at: u64| if at == 0 { 1 } else { at.max(10) };
+        let all: Vec<AttemptRow> = [48, 96, 192].map(|mib| row(mib, life(20, mib, starts))).into();
+        assert!(found(&all));
     }
 
     #[test]
