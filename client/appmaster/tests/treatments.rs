@@ -127,12 +127,12 @@ fn steadily(report: &mut TaskReport) {
 #[test]
 fn a_leak_is_given_up_before_the_largest_size() {
     let leak = || Habit::native(100_000, 1000).telling(steadily);
-    let world = job("grow = false\n", leak()).run();
+    let world = job("", leak()).run();
     let row = world.row("map/1");
     let first = &row.attempts.last().expect("one").diagnosis[0];
     assert_eq!((first.name, row.attempts.len()), (SubCause::Leak, 4), "{:?}: {}", world.sizes("map/1"), row.note);
     assert!(row.note.contains("(leak)"), "{}", row.note);
-    let world = job("grow = false\n[treatments]\nleak = \"grow\"\n", leak()).run();
+    let world = job("[treatments]\nleak = \"grow\"\n", leak()).run();
     assert!(world.sizes("map/1").last() > Some(&1000), "to the top: {:?}", world.sizes("map/1"));
 }
 

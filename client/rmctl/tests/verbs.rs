@@ -14,7 +14,7 @@ const APP: &str = include_str!("../../wire/golden/v1/app_view.json");
 const PROBLEM: &str = include_str!("../../wire/golden/v1/problem.json");
 const EVENT: &str = include_str!("../../wire/golden/v1/event.json");
 const NODES: &str = r#"[{"id":"worker-01","state":"ready","reason":null,"enforcer":"cgroup1","offers":{"memory":1073741824,"cpus":4},
-"allocated":{"memory":536870912,"cpus":1},"allocated_heap":0,"used":1048576,"host_used":2097152,"containers":1,
+"allocated":{"memory":536870912,"cpus":1},"allocated_heap":0,"used":1048576,"host_used":2097152,"unattributed":0,"containers":1,
 "url":"http://127.0.0.1:1","version":"0.1.0", "traits": {"exclusive": false},"silent_ms":10}]"#;
 const STATUS: &str = r#"{"version":"0.1.0","epoch":3,"up_s":9,"nodes_ready":1,"nodes":1,"memory":1073741824,"allocated":536870912,
 "used":1048576,"cpus":4,"cpus_allocated":1,"apps_live":1,"containers":1,"pending":0,"oom_1h":2,"longest_wait":null,"enforcers":["cgroup1"]}"#;
