@@ -93,7 +93,7 @@ fn idle_arenas() {
             drop(last);
         }));
         let _ = ready.recv();
-        thread::sleep(STEP * 4);
+        thread::sleep(STEP * 16);
     }
     for thread in all {
         thread.thread().unpark();
