@@ -45,9 +45,13 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// A SysV object of the same second counts as made in it.
-    fn has(&self, made: UnixMillis) -> bool {
-        made.0 >= self.from.0 / 1000 * 1000 && self.to.is_none_or(|to| made <= to)
+    /// A SysV object of the same second counts as made in it; a file has its millisecond.
+    fn has(&self, found: &Found) -> bool {
+        let from = match found.object {
+            Object::Segment(_) | Object::Semaphores(_) | Object::Queue(_) => self.from.0 / 1000 * 1000,
+            Object::File(_) => self.from.0,
+        };
+        found.made.0 >= from && self.to.is_none_or(|to| found.made <= to)
     }
 }
 
@@ -73,13 +77,13 @@ pub enum Decision {
 
 /// Decides about one object after the end of `container`. `others` are the containers that live.
 pub fn decide(found: &Found, container: &Lifetime, others: &[Lifetime], outsiders: Outsiders) -> Decision {
-    if found.uid != container.uid || !container.has(found.made) {
+    if found.uid != container.uid || !container.has(found) {
         return Decision::Ignore;
     }
     if found.in_use {
         return Decision::Keep("a process uses it");
     }
-    if others.iter().any(|other| other.uid == found.uid && other.has(found.made)) {
+    if others.iter().any(|other| other.uid == found.uid && other.has(found)) {
         return Decision::Keep("another container of the same user may have made it");
     }
     match outsiders {
@@ -107,11 +111,14 @@ mod tests {
     fn only_what_is_certainly_the_containers_is_removed() {
         let alive = |uid, from| Lifetime { uid, from: UnixMillis(from), to: None };
         let used = Found { in_use: true, ..found(9, 150_000) };
+        let file = |made| Found { object: Object::File("/dev/shm/file".to_owned()), ..found(9, made) };
         let none: &[Lifetime] = &[];
         let (same, stranger, later) = (&[alive(9, 120_000)][..], &[alive(8, 120_000)][..], &[alive(9, 190_000)][..]);
         let table = [
             ("made while it lived", found(9, 150_000), none, Outsiders::None, Decision::Remove),
             ("made in the second of its start", found(9, 100_000), none, Outsiders::None, Decision::Remove),
+            ("a file made in that second, before its start", file(BORN - 1), none, Outsiders::None, Decision::Ignore),
+            ("a file made at its start", file(BORN), none, Outsiders::None, Decision::Remove),
             ("was there before", found(9, 99_999), none, Outsiders::None, Decision::Ignore),
             ("made after its end", found(9, 200_001), none, Outsiders::None, Decision::Ignore),
             ("of another user", found(8, 150_000), none, Outsiders::None, Decision::Ignore),
