@@ -92,7 +92,8 @@ fn give_ipc_namespace(site: &Site, identity: &Identity, order: &RunOrder, spec: 
     let user_0 = identity.user.as_ref().map_or(site.is_root(), |user| user.uid == 0);
     spec.shm_size = Some(size);
     spec.user_namespace = match privilege {
-        Privilege::SysAdmin if for_tasks && user_0 => UserNamespace::Delegated,
+        // Without the right to map user 0 its tasks share what the container has.
+        Privilege::SysAdmin if for_tasks && user_0 && site.rights.maps_root => UserNamespace::Delegated,
         Privilege::SysAdmin => UserNamespace::Host,
         Privilege::UserNamespace => UserNamespace::Own,
     };

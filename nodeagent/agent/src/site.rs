@@ -54,6 +54,8 @@ pub(crate) struct Rights {
     pub(crate) mounts: bool,
     /// How it can give programs IPC namespaces of their own; `None` where it cannot.
     pub(crate) namespaces: Option<Privilege>,
+    /// It can make a user namespace in which user 0 is itself.
+    pub(crate) maps_root: bool,
     /// It can raise limits beyond its own.
     pub(crate) limits: bool,
 }
@@ -61,6 +63,7 @@ pub(crate) struct Rights {
 /// Numbers of capabilities. Root in a container of somebody else's may have less than all.
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
+const CAP_SETFCAP: u32 = 31;
 
 impl Rights {
     /// Those of this process.
@@ -80,7 +83,7 @@ impl Rights {
                 false
             }
         });
-        Rights { root, mounts, namespaces, limits: has(CAP_SYS_RESOURCE) }
+        Rights { root, mounts, namespaces, maps_root: mounts && has(CAP_SETFCAP), limits: has(CAP_SYS_RESOURCE) }
     }
 }
 

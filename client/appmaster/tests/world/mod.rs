@@ -14,11 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use headroom_appmaster::event::{Effect, Event, Hello, LimitSet, Now, Outcome};
-use headroom_appmaster::output::Commit;
-use headroom_appmaster::record::Record;
-use headroom_appmaster::spec::Greeting;
-use headroom_appmaster::taskset::TaskKey;
-use headroom_appmaster::{Core, Setup};
+use headroom_appmaster::{Core, Setup, output::Commit, record::Record, spec::Greeting, taskset::TaskKey};
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapFacts, TaskGroupFacts, TaskReport};
 use headroom_types::{

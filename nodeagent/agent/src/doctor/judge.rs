@@ -297,7 +297,7 @@ mod tests {
             processes: None,
             disk: Disk { dir: "/s".into(), room: Some((40, Bytes::from_gib(50))), writable: true },
             clock: (Some(true), 2026),
-            rights: Rights { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), limits: true },
+            rights: Rights { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), maps_root: true, limits: true },
             user_namespaces: 100,
             left: Some((Bytes::ZERO, Bytes::from_gib(3))),
         }
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn an_agent_that_may_not_mount_says_what_that_means() {
         let mut facts = good();
-        facts.rights = Rights { root: true, mounts: false, namespaces: None, limits: false };
+        facts.rights = Rights { root: true, mounts: false, namespaces: None, maps_root: false, limits: false };
         let finding = tmp(&facts, &place());
         assert!(finding.state == Standing::Warn && finding.found.contains("only TMPDIR points elsewhere"), "{finding:?}");
         assert!(tmp(&good(), &Place { private_tmp: false, ..place() }).found.contains("not asked for"));
