@@ -35,9 +35,15 @@ fn limits_of_a_shell_and_requests_beyond_the_host() {
 on_host_and_in_guest!(own_limits, guest(), limits_of_a_shell_and_requests_beyond_the_host);
 
 fn remedies_cure_at_the_same_size() {
-    treated(&["idle-arenas", "thread-pool", "temporary-files"]);
+    treated(&["idle-arenas", "thread-pool"]);
 }
 on_host_and_in_guest!(remedies, guest(), remedies_cure_at_the_same_size);
+
+/// On the host alone: all directories of a guest that can be written to are tmpfs.
+#[test]
+fn files_on_a_tmpfs_are_cured_by_a_disk() {
+    treated(&["temporary-files"]);
+}
 
 #[test]
 fn limits_that_are_given_to_a_runtime_by_hand() {

@@ -11,6 +11,8 @@ GRACE, GRACE_AT_END, SILENCE, GIVE_UP, LAST_ACKS, SAMPLE = 2.0, 1.2, 30.0, 120.0
 NOT_FOR_TASKS = {"HEADROOM_" + name for name in "APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER CACHED_BYTES LOG HEAP_BYTES".split()}
 FULL = re.compile(r"^.*(?:java\.lang\.OutOfMemoryError|heap out of memory|runtime: out of memory|std::bad_alloc).*$"
                   r"|^[\w.]*MemoryError(?:: .*)?$|^memory allocation of \d+ bytes failed$", re.M)
+# Words of an allocation that was refused: below three quarters of the limit it was not refused for the limit.
+REFUSED = re.compile(r"MemoryError|runtime: out of memory|bad_alloc|memory allocation of")
 COUNTERS = dict.fromkeys("high max oom oom_kill oom_group_kill".split(), 0)
 STAT = dict.fromkeys("anon file file_mapped shmem kernel kernel_stack slab_unreclaimable sock workingset_refault_file".split())
 
@@ -125,6 +127,9 @@ class Task:
         found = FULL.search(end_of(self.path + ".err", 1 << 16) or "") or FULL.search(end_of(self.path + ".out", 1 << 16) or "")
         return found and found[0][:300]
 
+    def was_refused(self, heap, words):
+        return not heap and REFUSED.search(words) and (self.peak or 0) * 4 < self.start["limit"] * 3
+
     def judge(self, code, number):
         heap, marker, dimension = self.start["heap"], None if code == 0 else self.full_memory(), None
         if self.cause == "over_limit" and code != 0:
@@ -133,7 +138,7 @@ class Task:
             reason = {"kind": "stopped" if self.cause == "asked" else "timeout"}
         elif code == 0:
             reason = {"kind": "exit", "code": 0}
-        elif marker or code in self.start["heap_exit_codes"]:
+        elif code in self.start["heap_exit_codes"] or marker and not self.was_refused(heap, marker):
             reason, dimension = {"kind": "heap_oom"}, "heap" if heap else "native"
         elif number == signal.SIGKILL:
             reason = {"kind": "killed_externally"}
