@@ -8,6 +8,7 @@
 //! - An end goes to the account of what really happened: no memory failure but by memory, no success but by success, once a task.
 //! - A task is given up only for a reason that is true.
 //! - A task killed for memory gets a container of its own within a bound, where the scenario has one.
+//! - A task gives way to a held one at most once; where the scenario has a bound, no node stands still beyond it.
 //! - An accepted application ends; when all have, nothing is left anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +52,7 @@ struct Book {
     heard: BTreeSet<TaskAttemptId>,
     successes: BTreeMap<TaskId, u32>,
     losses: BTreeMap<TaskId, u32>,
+    gave_way: BTreeSet<TaskKey>,
     /// Memory of the largest node that the masters of this journal were told of.
     told: Bytes,
 }
@@ -239,8 +241,17 @@ impl Oracle {
             }
             Record::Begin(_) | Record::JobStarted { .. } | Record::Run { .. } | Record::Gained { .. } | Record::Gone { .. } => {}
             Record::Placed { .. } | Record::Committing { .. } | Record::Grown { .. } | Record::Cancelled { .. } => {}
+            Record::GaveWay { task, .. } => self.gave_way(token, *task),
             Record::Scaled { .. } | Record::Ranked { .. } => {}
             Record::Moved { .. } | Record::Known { .. } | Record::Inputs { .. } | Record::Over { .. } => {}
+        }
+    }
+
+    /// No task gives way twice.
+    fn gave_way(&mut self, token: &str, task: TaskKey) {
+        let Some(book) = self.by_token.get_mut(token) else { return };
+        if !book.gave_way.insert(task) {
+            self.fail(format!("task {} of stage {} gives way a second time", task.index, task.stage));
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod crowded;
 pub mod estate;
+mod held;
 mod trees;
 
 use std::collections::BTreeMap;
@@ -74,6 +75,9 @@ pub struct Scenario {
     /// The longest time from the end of a task killed for memory to the start of its next attempt in a container of its own; `None`
     /// where the cluster may be too small or too disturbed for any bound.
     pub own_container_within: Option<Duration>,
+    /// The longest time for which all tasks of a node may be held near their limits, each for the memory of another; `None` where
+    /// there is no bound but their holds.
+    pub standstill_within: Option<Duration>,
 }
 
 /// A mistake put into the simulated surroundings on purpose, to see whether the oracle finds it.
@@ -93,6 +97,8 @@ pub enum Plant {
     StartsBeforeJournal,
     /// A master asks for another executor in the place of each one that it drains.
     ReplacesDrained,
+    /// No task hears that it is to give way, and none is let go: each held one waits for another one.
+    NobodyGivesWay,
 }
 
 impl Scenario {
@@ -123,7 +129,16 @@ impl Scenario {
         let shape = Shape { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
         let faults = fault::plan(&mut chance.split(), shape);
         let estate = Estate::none(nodes.len());
-        Scenario { nodes, jobs, estate, weather: Weather::any(&mut chance.split()), faults, calm_ms, own_container_within: None }
+        Scenario {
+            nodes,
+            jobs,
+            estate,
+            weather: Weather::any(&mut chance.split()),
+            faults,
+            calm_ms,
+            own_container_within: None,
+            standstill_within: None,
+        }
     }
     /// The memory of the largest node.
     pub fn largest(&self) -> Bytes {
@@ -179,6 +194,10 @@ fn job_file(n: usize, chance: &mut Chance) -> String {
         }
         if chance.percent(10) {
             text.push_str("idempotent = \"no\"\n");
+        }
+        // Not drawn: what is drawn for the rest stays as it is for each seed.
+        if (memory / 64 + count) % 3 == 0 {
+            text.push_str("grow = false\n");
         }
     }
     text

@@ -230,6 +230,7 @@ impl World {
             };
             self.now = at;
             self.happen(thing);
+            self.check_standstill();
             if self.everything_is_over() {
                 let since = *over_since.get_or_insert(self.now);
                 if self.now >= since + AFTERMATH {
@@ -243,6 +244,15 @@ impl World {
                 let who = self.who_is_not_over();
                 self.oracle.fail(format!("it never ends: {who}"));
             }
+        }
+    }
+
+    fn check_standstill(&mut self) {
+        let Some(within) = self.scenario.standstill_within else { return };
+        let still = self.standstills().into_iter().find(|(_, since)| u128::from(self.now - since) > within.as_millis());
+        if let Some((node, since)) = still {
+            let waited = self.now - since;
+            self.oracle.fail(format!("{node} stands still: for {waited} ms each of its tasks has waited for another's memory"));
         }
     }
 

@@ -12,6 +12,9 @@ use integration::{on_host_and_in_guest, programs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// Memory of a master's container.
+const MASTER: Bytes = Bytes::from_mib(72);
+
 fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(280))
 }
@@ -106,6 +109,28 @@ fn a_full_node_gives_no_more() {
     assert!(large.attempts.iter().all(|a| a.reason == Some(ExitReason::TaskOom)), "{:?}", large.attempts);
 }
 on_host_and_in_guest!(full, guest(), a_full_node_gives_no_more);
+
+/// Two executors fill the node, and each task of theirs waits for the memory of the other: one gives way and runs again, nobody is killed.
+fn of_two_that_wait_for_each_other_one_gives_way() {
+    let share = Bytes::from_mib(64);
+    // The master's container, two executors, and less than a step of growth.
+    let shape = NodeShape { memory: MASTER.saturating_add(Bytes::from_mib(2 * (96 + 64) + 16)), cpus: 8, enforcer: None };
+    let cluster = Cluster::start(&[shape]).expect("a cluster");
+    let (log, gate) = (WorkLog::at(cluster.dir().join("work.log")), cluster.dir().join("gate"));
+    let gate_text = gate.to_str().expect("UTF-8");
+    let job = JobFile::new("tight", 2, 1, share);
+    let job = stage(job, "map", 2, &log, &["--mib", "110", "--after", gate_text, "--over-ms", "3000"], "grow_hold = \"60s\"");
+    let app = cluster.submit(job.text()).expect("submits");
+    until("both to run", SOON, || Ok((log.started().len() == 2).then_some(()))).expect("start");
+    std::fs::write(&gate, "").expect("opens the gate");
+    let end = cluster.until_ended(&app).expect("ends");
+    assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);
+    let totals = &end.job.as_ref().expect("a job").totals;
+    assert_eq!((totals.memory_kills, totals.gave_way, totals.done), (0, 1, 2), "{totals:?}");
+    let attempts: Vec<usize> = ["map/0", "map/1"].iter().map(|id| task(&end, id).attempts.len()).collect();
+    assert_eq!(attempts.iter().sum::<usize>(), 3, "one of them ran twice: {attempts:?}");
+}
+on_host_and_in_guest!(contention, guest(), of_two_that_wait_for_each_other_one_gives_way);
 
 /// The master is killed again and again while a task grows: it is given what it needs all the same, and runs once.
 fn masters_die_while_a_task_grows() {

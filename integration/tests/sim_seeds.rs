@@ -96,6 +96,24 @@ fn an_executor_in_the_place_of_a_drained_one_is_found() {
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 
+/// Tasks that are held for each other's memory on full nodes. `HEADROOM_SIM_HELD=N` runs more seeds.
+#[test]
+fn no_node_stands_still_with_held_tasks() {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let count = number("HEADROOM_SIM_HELD").unwrap_or(100);
+    for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
+        let outcome = run_scenario(seed, Scenario::held(seed), Plant::Nothing);
+        assert!(outcome.violation.is_none(), "held seed {seed}: {outcome}");
+    }
+}
+
+#[test]
+fn a_growth_that_waits_for_a_waiter_is_found() {
+    let plant = Plant::NobodyGivesWay;
+    let found = (0..300).find(|seed| run_scenario(*seed, Scenario::held(*seed), plant).violation.is_some());
+    assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
+}
+
 /// Seeds until the oracle finds the mistake.
 fn found_after(plant: Plant) -> u64 {
     let found = (0..1000).find(|seed| run_with(*seed, plant).violation.is_some());

@@ -10,6 +10,7 @@ mod apply;
 mod asks;
 mod check;
 mod commits;
+mod contention;
 mod drain;
 mod ends;
 mod fates;
@@ -176,7 +177,7 @@ impl Core {
             Event::Pressure { container, attempt, limit } => self.on_pressure(now, &container, &attempt, limit, out),
             Event::Leftover { container, left } => self.on_leftover(&container, left),
             Event::LimitSet { container, set } => self.on_limit_set(now, &container, &set, out),
-            Event::ResizeRefused { container, why } => self.on_resize_refused(now, &container, &why, out),
+            Event::ResizeRefused { container, refusal } => self.on_resize_refused(now, &container, &refusal, out),
             Event::Known(family) => self.on_known(now, &family, out),
             Event::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
             Event::LineDown { container } => self.on_line_down(now, &container, out),
@@ -197,6 +198,7 @@ impl Core {
             .chain(self.next_patience_end())
             .chain(self.next_own_start())
             .chain(self.next_drain_check())
+            .chain(self.next_contention_check())
             .chain(self.fleet.next_deadline())
             .min()
     }
@@ -305,6 +307,7 @@ impl Core {
             out.extend(self.start_message(key));
         }
         self.stop_cancelled(&hello.container, out);
+        self.stop_evicted(&hello.container, out);
     }
 
     fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId, out: &mut Vec<Effect>) {
@@ -372,6 +375,7 @@ impl Core {
         self.retire_filled(now);
         self.heed_warnings(now, out);
         self.grow_held(now, out);
+        self.make_room_for_growth(now, out);
         self.size_waiting(now, out);
         self.give_up_impossible(now, out);
         self.place_shared(now, out);

@@ -19,6 +19,17 @@ pub struct Now {
     pub unix: UnixMillis,
 }
 
+/// Why a container keeps its size, in words, by who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SizeRefusal {
+    /// The resource manager: there is no room, or not just now.
+    Manager(String),
+    /// The node could not.
+    Node(String),
+    /// Nobody: there was no answer.
+    NoAnswer(String),
+}
+
 /// What happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -108,8 +119,8 @@ pub enum Event {
     ResizeRefused {
         /// Which.
         container: ContainerId,
-        /// For people.
-        why: String,
+        /// Who says so.
+        refusal: SizeRefusal,
     },
     /// What earlier jobs of the same user and name have needed. Said before the first registration is answered.
     Known(Box<Family>),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
-use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick};
+use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
 
 use crate::policy::backoff;
 use crate::policy::collateral::{Collateral, OtherPlace};
@@ -89,8 +89,21 @@ pub struct Shunned {
 /// A task waits for more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// Since when.
+    pub since: Tick,
     /// Its executor lets it go by then.
     pub until: Tick,
+    /// What its node was found to have no room for; `None` as long as that is not known. Bytes.
+    pub short: Option<Bytes>,
+    /// Since when, by the clock of screens.
+    pub at: UnixMillis,
+}
+
+impl Held {
+    /// When half of the time is over.
+    pub fn half(self) -> Tick {
+        self.since.plus(self.until.since(self.since) / 2)
+    }
 }
 
 /// Another size of a container was asked for.
@@ -304,6 +317,8 @@ pub struct Fleet {
     pub own_live: BTreeSet<ContainerId>,
     /// The executor that makes room for one of them. Nothing lasting.
     pub drained: Option<DrainedRoom>,
+    /// Nodes that are too full for what held tasks need. Nothing lasting.
+    pub contention: BTreeMap<NodeId, Contention>,
 }
 
 /// The container of an escalated task is waited for.
@@ -332,6 +347,30 @@ pub struct DrainedRoom {
     pub freed: Bytes,
     /// When the last of them was gone.
     pub gone_at: Option<Tick>,
+}
+
+/// Held tasks of one node need more than it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contention {
+    /// Who makes room now.
+    pub makes_room: Option<MakesRoom>,
+    /// Tasks that gave way: their containers are asked for when this is over.
+    pub evicted: BTreeSet<TaskKey>,
+    /// Sets of which executors have left, or are about to: they are replaced when this is over.
+    pub sets: BTreeSet<usize>,
+    /// Nobody is evicted before this moment.
+    pub evict_at: Tick,
+}
+
+/// An executor, or attempts in it, on the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MakesRoom {
+    /// Where.
+    pub container: ContainerId,
+    /// Attempts that were told to end; none where the executor runs dry.
+    pub attempts: Vec<TaskAttemptId>,
+    /// The container leaves.
+    pub leaves: bool,
 }
 
 /// What is asked of the resource manager for one request.

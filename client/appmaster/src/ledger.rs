@@ -145,6 +145,11 @@ impl Ledger {
         self.totals.grown = self.totals.grown.saturating_add(1);
     }
 
+    /// A running attempt was ended to make room for a held one.
+    pub fn gave_way(&mut self) {
+        self.totals.gave_way = self.totals.gave_way.saturating_add(1);
+    }
+
     /// A task was given another size for the first time.
     pub fn escalated(&mut self) {
         self.totals.escalated = self.totals.escalated.saturating_add(1);

@@ -132,6 +132,15 @@ pub enum Record {
         /// Names the task, and why.
         message: String,
     },
+    /// An attempt is to end so that a held task can be given its memory. Written before its executor is told.
+    GaveWay {
+        /// The task.
+        task: TaskKey,
+        /// The attempt's number.
+        attempt: u32,
+        /// To whom, for people.
+        why: String,
+    },
     /// A task begins before those of a lower priority.
     Ranked {
         /// The task.

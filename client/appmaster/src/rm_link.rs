@@ -13,6 +13,8 @@ use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{mpsc, watch};
 
+use crate::event::SizeRefusal;
+
 /// Calls that may wait.
 const CALLS: usize = 4;
 /// Sizes of containers that may wait to be asked for.
@@ -41,7 +43,7 @@ pub enum RmEvent {
     /// News of containers.
     Update(Epoch, Box<Update>),
     /// A container keeps its size, and why.
-    NotResized(ContainerId, String),
+    NotResized(ContainerId, SizeRefusal),
     /// The stream belongs to an earlier life of the resource manager, or begins too late.
     Stale(Epoch),
 }
@@ -102,7 +104,9 @@ async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeC
         match client.resize(&container, How::Really, &body).await {
             Ok(_) => {} // an update tells when it is so
             Err(error) => {
-                if events.send(RmEvent::NotResized(container, error.to_string())).await.is_err() {
+                let words = error.to_string();
+                let refusal = if error.code().is_some() { SizeRefusal::Manager(words) } else { SizeRefusal::NoAnswer(words) };
+                if events.send(RmEvent::NotResized(container, refusal)).await.is_err() {
                     return;
                 }
             }

@@ -29,6 +29,7 @@ pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
         note: String::new(),
         priority: 0,
         cancelled: None,
+        gave_way: None,
         wide_since: None,
         escalated: false,
         why: String::new(),

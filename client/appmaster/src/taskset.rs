@@ -145,6 +145,8 @@ pub struct Task {
     pub priority: i32,
     /// Why it is not to be tried again once its attempt has ended.
     pub cancelled: Option<String>,
+    /// The attempt that gave way to a held task. No other one does.
+    pub gave_way: Option<u32>,
 }
 
 impl Task {
@@ -190,6 +192,7 @@ impl Task {
             profile: self.size.profile.clone(),
             rung: self.size.rung,
             note: self.note.clone(),
+            held: None,
             attempts: self.attempts.clone(),
             ahead: Vec::new(),
             priority: self.priority,

@@ -146,6 +146,7 @@ impl Traces {
                 | Record::Known { .. }
                 | Record::Inputs { .. }
                 | Record::Cancelled { .. }
+                | Record::GaveWay { .. }
                 | Record::Scaled { .. }
                 | Record::Ranked { .. }
                 | Record::Over { .. } => {}

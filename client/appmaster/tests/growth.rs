@@ -67,14 +67,78 @@ fn slots_whose_memory_was_taken_get_no_task() {
 }
 
 #[test]
-fn without_room_the_kernel_kills_and_the_ladder_goes_on() {
-    let world = job().nodes(&[320]).habit("map/1", Habit::native(190, 1000)).run();
+fn on_a_full_node_an_executor_of_the_job_leaves_for_a_held_task() {
+    let two =
+        TIGHT.replace("array = \"0-1\"\ncommand = [\"prog\", \"{index}\"]\n\n", "array = \"0-3\"\ncommand = [\"prog\"]\n\n");
+    let tasks = Scenario::of(&two).nodes(&[192]).usual(Habit::native(10, 1000));
+    let world = tasks.habit("map/0", Habit::native(10, 1500)).habit("map/1", Habit::native(140, 1000)).run();
     let totals = world.core.totals();
-    assert_eq!((totals.done, totals.failed), (4, 0));
-    assert!(totals.memory_kills >= 1, "{totals:?}");
-    let first = &world.row("map/1").attempts[0];
-    assert_eq!(first.reason, Some(ExitReason::TaskOom));
-    assert!(world.words("GrowthRefused")[0].contains("no room"), "{:?}", world.words("GrowthRefused"));
+    assert_eq!((totals.done, totals.memory_kills, totals.gave_way, totals.transient), (6, 0, 0, 0), "{totals:?}");
+    assert_eq!(world.row("map/1").attempts.len(), 1, "it grew where it ran");
+    assert!(world.words("GrowthWaits")[0].contains("map/1@1 is held for "), "{:?}", world.words("GrowthWaits"));
+    assert!(world.words("ContainerLeaving")[0].contains("more of map/1@1"), "{:?}", world.words("ContainerLeaving"));
+}
+
+#[test]
+fn without_room_in_time_the_kernel_kills_and_the_ladder_goes_on() {
+    // Its neighbour runs for long and may not be evicted.
+    let once = TIGHT.replace("array = ", "idempotent = \"no\"\narray = ");
+    let tasks = Scenario::of(&once).nodes(&[192]).usual(Habit::native(10, 1000)).habit("map/0", Habit::native(10, 100_000));
+    let world = tasks.habit("map/1", Habit::native(140, 1000)).run();
+    assert_eq!(world.core.totals().gave_way, 0, "{:?}", world.core.totals());
+    let row = &world.row("map/1").attempts[0];
+    assert_eq!(row.reason, Some(ExitReason::TaskOom));
+    assert!(row.ended.expect("an end").since(row.started).as_secs() >= 29, "{row:?}");
+    assert!(world.words("GrowthRefused")[0].contains("no room for 32 MiB more in "), "{:?}", world.words("GrowthRefused"));
+}
+
+/// Two executors of one slot fill the node; both are there when the tasks begin that need more.
+const TIGHT: &str = concat!(
+    job_head!("tight", "96MiB", 1, 2, 1),
+    r#"[[stage]]
+name = "warm"
+array = "0-1"
+command = ["prog", "{index}"]
+
+[[stage]]
+name = "map"
+after = ["warm"]
+array = "0-1"
+command = ["prog", "{index}"]
+"#
+);
+
+fn tight() -> Scenario {
+    let tasks = Scenario::of(TIGHT).nodes(&[192]).usual(Habit::native(10, 1000));
+    tasks.habit("map/0", Habit::native(140, 4000)).habit("map/1", Habit::native(140, 4000))
+}
+
+#[test]
+fn of_two_tasks_that_wait_for_each_others_memory_one_gives_way() {
+    let world = tight().run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.memory_kills, totals.gave_way), (4, 0, 1), "{totals:?}");
+    assert_eq!(totals.rerun_byte_ms > 0, totals.gave_way > 0, "what was lost is counted: {totals:?}");
+    let attempts: Vec<usize> = ["map/0", "map/1"].iter().map(|id| world.row(id).attempts.len()).collect();
+    assert_eq!(attempts.iter().sum::<usize>(), 3, "one ran twice: {attempts:?}");
+    let again = ["map/0", "map/1"].iter().map(|id| world.row(id)).find(|row| row.attempts.len() == 2).expect("one gave way");
+    assert_eq!(again.attempts[0].reason, Some(ExitReason::Stopped));
+    assert!(again.attempts[1].profile.memory() > again.attempts[0].profile.memory(), "it begins with the step it waited for");
+    assert!(world.words("GaveWay")[0].contains("gives way on n0"), "{:?}", world.words("GaveWay"));
+}
+
+#[test]
+fn a_task_that_was_evicted_is_so_once_also_when_the_master_dies_at_any_record() {
+    let whole = tight().run();
+    for n in 1..whole.records.len() {
+        let world = tight().fault(Fault::MasterDiesAfter(n)).run();
+        let totals = world.core.totals();
+        assert_eq!((totals.done, totals.failed, totals.memory_kills), (4, 0, 0), "after record {n}: {totals:?}");
+        for id in ["map/0", "map/1"] {
+            let stopped = world.row(id).attempts.iter().filter(|row| row.reason == Some(ExitReason::Stopped)).count();
+            assert!(stopped <= 1, "after record {n}: {id} gave way {stopped} times");
+        }
+    }
 }
 
 #[test]

@@ -174,6 +174,8 @@ reasons! {
     EscalationExhausted Task Warning "Memory ended it again, and there is no larger size."
     Grown Task Normal "A running attempt was given more memory where it runs."
     GrowthRefused Task Warning "A running attempt that needed more could not be given it."
+    GrowthWaits Task Normal "A running attempt is held near its limit because there is no room for more on its node."
+    GaveWay Task Normal "A running attempt was ended so that one that is held on its node can be given its memory; it runs again, uncharged."
     InputGap Task Warning "An attempt read far more or less than was planned."
     BadlySized Task Warning "So many tasks of a stage needed more that it is given no more."
 }

@@ -64,6 +64,15 @@ impl Scenario {
         let jobs = vec![Job { spec, habits, at_ms: EVERYBODY_IS_THERE, managed: None }];
         let weather = Weather { delay_ms: (1, chance.between(2, 30)), ..Weather::calm() };
         let own_container_within = Some(Duration::from_millis(bound_ms));
-        Scenario { nodes, jobs, estate, weather, faults: Vec::new(), calm_ms: EVERYBODY_IS_THERE, own_container_within }
+        Scenario {
+            nodes,
+            jobs,
+            estate,
+            weather,
+            faults: Vec::new(),
+            calm_ms: EVERYBODY_IS_THERE,
+            own_container_within,
+            standstill_within: None,
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_appmaster::event::Event;
+use headroom_appmaster::event::{Event, SizeRefusal};
 use headroom_client::retry::Backoff;
 use headroom_rm_core::{Answer, Call, How, Refusal, Size, Sync, Verdict};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
@@ -226,12 +226,12 @@ impl World {
             return self.dialog_stream_answered(pid, stream, heard);
         }
         if let Some(container) = p.dialog.resizes.remove(&number) {
-            let why = match heard {
-                Heard::Refused(refusal) => refusal.to_string(),
-                Heard::Lost => "nobody answers".to_owned(),
+            let refusal = match heard {
+                Heard::Refused(refusal) => SizeRefusal::Manager(refusal.to_string()),
+                Heard::Lost => SizeRefusal::NoAnswer("nobody answers".to_owned()),
                 Heard::Answer(..) | Heard::Listening | Heard::TooOld => return,
             };
-            return self.core_steps(pid, Event::ResizeRefused { container, why });
+            return self.core_steps(pid, Event::ResizeRefused { container, refusal });
         }
         let Some((_, said)) = p.dialog.waiting.filter(|(waited, _)| *waited == number) else { return };
         match said {

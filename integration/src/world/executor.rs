@@ -53,6 +53,11 @@ pub(super) enum Thing {
     Over {
         attempt: TaskAttemptId,
     },
+    /// A task was held at this limit for as long as it may be.
+    HoldOver {
+        attempt: TaskAttemptId,
+        limit: Bytes,
+    },
     /// Somebody killed a task.
     Killed {
         attempt: TaskAttemptId,
@@ -76,6 +81,10 @@ enum Phase {
 struct Task {
     start: TaskStart,
     full: bool,
+    /// Since when it has been held near its limit.
+    held: Option<u64>,
+    /// Its work would be over had it not been held.
+    late: bool,
 }
 
 /// How a task's process ended.
@@ -189,6 +198,7 @@ impl World {
             Thing::LineDown { line } => self.executor_line_down(id, line),
             Thing::Full { attempt } => self.task_full(id, &attempt),
             Thing::Over { attempt } => self.task_over(id, &attempt),
+            Thing::HoldOver { attempt, limit } => self.hold_over(id, &attempt, limit),
             Thing::Killed { attempt } => self.task_ends(id, &attempt, How::Killed),
             Thing::Look => {}
             Thing::Exit { code } => {
@@ -255,7 +265,9 @@ impl World {
             running: e.slots.running().cloned().collect(),
             unacked: e.results.to_tell(1 << 19),
         };
+        let held: Vec<TaskAttemptId> = e.running.iter().filter(|(_, t)| t.held.is_some()).map(|(a, _)| a.clone()).collect();
         self.say_to_master(line, hello);
+        held.iter().for_each(|attempt| self.say_pressure(id, attempt));
     }
 
     fn executor_line_down(&mut self, id: &ContainerId, line: u64) {
@@ -277,6 +289,7 @@ impl World {
     fn executor_told(&mut self, id: &ContainerId, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.executor_starts(id, *start),
+            ToExecutor::Stop { .. } | ToExecutor::LetGo { .. } if self.plant == Plant::NobodyGivesWay => {}
             ToExecutor::Stop { attempt } => self.task_ends(id, &attempt, How::Stopped),
             ToExecutor::Ack { attempt } => {
                 if let Some(e) = self.executors.get_mut(id) {
@@ -288,8 +301,9 @@ impl World {
                     e.phase = Phase::Draining { idle_since: None };
                 }
             }
-            // its tasks have what they need at once, or not at all: none is ever held
-            ToExecutor::Resize { .. } | ToExecutor::LetGo { .. } | ToExecutor::Refused { .. } | ToExecutor::Alive => {}
+            ToExecutor::Resize { attempt, limit } => self.task_grows(id, &attempt, limit),
+            ToExecutor::LetGo { attempt } => self.task_let_go(id, &attempt),
+            ToExecutor::Refused { .. } | ToExecutor::Alive => {}
         }
     }
 
@@ -316,7 +330,7 @@ impl World {
         }
         let (token, node) = (e.token.clone(), e.node.clone());
         let idle = e.running.is_empty();
-        e.running.insert(attempt.clone(), Task { start, full: false });
+        e.running.insert(attempt.clone(), Task { start, full: false, held: None, late: false });
         self.note(|| format!("{attempt} of {} begins in {id} on {node}, idle before: {idle}", id.app));
         self.oracle.task_began(&token, &attempt);
         let runs = self.habit(id, &attempt).runs_ms;
@@ -342,7 +356,7 @@ impl World {
         let usage =
             TaskUsage { attempt: attempt.clone(), current: habit.memory(), peak: habit.memory(), heap: None, starved: false };
         match limit {
-            Some(_) if verdict(&habit, &task.start) => return self.task_ends(id, attempt, How::OutOfMemory),
+            Some(limit) if verdict(&habit, &task.start) => return self.task_near_limit(id, attempt, limit),
             Some(_) => return,
             None => self.executor_says(id, FromExecutor::Usage { tasks: vec![usage] }),
         }
@@ -357,8 +371,82 @@ impl World {
         }
     }
 
+    /// It needs more than its limit: held where it may grow, killed where not. A heap that is too small does not grow.
+    fn task_near_limit(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
+        let (habit, now) = (self.habit(id, attempt), self.now);
+        let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) else { return };
+        let heap_is_full = task.start.heap.is_some_and(|budget| habit.heap > budget);
+        let Some(hold) = task.start.hold_ms.filter(|_| !heap_is_full) else {
+            return self.task_ends(id, attempt, How::OutOfMemory);
+        };
+        task.held = Some(now);
+        self.later(hold, Any::Executor(id.clone(), Thing::HoldOver { attempt: attempt.clone(), limit }));
+        self.say_pressure(id, attempt);
+    }
+
+    fn say_pressure(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
+        let limit = self.executors.get(id).and_then(|e| e.running.get(attempt)).and_then(|task| task.start.limit);
+        if let Some(limit) = limit {
+            self.executor_says(id, FromExecutor::Pressure { attempt: attempt.clone(), limit, current: limit });
+        }
+    }
+
+    fn task_grows(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
+        let (habit, now) = (self.habit(id, attempt), self.now);
+        let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) else { return };
+        if task.start.limit.is_none_or(|has| limit <= has) {
+            return;
+        }
+        task.start.limit = Some(limit);
+        let held = task.held.take();
+        let late = std::mem::take(&mut task.late);
+        let too_small = held.is_some() && verdict(&habit, &task.start);
+        let held_us = held.map(|since| (now - since) * 1_000);
+        self.executor_says(id, FromExecutor::Resized { attempt: attempt.clone(), limit, held_us, error: None });
+        if too_small {
+            self.task_near_limit(id, attempt, limit);
+            if let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) {
+                task.late = late;
+            }
+        } else if late {
+            self.later(habit.runs_ms / 2, Any::Executor(id.clone(), Thing::Over { attempt: attempt.clone() }));
+        }
+    }
+
+    /// Nobody holds it any longer: the kernel kills it.
+    fn task_let_go(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
+        let held = self.executors.get(id).and_then(|e| e.running.get(attempt)).is_some_and(|task| task.held.is_some());
+        if held {
+            self.task_ends(id, attempt, How::OutOfMemory);
+        }
+    }
+
+    fn hold_over(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
+        let task = self.executors.get(id).and_then(|e| e.running.get(attempt));
+        let for_ever = self.plant == Plant::NobodyGivesWay;
+        if !for_ever && task.is_some_and(|task| task.held.is_some() && task.start.limit == Some(limit)) {
+            self.task_let_go(id, attempt);
+        }
+    }
+
+    /// Nodes on which nothing but held tasks runs, and at least two of them, with the moment since when that is so.
+    pub(super) fn standstills(&self) -> BTreeMap<NodeId, u64> {
+        let mut nodes: BTreeMap<NodeId, Vec<Option<u64>>> = BTreeMap::new();
+        for e in self.executors.values() {
+            nodes.entry(e.node.clone()).or_default().extend(e.running.values().map(|task| task.held));
+        }
+        let still = |held: &[Option<u64>]| held.iter().copied().collect::<Option<Vec<u64>>>().filter(|held| held.len() > 1);
+        let since = |held: Vec<u64>| held.into_iter().max();
+        nodes.into_iter().filter_map(|(node, held)| Some((node, still(&held).and_then(since)?))).collect()
+    }
+
     fn task_over(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let habit = self.habit(id, attempt);
+        if let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)).filter(|task| task.held.is_some())
+        {
+            task.late = true;
+            return;
+        }
         let Some(e) = self.executors.get(id) else { return };
         let failed = self.oracle.plain_failures(&e.token, &attempt.task);
         let code = i32::from(failed < habit.fails);

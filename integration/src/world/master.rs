@@ -556,7 +556,7 @@ fn event_words(event: &Event) -> String {
         Event::Leftover { container, left } => format!("{} of ended tasks in {container}", left.memory),
         Event::Pressure { attempt, limit, .. } => format!("{attempt} is held near {limit}"),
         Event::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
-        Event::ResizeRefused { container, why } => format!("{container} keeps its size: {why}"),
+        Event::ResizeRefused { container, refusal } => format!("{container} keeps its size: {refusal:?}"),
         Event::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
         Event::LineDown { container } => format!("line down of {container}"),
         Event::Stop => "stop".into(),

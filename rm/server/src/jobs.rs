@@ -278,6 +278,7 @@ mod tests {
             rung: 1,
             note: String::new(),
             attempts: (1..=attempts).map(attempt).collect(),
+            held: None,
             ahead: Vec::new(),
             priority: 0,
         }

@@ -260,6 +260,7 @@ mod tests {
             rung: 1,
             note: String::new(),
             attempts,
+            held: None,
             ahead: Vec::new(),
             priority: 0,
         }

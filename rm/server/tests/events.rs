@@ -26,7 +26,17 @@ fn row(task: &str, state: TaskState) -> TaskRow {
         overhead: headroom_types::Bytes::ZERO,
         cpus: headroom_types::Cpus::from_cores(1),
     };
-    TaskRow { task: id(task), state, profile, rung: 1, note: String::new(), attempts: Vec::new(), ahead: Vec::new(), priority: 0 }
+    TaskRow {
+        task: id(task),
+        state,
+        profile,
+        rung: 1,
+        note: String::new(),
+        attempts: Vec::new(),
+        held: None,
+        ahead: Vec::new(),
+        priority: 0,
+    }
 }
 
 fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {

@@ -91,6 +91,7 @@ fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
         rung: 2,
         note: String::new(),
         attempts: Vec::new(),
+        held: None,
         ahead: Vec::new(),
         priority: 0,
     };

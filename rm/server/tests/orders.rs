@@ -13,7 +13,17 @@ use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow, TaskState};
 
 fn row(task: &str, state: TaskState) -> TaskRow {
     let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
-    TaskRow { task: id(task), state, profile, rung: 1, note: String::new(), attempts: Vec::new(), ahead: Vec::new(), priority: 0 }
+    TaskRow {
+        task: id(task),
+        state,
+        profile,
+        rung: 1,
+        note: String::new(),
+        attempts: Vec::new(),
+        held: None,
+        ahead: Vec::new(),
+        priority: 0,
+    }
 }
 
 /// An application whose master has told of a task in each state.

@@ -49,6 +49,14 @@ impl Core {
                 }
                 self.view.touch(*task);
             }
+            Record::GaveWay { task, attempt, why } => {
+                if let Some(t) = self.tasks.get_mut(*task) {
+                    t.gave_way = Some(*attempt);
+                    t.note.clone_from(why);
+                }
+                self.ledger.gave_way();
+                self.view.touch(*task);
+            }
             Record::Ranked { task, priority } => self.apply_ranked(*task, *priority),
             Record::Scaled { set, count } => {
                 if let Some(spec) = self.job.executors.get_mut(*set) {

@@ -273,7 +273,7 @@ impl Core {
     }
 
     /// How long the tasks of an executor will still run, by the mean of those that have ended.
-    fn remaining(&self, now: Now, executor: &Executor) -> Duration {
+    pub(super) fn remaining(&self, now: Now, executor: &Executor) -> Duration {
         let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
         let left = |key: TaskKey| {
             let started = self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);

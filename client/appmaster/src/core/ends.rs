@@ -2,7 +2,7 @@
 
 use headroom_config::{Memory, Runtime};
 use headroom_types::exit::{Sample, TaskReport};
-use headroom_types::{AppliedTreatment, Bytes, ContainerId, ExitReason, Treatment};
+use headroom_types::{AppliedTreatment, Bytes, Charge, ContainerId, ExitReason, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
@@ -24,7 +24,10 @@ impl Core {
     /// A report that is late, or comes twice, is acknowledged and changes nothing.
     pub(super) fn on_ended(&mut self, now: Now, container: &ContainerId, report: &TaskReport, out: &mut Vec<Effect>) {
         let seat = self.fleet.executors.get(container).and_then(|e| e.seats.get(&report.attempt));
-        if let Some(key) = seat.map(|s| s.task) {
+        if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
+            if let Some(held) = held.filter(|_| report.reason.charge() == Charge::Memory) {
+                self.hold_is_over(now, container, &report.attempt, held);
+            }
             self.end_by_report(now, key, report, out);
         }
         out.push(send(container, ToExecutor::Ack { attempt: report.attempt.clone() }));
@@ -100,7 +103,7 @@ impl Core {
             remote_input,
             treated: treated.as_ref(),
         };
-        let (account, next) = self.as_ordered(key, &row, decide(&case));
+        let (account, next) = self.as_ordered(now, key, &row, decide(&case));
         row.treatment = treated.map(|treated| recorded(treated.applied, account));
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);

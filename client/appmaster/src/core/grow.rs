@@ -4,8 +4,9 @@
 //!  Pressure ──► room in its executor ───────────────────────► written down ──► told to the executor ──► confirmed
 //!           │                                                     ▲
 //!           ├─► no room: the container is to be larger ──► Resized ┘
-//!           │                                         └──► refused ──► let go: the kernel decides, the ladder goes on
-//!           └─► the policy has no more ──► let go
+//!           │          ▲                              ├──► refused: asked again as long as it is held; room is made on its node
+//!           │          └──────────────────────────────┘    (see `contention`); then let go
+//!           └─► the policy has no more, or its node cannot ──► let go: the kernel decides, the ladder goes on
 //! ```
 //!
 //! What a task was given beyond the size it was placed with is taken from free slots of its executor, or from what its container
@@ -14,11 +15,12 @@
 
 use std::time::Duration;
 
-use headroom_types::{Bytes, ContainerId, Profile, Resource, TaskAttemptId};
+use headroom_types::{Bytes, ContainerId, Profile, Reason, Resource, TaskAttemptId};
+use headroom_wire::v1::job::HeldTask;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{Effect, LimitSet, Now};
+use crate::event::{Effect, LimitSet, Now, SizeRefusal};
 use crate::executors::{Executor, Held, Purpose, Resizing, Seat};
 use crate::policy::{Place, Size, grow};
 use crate::record::Record;
@@ -28,8 +30,10 @@ use crate::taskset::TaskKey;
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// A container that cannot be larger just now, because its program is about to run or its size is being changed, is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
-/// So often; each time twice as long later.
+/// So often where the node could not; each time twice as long later.
 const MOST_TRIES: u32 = 3;
+/// Most doublings of that pause while there is no room: 1.6 s.
+const MOST_DOUBLINGS: u32 = 5;
 
 impl Core {
     /// A task is held near its limit.
@@ -53,7 +57,8 @@ impl Core {
             return;
         };
         if let Some(seat) = self.seat_mut(container, attempt) {
-            seat.held.get_or_insert(Held { until: now.tick.plus(hold) });
+            let (since, until) = (now.tick, now.tick.plus(hold));
+            seat.held.get_or_insert(Held { since, until, short: None, at: now.unix });
             self.fleet.growing.insert(container.clone());
         }
     }
@@ -90,12 +95,25 @@ impl Core {
     }
 
     /// A container keeps its size, for good or for now.
-    pub(super) fn on_resize_refused(&mut self, now: Now, container: &ContainerId, why: &str, out: &mut Vec<Effect>) {
+    pub(super) fn on_resize_refused(&mut self, now: Now, container: &ContainerId, refusal: &SizeRefusal, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
+        let grows = executor.resource.as_ref().zip(executor.resizing).is_some_and(|(has, wanted)| has.memory < wanted.to);
         let Some(resizing) = executor.resizing.as_mut() else { return };
-        if resizing.tries < MOST_TRIES {
-            resizing.again_at = now.tick.plus(TRY_AGAIN * (1 << resizing.tries));
+        let (why, most) = match refusal {
+            SizeRefusal::Manager(why) if grows => (why, u32::MAX),
+            SizeRefusal::NoAnswer(why) if grows => {
+                tracing::debug!(%container, why, "asked again");
+                resizing.again_at = now.tick.plus(ASK_AGAIN);
+                return;
+            }
+            SizeRefusal::Manager(why) | SizeRefusal::Node(why) | SizeRefusal::NoAnswer(why) => (why, MOST_TRIES),
+        };
+        if resizing.tries < most {
+            resizing.again_at = now.tick.plus(TRY_AGAIN * (1 << resizing.tries.min(MOST_DOUBLINGS)));
             resizing.tries += 1;
+            if grows && resizing.tries == MOST_TRIES {
+                self.tell_short(now, container, why);
+            }
             return;
         }
         if executor.resource.as_ref().is_some_and(|has| resizing.to < has.memory) {
@@ -149,13 +167,12 @@ impl Core {
     fn give_what_is_there(&mut self, now: Now, container: &ContainerId, out: &mut Vec<Effect>) -> Bytes {
         let mut missing = Bytes::ZERO;
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
-        for (attempt, seat) in seats {
-            let Some(held) = seat.held else { continue };
+        let mut held: Vec<(Held, TaskAttemptId)> =
+            seats.into_iter().filter_map(|(attempt, seat)| Some((seat.held?, attempt))).collect();
+        held.sort_by_key(|(held, _)| held.since);
+        for (held, attempt) in held {
             if held.until <= now.tick {
-                // Its executor does not hold it any longer.
-                if let Some(seat) = self.seat_mut(container, &attempt) {
-                    seat.held = None;
-                }
+                self.hold_is_over(now, container, &attempt, held);
                 continue;
             }
             let Some((seat, wish)) = self.wish(now, container, &attempt) else { continue };
@@ -180,6 +197,41 @@ impl Core {
         missing.saturating_sub(spare)
     }
 
+    /// Its executor does not hold it any longer.
+    pub(super) fn hold_is_over(&mut self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, held: Held) {
+        let Some(seat) = self.seat_mut(container, attempt) else { return };
+        let (task, memory) = (seat.task, seat.memory);
+        seat.held = None;
+        if let Some(short) = held.short {
+            let seconds = held.until.min(now.tick).since(held.since).as_secs();
+            self.tell_not_grown(now, attempt, memory, &format!("no room for {short} more in {seconds} s"));
+        }
+        self.view.touch(task);
+    }
+
+    /// There is no room for what the held tasks of a container need: said once of each.
+    fn tell_short(&mut self, now: Now, container: &ContainerId, why: &str) {
+        let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
+        for (attempt, seat) in seats {
+            let Some(held) = seat.held.filter(|held| held.short.is_none()) else { continue };
+            let Some((seat, Ok(profile))) = self.wish(now, container, &attempt) else { continue };
+            let short = more(&seat, &profile);
+            if let Some(seat) = self.seat_mut(container, &attempt) {
+                seat.held = Some(Held { short: Some(short), ..held });
+            }
+            let message = format!("{attempt} is held for {short} more: {why}");
+            self.view.tell(now, Reason::GrowthWaits, attempt.to_string(), message);
+            self.view.touch(seat.task);
+        }
+    }
+
+    /// What the running attempt of a task is held for, for people.
+    pub(super) fn held_task(&self, key: TaskKey) -> Option<HeldTask> {
+        let row = self.tasks.get(key)?.open_attempt()?;
+        let held = self.fleet.executors.get(&row.container)?.seats.get(&row.attempt)?.held?;
+        Some(HeldTask { since: held.at, more: held.short? })
+    }
+
     /// Asks for another size of a container, now and then until there is an answer. What is not known cannot be changed.
     fn ask_for_size(&mut self, now: Now, container: &ContainerId, wanted: Bytes, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
@@ -197,7 +249,12 @@ impl Core {
     }
 
     /// What the policy wants a held task to have.
-    fn wish(&self, now: Now, container: &ContainerId, attempt: &TaskAttemptId) -> Option<(Seat, Result<Profile, String>)> {
+    pub(super) fn wish(
+        &self,
+        now: Now,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+    ) -> Option<(Seat, Result<Profile, String>)> {
         let seat = *self.fleet.executors.get(container)?.seats.get(attempt)?;
         let (stage, set) = (self.stage_of(seat.task)?, self.set_of(seat.task)?);
         let row = self.tasks.get(seat.task)?.open_attempt().filter(|row| row.attempt == *attempt)?;
@@ -217,7 +274,14 @@ impl Core {
         self.record(now, Record::Grown { task, attempt: attempt.clone(), profile, at: now.unix }, out);
     }
 
-    fn let_go(&mut self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, why: &str, out: &mut Vec<Effect>) {
+    pub(super) fn let_go(
+        &mut self,
+        now: Now,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+        why: &str,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(seat) = self.seat_mut(container, attempt) else { return };
         let memory = seat.memory;
         seat.held = None;

@@ -243,8 +243,9 @@ impl Core {
             let Some(task) = self.tasks.get(key) else { continue };
             let Some(id) = spec::own_request(&task.id, task.size.rung) else { continue };
             let (pending, memory) = (matches!(task.state, State::Pending { .. }), self.own_memory(key));
+            let held_back = pending && self.waits_for_contention(key);
             if let Some(request) = self.request_mut(&id) {
-                request.wanted = u32::from(request.hold_until <= now.tick);
+                request.wanted = u32::from(!held_back && request.hold_until <= now.tick);
                 request.memory = memory;
                 if request.hold_until <= now.tick {
                     request.hold_until = Tick(0);

@@ -6,7 +6,7 @@ use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
 use headroom_wire::v1::am::{Granted, UpdateKind};
 
 use super::{Core, Phase};
-use crate::event::{Effect, Now};
+use crate::event::{Effect, Now, SizeRefusal};
 use crate::executors::{Executor, Line, Purpose};
 use crate::policy::classify::Class;
 use crate::policy::{Cause, Place};
@@ -106,7 +106,7 @@ impl Core {
                 if let Some(executor) = self.fleet.executors.get_mut(&container) {
                     executor.resource = Some(resource);
                 }
-                self.on_resize_refused(now, &container, &why, out);
+                self.on_resize_refused(now, &container, &SizeRefusal::Node(why), out);
             }
             UpdateKind::PreemptSoon { container, at, why } => self.on_preempt_soon(now, &container, at, &why),
             UpdateKind::NodeDraining { node, until } => self.on_node_draining(now, &node, until),

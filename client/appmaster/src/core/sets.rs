@@ -165,7 +165,7 @@ impl Core {
             leave.iter().for_each(|container| self.leave(container, out));
             let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
             // What an executor left behind for an escalated task is not taken by the next executor.
-            let most = if self.withholds(set) { live } else { u32::MAX };
+            let most = if self.withholds(set) || self.withholds_for_growth(set) { live } else { u32::MAX };
             self.want(now, &id, ask.max(live.min(keep)).min(most), live);
         }
     }

@@ -70,7 +70,7 @@ impl Core {
             self.view.dirty.remove(&key);
             let Some(task) = self.tasks.get(key).filter(|_| !self.folded.contains(key)) else { continue };
             spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
-            let row = TaskRow { ahead: self.ahead(key), ..task.row() };
+            let row = TaskRow { ahead: self.ahead(key), held: self.held_task(key), ..task.row() };
             folded.extend(self.fold(key, &row));
             rows.push(row);
         }

@@ -8,6 +8,7 @@
 pub mod blame;
 pub mod classify;
 pub mod collateral;
+pub mod contention;
 mod databricks;
 mod fixed;
 pub mod grow;

@@ -219,9 +219,9 @@ impl Shell {
                     self.step(Event::Update { cursor: update.cursor, what });
                 }
             }
-            RmEvent::NotResized(container, why) => {
-                tracing::debug!(%container, why, "the container keeps its size for now");
-                self.step(Event::ResizeRefused { container, why });
+            RmEvent::NotResized(container, refusal) => {
+                tracing::debug!(%container, ?refusal, "the container keeps its size for now");
+                self.step(Event::ResizeRefused { container, refusal });
             }
             RmEvent::Stale(epoch) => {
                 if self.dialog.stage == Stage::Known(epoch) && !self.dialog.waiting {

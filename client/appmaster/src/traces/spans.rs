@@ -362,6 +362,7 @@ mod tests {
             rung: 2,
             note: String::new(),
             attempts,
+            held: None,
             ahead: Vec::new(),
             priority: 0,
         };

@@ -1,5 +1,6 @@
 //! What happens to the executors of the played cluster and to the tasks in them.
 
+use headroom_appmaster::event::SizeRefusal;
 use headroom_types::exit::{LeftBy, Unattributed};
 
 use super::*;
@@ -160,7 +161,17 @@ impl World {
         if verdict(&habit, &start).is_none() {
             return self.later(habit.runs_ms, Thing::TaskEnds(container, attempt.clone()));
         }
+        let over = Thing::HoldOver(container.clone(), attempt.clone(), start.limit);
+        self.later(start.hold_ms.unwrap_or_default(), over);
         self.later(3, Thing::Deliver(Event::Pressure { container, attempt: attempt.clone(), limit }));
+    }
+
+    /// The kernel decides, unless it was given more meanwhile.
+    pub(super) fn hold_over(&mut self, container: ContainerId, attempt: TaskAttemptId, limit: Option<Bytes>) {
+        let running = self.boxes.get(&container).and_then(|b| b.running.get(&attempt));
+        if running.is_some_and(|start| start.limit == limit) {
+            self.task_ends(&container, &attempt);
+        }
     }
 
     pub(super) fn let_go(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
@@ -174,8 +185,8 @@ impl World {
         let used = on.fold(Bytes::ZERO, |sum, other| sum.saturating_add(other.granted.resource.memory));
         let others = used.saturating_sub(b.granted.resource.memory);
         if others.saturating_add(resource.memory) > self.nodes[node] {
-            let why = "the node has no room".to_owned();
-            return self.later(2, Thing::Deliver(Event::ResizeRefused { container, why }));
+            let refusal = SizeRefusal::Manager("the node has no room".to_owned());
+            return self.later(2, Thing::Deliver(Event::ResizeRefused { container, refusal }));
         }
         self.resizes += 1;
         self.boxes.get_mut(&container).expect("there").granted.resource = resource.clone();

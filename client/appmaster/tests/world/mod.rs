@@ -1,7 +1,5 @@
 //! A cluster in virtual time around the real core: a resource manager, nodes, executors and tasks that behave, not doubles that
-//! record. After every step the core's invariants are checked.
-//!
-//! Built by [`Scenario`]; a scenario that is dropped without having been run panics.
+//! record. After every step the core's invariants are checked. Built by [`Scenario`]; a scenario that is dropped without having been run panics.
 
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
@@ -94,6 +92,7 @@ enum Thing {
     Granted(Granted),
     Hello(ContainerId),
     TaskEnds(ContainerId, TaskAttemptId),
+    HoldOver(ContainerId, TaskAttemptId, Option<Bytes>),
     ContainerEnds(ContainerId, ExitReason),
     Nth(usize, ExitReason),
     Cut(usize, u64),
@@ -407,6 +406,7 @@ impl World {
             Thing::Granted(granted) => self.update(UpdateKind::Allocated(granted)),
             Thing::Hello(container) => self.hello(&container),
             Thing::TaskEnds(container, attempt) => self.task_ends(&container, &attempt),
+            Thing::HoldOver(container, attempt, limit) => self.hold_over(container, attempt, limit),
             Thing::ContainerEnds(container, reason) => self.container_ends(&container, reason, Vec::new()),
             Thing::Nth(nth, reason) => {
                 if let Some(container) = self.boxes.keys().nth(nth).cloned() {

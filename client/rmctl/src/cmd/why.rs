@@ -14,7 +14,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
     let machine = Found { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
     let shown = match (machine, &target.part) {
         (Some(text), _) => text,
-        (None, Part::Whole | Part::Several(_)) => why::of_app(&app, &waits, paint),
+        (None, Part::Whole | Part::Several(_)) => why::of_app(&app, &waits, now(), paint),
         (None, Part::Task(task)) => why::of_task(&app, target::task(&app, task)?, &waits, now(), paint),
         (None, Part::Attempt(id)) => why::of_task(&app, target::task(&app, &id.task)?, &waits, now(), paint),
         (None, Part::Container(_)) => {

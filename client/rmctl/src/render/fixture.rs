@@ -37,6 +37,7 @@ pub(crate) fn app() -> AppView {
         transient: 1,
         escalated: 1,
         grown: 0,
+        gave_way: 0,
         spans_dropped: 0,
         rerun_byte_ms: u128::from(gib(34).get()) * 60_000,
         allocated_byte_ms: u128::from(gib(340).get()) * 60_000,
@@ -73,6 +74,7 @@ fn row(task: &str, state: TaskState, profile: Profile, rung: u32, attempts: Vec<
         rung,
         note: String::new(),
         attempts,
+        held: None,
         ahead: Vec::new(),
         priority: 0,
     }
@@ -119,7 +121,11 @@ pub(crate) fn retried() -> TaskRow {
     let mut again = attempt("map/4@2", profile(20, 4), 1, 62, None, None);
     again.used = Some(gib(15));
     again.peak = Some(gib(16));
-    TaskRow { ahead: vec![gib(48), gib(96), gib(150)], ..row("map/4", TaskState::Running, profile(20, 4), 1, vec![lost, again]) }
+    TaskRow {
+        held: None,
+        ahead: vec![gib(48), gib(96), gib(150)],
+        ..row("map/4", TaskState::Running, profile(20, 4), 1, vec![lost, again])
+    }
 }
 
 /// It was killed twice and runs at its third size.
@@ -130,7 +136,11 @@ pub(crate) fn escalated() -> TaskRow {
     let mut third = attempt("map/7@3", profile(40, 48), 3, 70, None, None);
     third.used = Some(gib(46));
     third.peak = Some(gib(51));
-    TaskRow { ahead: vec![gib(150)], ..row("map/7", TaskState::Running, profile(40, 48), 3, vec![first, killed(), third]) }
+    TaskRow {
+        held: None,
+        ahead: vec![gib(150)],
+        ..row("map/7", TaskState::Running, profile(40, 48), 3, vec![first, killed(), third])
+    }
 }
 
 /// The attempt that a diagnosis is shown of.

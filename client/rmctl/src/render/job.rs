@@ -2,7 +2,7 @@
 
 use headroom_types::{Charge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::{JobTotals, ShadowTotals, TaskRow, TaskState};
+use headroom_wire::v1::job::{HeldTask, JobTotals, ShadowTotals, TaskRow, TaskState};
 
 use super::figures::{byte_time, byte_time_of, short, short_or_dash, span};
 use super::table::{Table, cut};
@@ -124,7 +124,7 @@ fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
         cells.extend([t.attempts.len().to_string(), slots, container]);
         cells.extend(failure(t));
     }
-    cells.push(note(t, wide));
+    cells.push(note(t, now, wide));
     cells
 }
 
@@ -137,10 +137,11 @@ fn failure(t: &TaskRow) -> [String; 2] {
 }
 
 /// The ladder, and what the row says of itself where the ladder does not show it.
-fn note(t: &TaskRow, wide: bool) -> String {
+fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
     let ladder = ladder(t);
     let free = t.attempts.iter().rev().find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));
     let said = match (&t.note, free) {
+        (_, _) if t.held.is_some() => t.held.map(|held| self::held(&held, now)).unwrap_or_default(),
         (note, _) if !note.is_empty() => note.clone(),
         (_, Some(reason)) if t.state == TaskState::Running => format!("again after {reason}"),
         (_, None) if t.state == TaskState::Pending => "waits for a slot".to_owned(),
@@ -149,6 +150,11 @@ fn note(t: &TaskRow, wide: bool) -> String {
     };
     let said = if wide { said } else { cut(&said, 70) };
     format!("{ladder} {said}").trim().to_owned()
+}
+
+/// `held 12 s for 300 MiB`.
+pub(crate) fn held(held: &HeldTask, now: UnixMillis) -> String {
+    format!("held {} for {}", span(now.since(held.since)), held.more)
 }
 
 /// A task's state with its glyph.
@@ -185,6 +191,17 @@ mod tests {
     fn a_job_in_the_middle() {
         insta::assert_snapshot!(screen(&fixture::app(), None, fixture::NOW, Look::USUAL, Paint::PLAIN));
         insta::assert_snapshot!("job_wide", screen(&fixture::app(), None, fixture::NOW, Look::WIDE, Paint::PLAIN));
+    }
+
+    #[test]
+    fn a_task_that_is_held_says_how_long_and_for_how_much() {
+        let mut app = fixture::app();
+        let job = app.job.as_mut().expect("job");
+        let running = job.tasks.iter_mut().find(|t| t.state == TaskState::Running).expect("one runs");
+        let since = UnixMillis(fixture::NOW.0 - 12_000);
+        running.held = Some(HeldTask { since, more: headroom_types::Bytes::from_mib(300) });
+        let shown = screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN);
+        assert!(shown.contains("held 12 s for 300 MiB"), "{shown}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::table::Table;
 use super::{Paint, apps, count, job};
 
 /// Why a job waits.
-pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], paint: Paint) -> String {
+pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
     let mut text = format!("{}  {}\n", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
     if app.state.is_final() {
         let why = if app.diagnostics.is_empty() { "it has ended" } else { app.diagnostics.as_str() };
@@ -24,6 +24,8 @@ pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], paint: Paint) -> Strin
     }
     if let Some(view) = &app.job {
         text.push_str(&job::figures(&view.totals));
+        let held = view.tasks.iter().filter_map(|t| Some((t, t.held.as_ref()?))).take(5);
+        text.extend(held.map(|(t, held)| format!("{:<10} {}, its node has no room for more\n", t.task, job::held(held, now))));
         let notes = view.tasks.iter().filter(|t| t.state == TaskState::Pending && !t.note.is_empty()).take(5);
         text.extend(notes.map(|t| format!("{:<10} {}\n", t.task, t.note)));
     }
@@ -51,6 +53,12 @@ pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: Uni
     let said = if t.note.is_empty() { usual } else { t.note.as_str() };
     if !said.is_empty() {
         text.push_str(&format!("{said}\n"));
+    }
+    if let Some(held) = &t.held {
+        text.push_str(&format!(
+            "{} more: its node has no room; an executor of its job leaves for it, or a task gives way\n",
+            job::held(held, now)
+        ));
     }
     if let Some(a) = t.attempts.last() {
         let at = format!("attempt {} in {} on {}", a.attempt.attempt, a.container, a.node);
@@ -142,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_job_that_waits_for_room() {
-        insta::assert_snapshot!(of_app(&fixture::app(), &fixture::why(), Paint::PLAIN));
+        insta::assert_snapshot!(of_app(&fixture::app(), &fixture::why(), fixture::NOW, Paint::PLAIN));
     }
 
     #[test]
@@ -150,7 +158,7 @@ mod tests {
         let mut waits = fixture::why();
         let free = waits[0].nodes[0].free.clone();
         waits[0].reserved = Some(Reserved { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
-        let text = of_app(&fixture::app(), &waits, Paint::PLAIN);
+        let text = of_app(&fixture::app(), &waits, fixture::NOW, Paint::PLAIN);
         assert!(
             text.contains("worker-03 is kept free for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus there now"),
             "{text}"
@@ -182,7 +190,7 @@ mod tests {
 
     #[test]
     fn nothing_waits() {
-        let text = of_app(&fixture::app(), &[], Paint::PLAIN);
+        let text = of_app(&fixture::app(), &[], fixture::NOW, Paint::PLAIN);
         assert!(text.contains("no container request waits"), "{text}");
     }
 }

@@ -125,6 +125,9 @@ pub struct JobTotals {
     /// Times that a running attempt was given more, instead of being killed.
     #[serde(default)]
     pub grown: u32,
+    /// Running attempts that were ended to make room for held ones, and run again uncharged.
+    #[serde(default)]
+    pub gave_way: u32,
     /// Spans of its trace that its collector did not take, in this run of the master.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spans_dropped: u64,
@@ -213,6 +216,9 @@ pub struct TaskRow {
     /// Why it waits, or why it was given up.
     #[serde(default)]
     pub note: String,
+    /// Its running attempt is held near its limit until there is room for more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldTask>,
     /// Every attempt, the first one first.
     pub attempts: Vec<AttemptRow>,
     /// Heap and overhead that it would be given next, if memory ended it again at each size, as far as that can be told before. Of
@@ -222,6 +228,16 @@ pub struct TaskRow {
     /// Tasks with a higher one begin first; 0 is the usual.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub priority: i32,
+}
+
+/// A task that waits for more memory where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeldTask {
+    /// Since when.
+    pub since: UnixMillis,
+    /// How much more it is to be given. Bytes.
+    pub more: Bytes,
 }
 
 fn is_usual(priority: &i32) -> bool {

@@ -1,0 +1,313 @@
+//! Room for held tasks on a node that is full.
+//!
+//! ```text
+//!  the resource manager refuses a larger container ──► short ──┬─► an executor of this job there runs dry in time: it leaves
+//!                                                              ├─► all that this job runs there is held, or half of the
+//!                                                              │   oldest hold is over: somebody is evicted
+//!                                                              └─► nobody may give way, or the hold ends: let go, the kernel decides
+//! ```
+//!
+//! One at a time on each node, for the task that is held longest. [`contention::choose`] says who is evicted; the held task itself
+//! when another one is held beside it and that costs less. Who gave way runs again, uncharged, with what it had reached, in a
+//! container that is not asked for before the task it made room for has its memory or is held no longer.
+//!
+//! The resource manager is asked again at each step and after each pause. Holds end, every task gives way at most once, and a
+//! drained executor ends with its tasks: nothing here waits for ever.
+
+use std::collections::BTreeSet;
+
+use headroom_config::Idempotent;
+use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, Reason, TaskAttemptId, Tick};
+use headroom_wire::v1::job::AttemptRow;
+
+use super::Core;
+use crate::event::{Effect, Now};
+use crate::executors::{Contention, Executor, Held, MakesRoom, Purpose};
+use crate::policy::contention::{self, Candidate};
+use crate::policy::{Account, Elsewhere, Next, Place, Size};
+use crate::record::Record;
+use crate::taskset::TaskKey;
+
+/// Refusals before a node counts as full: a size that was being changed, or a program that was about to run, is over by then.
+const REFUSALS: u32 = 2;
+
+/// No moment at all.
+const NEVER: Tick = Tick(u64::MAX);
+
+/// A held task that its node has no room for.
+#[derive(Clone, Debug)]
+struct Waiter {
+    container: ContainerId,
+    attempt: TaskAttemptId,
+    held: Held,
+    needs: Bytes,
+}
+
+/// Attempts that would be evicted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    container: ContainerId,
+    attempts: Vec<(TaskAttemptId, TaskKey)>,
+    /// Its container leaves with them.
+    leaves: bool,
+}
+
+impl Core {
+    /// Makes room on nodes that are too full for what held tasks need; follows from the state, after every event.
+    pub(super) fn make_room_for_growth(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let held = |e: &Executor| e.resizing.is_some() && e.seats.values().any(|seat| seat.held.is_some());
+        let short: BTreeSet<NodeId> = self.fleet.executors.values().filter(|e| held(e)).map(|e| e.node.clone()).collect();
+        self.fleet.contention.retain(|node, _| short.contains(node));
+        self.fleet.contention.values_mut().for_each(|contention| contention.evict_at = NEVER);
+        let waiters = self.waiters(now);
+        let mut nodes: Vec<NodeId> = waiters.iter().map(|(node, _)| node.clone()).collect();
+        nodes.dedup();
+        for node in nodes {
+            let here: Vec<Waiter> = waiters.iter().filter(|(at, _)| *at == node).map(|(_, waiter)| waiter.clone()).collect();
+            if !self.is_room_on_its_way(now, &node) {
+                self.make_room_on(now, &node, &here, out);
+            }
+        }
+    }
+
+    /// When [`Core::make_room_for_growth`] has something to do, if nothing else happens.
+    pub(super) fn next_contention_check(&self) -> Option<Tick> {
+        self.fleet.contention.values().map(|c| c.evict_at).filter(|at| *at < NEVER).min()
+    }
+
+    /// True when an executor of this set has left for a held task and is not to be replaced yet.
+    pub(super) fn withholds_for_growth(&self, set: usize) -> bool {
+        self.fleet.contention.values().any(|contention| contention.sets.contains(&set))
+    }
+
+    /// True when the container of this task waits until the task that it gave way to has its memory.
+    pub(super) fn waits_for_contention(&self, key: TaskKey) -> bool {
+        self.fleet.contention.values().any(|contention| contention.evicted.contains(&key))
+    }
+
+    /// Held tasks whose containers were refused to be larger, by node; on each node, the one that is held longest first.
+    fn waiters(&self, now: Now) -> Vec<(NodeId, Waiter)> {
+        let mut all = Vec::new();
+        for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.stays()) {
+            let Some(resizing) = executor.resizing.filter(|r| r.tries >= REFUSALS) else { continue };
+            let has = self.memory_of(executor);
+            let needs = resizing.to.saturating_sub(has);
+            let held = executor.seats.iter().filter_map(|(attempt, seat)| Some((attempt, seat.held?)));
+            let oldest =
+                held.filter(|(_, held)| held.until > now.tick).min_by_key(|(attempt, held)| (held.since, (*attempt).clone()));
+            if let Some((attempt, held)) = oldest.filter(|_| !needs.is_zero()) {
+                let (container, attempt) = (id.clone(), attempt.clone());
+                all.push((executor.node.clone(), Waiter { container, attempt, held, needs }));
+            }
+        }
+        all.sort_by(|(a, x), (b, y)| (a, x.held.since, &x.attempt).cmp(&(b, y.held.since, &y.attempt)));
+        all
+    }
+
+    /// What was told to make room has not yet done so. What has is forgotten, and the resource manager is asked again at once.
+    fn is_room_on_its_way(&mut self, now: Now, node: &NodeId) -> bool {
+        let Some(contention) = self.fleet.contention.get(node) else { return false };
+        let Some(makes_room) = &contention.makes_room else { return false };
+        let executor = self.fleet.executors.get(&makes_room.container);
+        let runs = |e: &Executor| makes_room.attempts.iter().any(|attempt| e.seats.contains_key(attempt));
+        // One that is to run dry does not while a task in it is held itself.
+        let drains = makes_room.attempts.is_empty();
+        let stuck = executor.is_some_and(|e| drains && e.seats.values().any(|seat| seat.held.is_some()));
+        if !stuck && executor.is_some_and(|e| makes_room.leaves || runs(e)) {
+            return true;
+        }
+        if let Some(contention) = self.fleet.contention.get_mut(node) {
+            contention.makes_room = None;
+        }
+        if stuck {
+            return false;
+        }
+        for executor in self.fleet.executors.values_mut().filter(|e| e.node == *node) {
+            if let Some(resizing) = executor.resizing.as_mut() {
+                (resizing.again_at, resizing.tries) = (now.tick, 0);
+            }
+        }
+        true
+    }
+
+    fn make_room_on(&mut self, now: Now, node: &NodeId, waiters: &[Waiter], out: &mut Vec<Effect>) {
+        let Some(first) = waiters.first() else { return };
+        let evict_at = if self.all_is_held(node) { now.tick } else { first.held.half() };
+        let new = || Contention { evict_at, ..Contention::default() };
+        self.fleet.contention.entry(node.clone()).or_insert_with(new).evict_at = evict_at;
+        if let Some(container) = self.runs_dry_in_time(now, node, first) {
+            return self.drain_for_growth(now, node, first, &container, out);
+        }
+        if evict_at > now.tick {
+            return;
+        }
+        match self.who_gives_way(now, node, waiters) {
+            Some((group, waiter)) => self.evict(now, node, &group, &waiter, out),
+            None if self.all_is_held(node) => self.let_one_go(now, node, out),
+            None => {}
+        }
+        // Not looked at again before something has changed.
+        if let Some(contention) = self.fleet.contention.get_mut(node) {
+            contention.evict_at = NEVER;
+        }
+    }
+
+    /// All that runs there is held, and whoever may give way has done so before: the newest is left to the kernel and its ladder.
+    fn let_one_go(&mut self, now: Now, node: &NodeId, out: &mut Vec<Effect>) {
+        let here = self.fleet.executors.iter().filter(|(_, e)| e.node == *node);
+        let seats = here.flat_map(|(id, e)| e.seats.iter().map(move |(attempt, seat)| (id, attempt, seat.task)));
+        let started = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
+        let newest = seats.max_by_key(|(_, attempt, key)| (started(*key), (*attempt).clone()));
+        if let Some((container, attempt, _)) = newest.map(|(id, attempt, key)| (id.clone(), attempt.clone(), key)) {
+            self.let_go(now, &container, &attempt, "all tasks there wait for more, and none may give way", out);
+        }
+    }
+
+    /// True when nothing of this job goes on there, and at least two tasks wait for each other's memory.
+    fn all_is_held(&self, node: &NodeId) -> bool {
+        let seats = || self.fleet.executors.values().filter(|e| e.node == *node).flat_map(|e| e.seats.values());
+        seats().count() > 1 && seats().all(|seat| seat.held.is_some())
+    }
+
+    /// An executor beside the held task's own whose tasks will end before the hold does, by the mean of those that ended. Nothing is
+    /// lost by draining it.
+    fn runs_dry_in_time(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Option<ContainerId> {
+        let left = waiter.held.until.since(now.tick);
+        let may = |e: &Executor| {
+            *node == e.node
+                && matches!(e.purpose, Purpose::Set(_))
+                && e.holds_its_place()
+                && e.warning.is_none()
+                && e.seats.values().all(|seat| seat.held.is_none())
+        };
+        let others = self.fleet.executors.iter().filter(|(id, e)| **id != waiter.container && may(e));
+        let times = others.map(|(id, e)| (self.remaining(now, e), std::cmp::Reverse(id.clone())));
+        times.filter(|(remaining, _)| *remaining < left).min().map(|(_, id)| id.0)
+    }
+
+    fn drain_for_growth(&mut self, now: Now, node: &NodeId, waiter: &Waiter, container: &ContainerId, out: &mut Vec<Effect>) {
+        let Some(Purpose::Set(set)) = self.fleet.executors.get(container).map(|e| e.purpose) else { return };
+        if let Some(contention) = self.fleet.contention.get_mut(node) {
+            contention.sets.insert(set);
+            contention.makes_room = Some(MakesRoom { container: container.clone(), attempts: Vec::new(), leaves: true });
+        }
+        self.run_dry(now, container, &format!("{} more of {}", waiter.needs, waiter.attempt), out);
+    }
+
+    /// Who is evicted for the task that is held longest; that one itself where it is cheaper and another one is held beside it.
+    fn who_gives_way(&self, now: Now, node: &NodeId, waiters: &[Waiter]) -> Option<(Group, Waiter)> {
+        let first = waiters.first()?;
+        let others = self.groups(now, node, first);
+        let mut best = contention::choose(&others, first.needs).map(|c| (c.clone(), first));
+        if let Some(second) = waiters.iter().find(|w| w.container != first.container) {
+            let groups = self.groups(now, node, second);
+            let own = groups.into_iter().filter(|c| c.who.attempts.iter().any(|(attempt, _)| *attempt == first.attempt));
+            let own: Vec<Candidate<Group>> = own.collect();
+            let cheaper = |own: &Candidate<Group>| best.as_ref().is_none_or(|(other, _)| own.lost < other.lost);
+            if let Some(own) = contention::choose(&own, second.needs).filter(|own| cheaper(own)) {
+                best = Some((own.clone(), second));
+            }
+        }
+        best.map(|(candidate, waiter)| (candidate.who, waiter.clone()))
+    }
+
+    /// What could be evicted on a node, the oldest first: single tasks beside the held one in its executor, and everything in other
+    /// containers, which leave then.
+    fn groups(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Vec<Candidate<Group>> {
+        let mut all = Vec::new();
+        for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.node == *node && e.stays() && e.ended.is_none()) {
+            let seats: Vec<(&TaskAttemptId, TaskKey)> =
+                executor.seats.iter().map(|(attempt, seat)| (attempt, seat.task)).collect();
+            if !seats.iter().all(|(attempt, key)| *attempt == &waiter.attempt || self.may_be_evicted(*key)) {
+                continue;
+            }
+            if *id == waiter.container {
+                let beside = executor.seats.iter().filter(|(attempt, _)| **attempt != waiter.attempt);
+                all.extend(beside.map(|(attempt, seat)| {
+                    let frees = executor.share.mul_ratio(u64::from(seat.slots), 1).saturating_add(seat.extra);
+                    self.candidate(now, id, &[(attempt, seat.task)], frees, false)
+                }));
+            } else if !seats.is_empty() {
+                all.push(self.candidate(now, id, &seats, self.memory_of(executor), true));
+            }
+        }
+        all.sort_by_key(|(started, _)| *started);
+        all.into_iter().map(|(_, candidate)| candidate).collect()
+    }
+
+    fn may_be_evicted(&self, key: TaskKey) -> bool {
+        let (Some(task), Some(stage)) = (self.tasks.get(key), self.stage_of(key)) else { return false };
+        task.cancelled.is_none() && stage.idempotent != Idempotent::No && !self.commits.contains_key(&key)
+    }
+
+    fn candidate(
+        &self,
+        now: Now,
+        container: &ContainerId,
+        seats: &[(&TaskAttemptId, TaskKey)],
+        frees: Bytes,
+        leaves: bool,
+    ) -> (headroom_types::UnixMillis, Candidate<Group>) {
+        let row = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt());
+        let started = |key: TaskKey| row(key).map_or(now.unix, |row| row.started);
+        let lost = seats.iter().map(|(_, key)| now.unix.since(started(*key))).sum();
+        let gave_way = seats.iter().any(|(_, key)| self.tasks.get(*key).is_some_and(|task| task.gave_way.is_some()));
+        let attempts = seats.iter().map(|(attempt, key)| ((*attempt).clone(), *key)).collect();
+        let newest = seats.iter().map(|(_, key)| started(*key)).max().unwrap_or(now.unix);
+        (newest, Candidate { who: Group { container: container.clone(), attempts, leaves }, lost, frees, gave_way })
+    }
+
+    /// Written down before anybody is told, so that it happens once, whoever is started again in between.
+    fn evict(&mut self, now: Now, node: &NodeId, group: &Group, waiter: &Waiter, out: &mut Vec<Effect>) {
+        let Some(executor) = self.fleet.executors.get(&group.container) else { return };
+        let (purpose, needs) = (executor.purpose, waiter.needs);
+        if let Some(contention) = self.fleet.contention.get_mut(node) {
+            let attempts = group.attempts.iter().map(|(attempt, _)| attempt.clone()).collect();
+            contention.makes_room = Some(MakesRoom { container: group.container.clone(), attempts, leaves: group.leaves });
+            contention.evicted.extend(group.attempts.iter().map(|(_, key)| *key));
+            if let Purpose::Set(set) = purpose {
+                contention.sets.insert(set);
+            }
+        }
+        for (attempt, key) in &group.attempts {
+            let message =
+                format!("{attempt} gives way on {node}: {} has been held for {needs} more and there is no room", waiter.attempt);
+            self.record(now, Record::GaveWay { task: *key, attempt: attempt.attempt, why: message.clone() }, out);
+            self.view.tell(now, Reason::GaveWay, attempt.to_string(), message);
+            self.stop_attempt(*key, out);
+        }
+        if group.leaves && matches!(purpose, Purpose::Set(_)) {
+            self.run_dry(now, &group.container, &format!("{needs} more of {}", waiter.attempt), out);
+        }
+    }
+
+    /// What becomes of a task whose attempt has given way: it begins anew with what it had reached, and with the step it waited for.
+    pub(super) fn after_giving_way(&self, now: Now, key: TaskKey, row: &AttemptRow) -> Option<(Account, Next)> {
+        let task = self.tasks.get(key).filter(|task| task.gave_way == Some(row.attempt.attempt))?;
+        if row.reason != Some(ExitReason::Stopped) {
+            return None;
+        }
+        let held =
+            self.fleet.executors.get(&row.container).and_then(|e| e.seats.get(&row.attempt)).is_some_and(|s| s.held.is_some());
+        let wished = self.wish(now, &row.container, &row.attempt).filter(|_| held).and_then(|(_, wish)| wish.ok());
+        let reached = self.size_after(key)?;
+        let size = match wished {
+            Some(profile) => Size { profile, slots: 1, place: Place::Own, ..reached },
+            None => reached,
+        };
+        // A container of its own leaves when its task asks for another rung's.
+        let rung = if size.place == Place::Own { task.size.rung.saturating_add(1) } else { size.rung };
+        let why = format!("gave way on {}: again with {}, not charged", row.node, size.profile.memory());
+        Some((Account::Taken, Next::Again { size: Size { rung, ..size }, wait_ms: 0, elsewhere: Elsewhere::Node, why }))
+    }
+
+    /// An executor is back: the word that an attempt gives way may have been lost with its line.
+    pub(super) fn stop_evicted(&self, container: &ContainerId, out: &mut Vec<Effect>) {
+        let Some(executor) = self.fleet.executors.get(container) else { return };
+        for (attempt, seat) in &executor.seats {
+            if self.tasks.get(seat.task).is_some_and(|task| task.gave_way == Some(attempt.attempt)) {
+                self.stop_attempt(seat.task, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A job whose executors fill its nodes, and whose tasks need more than they were given: each waits for the memory of the others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_types::{Bytes, Cpus, Resource, TaskId};
+
+use super::{EVERYBODY_IS_THERE, Estate, Habit, Job, Scenario};
+use crate::fault::{Fault, LastWrite, Moment, Weather};
+use crate::world::chance::Chance;
+
+/// Memory of a slot. MiB.
+const SLOT: u64 = 64;
+/// Kept for the executor. MiB.
+const RESERVE: u64 = 32;
+/// From the moment that all tasks of a node are held to the first that is not: refusals, messages, the end of an attempt, and of its
+/// container.
+const STANDSTILL: Duration = Duration::from_secs(8);
+
+/// For a second, with what it was writing.
+const MASTER_DIES: Fault = Fault::MasterDies { job: 0, down_ms: 1_000, write: LastWrite::Lost, moment: Moment::Now };
+
+impl Scenario {
+    /// Nothing goes wrong but memory, and in one run of three the master dies now and then. Every task fits on a node by itself.
+    pub fn held(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let (hosts, each, slots) = (chance.between(1, 2), chance.between(2, 4), chance.between(1, 3));
+        let executor = RESERVE + SLOT * slots;
+        let node = executor * each + chance.below(executor / 2);
+        let executors = hosts * each;
+        let tasks = executors * slots * chance.between(1, 3);
+        let text = format!(
+            "version = 1\nname = \"held\"\n[profiles.exec]\nmemory = \"{executor}MiB\"\ncpus = {slots}\n\
+             [executors.main]\nprofile = \"exec\"\ncount = {executors}\nslots = {slots}\n\
+             [[stage]]\nname = \"map\"\ncount = {tasks}\ncommand = [\"prog\", \"{{index}}\"]\n"
+        );
+        let spec = headroom_config::job::compile(&text, "held.toml").unwrap_or_else(|problems| {
+            let shown = headroom_config::render(&problems);
+            unreachable!("a scenario whose job file is refused: {shown}\n{text}")
+        });
+        let hungry = chance.between(30, 100);
+        let mut habits = BTreeMap::new();
+        for stage in &spec.stages {
+            for index in stage.indexes() {
+                let runs_ms = chance.pick(&[500, 2_000, 5_000]).unwrap_or(500) + chance.below(300);
+                let needs = if chance.percent(hungry) { chance.between(SLOT + 1, node - RESERVE) } else { SLOT / 2 };
+                let habit = Habit { heap: Bytes::ZERO, off_heap: Bytes::from_mib(needs), runs_ms, fails: 0 };
+                habits.insert(TaskId { stage: stage.name.clone(), index }, habit);
+            }
+        }
+        let nodes = (0..hosts).map(|_| Resource::new(Bytes::from_mib(node), Cpus::from_cores(32))).collect::<Vec<_>>();
+        let estate = Estate::none(nodes.len());
+        let jobs = vec![Job { spec, habits, at_ms: EVERYBODY_IS_THERE, managed: None }];
+        let weather = Weather { delay_ms: (1, chance.between(2, 30)), ..Weather::calm() };
+        let dies = chance.percent(33);
+        let deaths = if dies { chance.between(1, 4) } else { 0 };
+        let faults: Vec<(u64, Fault)> = (0..deaths).map(|_| (chance.between(6_000, 40_000), MASTER_DIES.clone())).collect();
+        // A master that is away resolves nothing.
+        let standstill_within = Some(STANDSTILL).filter(|_| !dies);
+        Scenario { nodes, jobs, estate, weather, faults, calm_ms: 45_000, own_container_within: None, standstill_within }
+    }
+}
