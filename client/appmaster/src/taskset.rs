@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use headroom_config::JobSpec;
-use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick};
+use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use serde::{Deserialize, Serialize};
 
@@ -288,11 +288,14 @@ impl Stage {
     }
 }
 
-/// The order in which waiting tasks are served: by priority, then escalated ones first, then by stage and index.
+/// The order in which waiting tasks are served: by priority, then escalated ones in the order in which their attempts ended, then by
+/// stage and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
     priority: Reverse<i32>,
-    rung: Reverse<u32>,
+    escalated: Reverse<bool>,
+    /// Since when an escalated one waits; 0 for the others.
+    since: UnixMillis,
     /// Whose turn it is.
     pub key: TaskKey,
 }
@@ -300,7 +303,7 @@ pub struct Turn {
 impl Turn {
     /// Whether all that is served after this has the size of its stage, but for what has a lower priority than usual.
     pub fn is_among_the_last(self) -> bool {
-        self.rung.0 == 1 && self.priority.0 <= 0
+        !self.escalated.0 && self.priority.0 <= 0
     }
 }
 
@@ -383,7 +386,9 @@ impl Queue {
 }
 
 fn turn(key: TaskKey, task: &Task) -> Turn {
-    Turn { priority: Reverse(task.priority), rung: Reverse(task.size.rung), key }
+    let escalated = task.size.rung > 1;
+    let since = task.attempts.last().and_then(|row| row.ended).filter(|_| escalated).unwrap_or_default();
+    Turn { priority: Reverse(task.priority), escalated: Reverse(escalated), since, key }
 }
 
 #[cfg(test)]

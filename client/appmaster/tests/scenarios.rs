@@ -427,3 +427,17 @@ fn a_task_in_its_own_container_is_tried_again_when_its_time_has_come() {
     assert_eq!(done(&world), 1, "nothing else happens in this world, so only its own deadline can wake the master");
     assert_eq!(world.places("group/0").len(), 2, "an executor, and a container of its own, used twice");
 }
+
+/// Two slots, and two tasks that were killed and need both: the one that has waited longer goes first, whatever its index.
+#[test]
+fn of_two_wide_tasks_the_one_that_has_waited_longer_goes_first() {
+    let job = concat!(
+        job_head!("wide", "160MiB", 2, 1, 2),
+        "[[stage]]\nname = \"map\"\ncount = 6\ngrow = false\ncommand = [\"prog\", \"{index}\"]\n"
+    );
+    let tasks = Scenario::of(job).nodes(&[160]).usual(Habit::native(10, 3000));
+    let world = tasks.habit("map/0", Habit::native(100, 3000)).habit("map/1", Habit::native(100, 1000)).run();
+    let again = |id: &str| world.row(id).attempts[1].started;
+    assert!(world.row("map/1").attempts[0].ended < world.row("map/0").attempts[0].ended);
+    assert!(again("map/1") < again("map/0"), "{:?} and {:?}", again("map/1"), again("map/0"));
+}
