@@ -131,7 +131,7 @@ impl Bench {
     /// Makes the container. `native` is the built program `provoke`.
     pub fn new(name: &str, native: &Path) -> Result<Bench> {
         let dir = tempfile::tempdir().context("a directory")?;
-        let wanted = Wanted { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()) };
+        let wanted = Wanted { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
         let enforcer = detect(&wanted).context("an enforcer")?.enforcer;
         ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here; the best there is, is {}", enforcer.kind());
         let group = enforcer.create("c1", &Limits { memory: Some(CONTAINER), ..Limits::default() }).context("a container")?;

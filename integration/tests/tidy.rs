@@ -45,10 +45,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ),
     ("appmaster", &["client", "config", "identity", "sizes", "telemetry", "transport", "types", "wire"]),
     ("executor", &["client", "node-cgroup", "node-core", "node-exec", "transport", "types", "wire"]),
-    (
-        "rmctl",
-        &["appmaster", "client", "config", "identity", "nodeagent", "resourcemanager", "rm-store", "transport", "types", "wire"],
-    ),
+    ("rmctl", &["appmaster", "client", "config", "identity", "nodeagent", "rm-store", "transport", "types", "wire"]),
     (
         "integration",
         &[

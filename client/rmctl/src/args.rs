@@ -281,7 +281,7 @@ pub(crate) enum Verb {
         #[arg(long)]
         check: bool,
     },
-    /// Run a whole cluster in this process until Ctrl-C
+    /// Run a whole cluster until Ctrl-C
     #[cfg(feature = "dev")]
     Dev(Dev),
     /// Group a skewed data set under tight memory: see escalation repair a job that plain retry loses

@@ -1,24 +1,28 @@
-//! A whole cluster inside this process: one resource manager and some node agents, for `dev` and `demo`.
+//! A whole cluster below this process: one resource manager and some node agents, for `dev` and `demo`.
 //!
-//! It owns a directory with all their state and removes it at the end, unless it was told to keep it. Stopping it ends every
-//! container; a process that is killed outright leaves them to the next agent in the same directory.
+//! The cluster owns a directory with all their state and removes it at the end, unless the directory is kept. The daemons are the
+//! programs beside this one. They and all containers end when this process ends, also when it is killed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::{join_all, select_all};
 use headroom_client::Client;
-use headroom_nodeagent::Containers;
 use headroom_types::{Bytes, Cpus, EnforcerKind};
+use headroom_wire::v1::attached::{ManagerReady, NodeReady};
 use headroom_wire::v1::nodes::Health;
 use tokio::time::Instant;
 
+use crate::attached::Daemon;
 use crate::exit::{Exit, Failure};
 
 /// How long nodes may take to register.
 const REGISTER: Duration = Duration::from_secs(20);
 /// Programs that must be beside this one.
-const SIBLINGS: [&str; 3] = ["appmaster", "executor", "container-shim"];
+const SIBLINGS: [&str; 5] = ["resourcemanager", "nodeagent", "appmaster", "executor", "container-shim"];
+/// A developer's disk is often fuller than a server's may be. That it can be written to is checked all the same.
+const NODE_CONFIG: &str = "[health]\ndisk_full = 100\ninodes_full = 100\n";
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -35,14 +39,24 @@ pub(crate) struct Wish {
     pub(crate) listen: SocketAddr,
     /// Where all state goes; a temporary directory when left out.
     pub(crate) keep: Option<PathBuf>,
+    /// What the daemons log, unless `HEADROOM_LOG` is set.
+    pub(crate) log: &'static str,
 }
 
 /// A cluster that runs.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    rm: headroom_resourcemanager::Running,
-    nodes: Vec<headroom_nodeagent::Running>,
+    manager: Daemon,
+    url: String,
+    nodes: Vec<Node>,
     home: Home,
+}
+
+/// A node agent that runs.
+#[derive(Debug)]
+struct Node {
+    daemon: Daemon,
+    ready: NodeReady,
 }
 
 /// A directory that is removed in the end, or kept.
@@ -88,10 +102,11 @@ impl Cluster {
     pub(crate) async fn start(wish: &Wish) -> Result<Cluster, Failure> {
         let bin_dir = bin_dir()?;
         let home = Home::make(wish.keep.as_deref())?;
-        let rm_state = directory(home.path(), "resourcemanager")?;
-        let options = headroom_resourcemanager::Options::new(wish.listen, rm_state);
-        let rm = headroom_resourcemanager::start(options).await.map_err(|e| rm_failed(&e))?;
-        let mut cluster = Cluster { rm, nodes: Vec::new(), home };
+        let state = directory(home.path(), "resourcemanager")?;
+        let arguments = ["--listen".to_owned(), wish.listen.to_string(), "--state".to_owned(), text(&state)];
+        let program = bin_dir.join("resourcemanager");
+        let (manager, ready) = Daemon::start::<ManagerReady>("the resource manager", &program, &arguments, wish.log).await?;
+        let mut cluster = Cluster { manager, url: ready.url, nodes: Vec::new(), home };
         match cluster.add_nodes(wish, &bin_dir).await {
             Ok(()) => Ok(cluster),
             Err(failure) => {
@@ -104,19 +119,12 @@ impl Cluster {
     async fn add_nodes(&mut self, wish: &Wish, bin_dir: &Path) -> Result<(), Failure> {
         let memory = wish.memory.unwrap_or_else(|| free_memory().mul_ratio(3, 4).mul_ratio(1, u64::from(wish.nodes.max(1))));
         for i in 1..=wish.nodes {
-            let name = format!("dev-{i}");
-            let mut options = headroom_nodeagent::Options::new(&self.rm.url, directory(self.home.path(), &name)?);
-            options.cgroup_name = Some(format!("headroom-dev-{}-{i}", std::process::id()));
-            options.name = name.parse().ok();
-            options.memory = Some(memory);
-            options.cpus = wish.cpus;
-            options.enforcer = wish.enforcer;
-            options.bin_dir = Some(bin_dir.to_owned());
-            // A developer's disk is often fuller than a server's may be. That it can be written to is checked all the same.
-            (options.health.disk_full, options.health.inodes_full) = (100, 100);
-            let node = headroom_nodeagent::start(options).await.map_err(|e| daemon("the node agent did not start", &e))?;
-            let health = node.health.clone();
-            self.nodes.push(node);
+            let state = directory(self.home.path(), &format!("dev-{i}"))?;
+            let arguments = self.node_arguments(wish, i, memory, &state, bin_dir)?;
+            let program = bin_dir.join("nodeagent");
+            let (daemon, ready) = Daemon::start::<NodeReady>("the node agent", &program, &arguments, wish.log).await?;
+            let health = ready.health.clone();
+            self.nodes.push(Node { daemon, ready });
             if let Health::Unhealthy { reason } = health {
                 return Err(Failure::new(Exit::Failed, format!("the node cannot take work: {reason}"))
                     .help("try --enforcer poll, which needs no privileges"));
@@ -125,8 +133,38 @@ impl Cluster {
         self.registered().await
     }
 
+    fn node_arguments(
+        &self,
+        wish: &Wish,
+        number: u32,
+        memory: Bytes,
+        state: &Path,
+        bin_dir: &Path,
+    ) -> Result<Vec<String>, Failure> {
+        let config = state.join("nodeagent.toml");
+        std::fs::write(&config, NODE_CONFIG).map_err(|e| unwritable(&config, &e))?;
+        let mut arguments = vec!["--allow-root".to_owned(), "--shared-tmp".to_owned()];
+        let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        option("config", text(&config));
+        option("rm", self.url.clone());
+        option("name", format!("dev-{number}"));
+        option("state", text(state));
+        option("listen", "127.0.0.1:0".to_owned());
+        option("memory", format!("{}B", memory.get()));
+        option("bin-dir", text(bin_dir));
+        option("run-as", "agent".to_owned());
+        option("cgroup-name", format!("headroom-dev-{}-{number}", std::process::id()));
+        if let Some(cpus) = wish.cpus {
+            option("cpus", cpus.to_string());
+        }
+        if let Some(enforcer) = wish.enforcer {
+            option("enforcer", enforcer.as_str().to_owned());
+        }
+        Ok(arguments)
+    }
+
     async fn registered(&self) -> Result<(), Failure> {
-        let client = Client::new(&self.rm.url)?;
+        let client = Client::new(&self.url)?;
         let deadline = Instant::now() + REGISTER;
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
         while Instant::now() < deadline {
@@ -142,30 +180,27 @@ impl Cluster {
 
     /// Where the resource manager answers.
     pub(crate) fn url(&self) -> &str {
-        &self.rm.url
+        &self.url
     }
     /// The directory of all state.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
     /// The nodes.
-    pub(crate) fn nodes(&self) -> &[headroom_nodeagent::Running] {
-        &self.nodes
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeReady> {
+        self.nodes.iter().map(|node| &node.ready)
     }
 
-    /// Returns when the resource manager can go on no longer.
+    /// Returns when a daemon has ended by itself.
     pub(crate) async fn failed(&mut self) -> Failure {
-        daemon("the resource manager ended", &self.rm.failed().await)
+        let daemons = std::iter::once(&mut self.manager).chain(self.nodes.iter_mut().map(|node| &mut node.daemon));
+        select_all(daemons.map(|daemon| Box::pin(daemon.ended()))).await.0
     }
 
     /// Ends every container and all daemons, and removes what is not to be kept.
     pub(crate) async fn stop(self) {
-        for node in self.nodes {
-            node.shutdown(Containers::Kill).await;
-        }
-        if let Err(e) = self.rm.shutdown().await {
-            tracing::warn!("the resource manager did not end well: {e:#}");
-        }
+        join_all(self.nodes.into_iter().map(|node| node.daemon.stop())).await;
+        self.manager.stop().await;
         drop(self.home);
     }
 }
@@ -189,16 +224,8 @@ fn directory(home: &Path, name: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn rm_failed(e: &anyhow::Error) -> Failure {
-    let taken = |c: &(dyn std::error::Error + 'static)| {
-        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
-    };
-    let failure = daemon("the resource manager did not start", e);
-    if e.chain().any(taken) { failure.help("another one runs there? choose another address with --listen") } else { failure }
-}
-
-fn daemon(what: &str, e: &anyhow::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("{what}: {e:#}"))
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Memory that the kernel says is available; 2 GiB when it does not say.

@@ -1,11 +1,13 @@
 //! The command line of Headroom: one verb per file in `cmd`, and pure functions from views to text in `render`.
 //!
 //! Standard output carries data, standard error carries talk. It owns no state between two calls; with the feature `dev` it can
-//! run the daemons inside itself, which is the only time it holds anything worth cleaning up.
+//! start the daemons, which is the only time it holds anything worth cleaning up.
 
 #![forbid(unsafe_code)]
 
 mod args;
+#[cfg(feature = "dev")]
+mod attached;
 mod bundle;
 #[cfg(feature = "dev")]
 mod cluster;

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attached;
 pub mod histogram;
 pub mod journal;
 pub mod lines;

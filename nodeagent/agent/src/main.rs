@@ -12,10 +12,13 @@ use anyhow::Context as _;
 use clap::Parser;
 use headroom_config::{NodeAgentConfig, Problem, SelfFence};
 use headroom_nodeagent::doctor;
-use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, start};
+use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, Running, start};
+use headroom_telemetry::attached;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
+use headroom_wire::v1::attached::{NodeReady, StartReport};
 use headroom_wire::v1::nodes::NodeTraits;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// Threads for the loop and its lines: nothing in them takes long.
 const WORKERS: usize = 2;
@@ -95,6 +98,12 @@ struct Args {
     /// A value that requests can compare; may be given again
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(Name, String)>,
+    /// Name of the cgroup directory to make where none is given
+    #[arg(long, value_name = "NAME", hide = true)]
+    cgroup_name: Option<String>,
+    /// Report the start as one line of JSON, and end with all containers when standard input ends: for a program that starts this one
+    #[arg(long, hide = true)]
+    attached: bool,
 }
 
 fn attribute(text: &str) -> Result<(Name, String), String> {
@@ -131,7 +140,7 @@ impl Args {
             reserve: self.reserve.unwrap_or(c.reserve),
             enforcer: self.enforcer.or(c.enforcer),
             cgroup_root: self.cgroup_root.or(c.cgroup_root),
-            cgroup_name: None,
+            cgroup_name: self.cgroup_name,
             bin_dir: self.bin_dir.or(c.bin_dir),
             traits: NodeTraits {
                 rack: self.rack.or(c.rack),
@@ -149,6 +158,7 @@ impl Args {
             health: c.health,
             cache: c.cache,
             telemetry: c.telemetry,
+            attached: self.attached,
         }
     }
 }
@@ -174,7 +184,7 @@ fn main() -> ExitCode {
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(JOBS).enable_all().build();
     let ended = runtime.context("starting the threads").and_then(|runtime| runtime.block_on(run(args, config)));
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("nodeagent: {error:#}");
             ExitCode::FAILURE
@@ -200,20 +210,51 @@ fn examine(options: &Options) -> ExitCode {
     if doctor::worst(&findings) == doctor::Standing::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<()> {
+async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut agent = start(args.clone().over(config.clone())).await?;
+    let started = start(args.clone().over(config.clone())).await;
+    let mut parent: Option<oneshot::Receiver<()>> = None;
+    if args.attached {
+        attached::report(&report(&started)?).context("the start cannot be reported")?;
+        let (sender, ended) = oneshot::channel();
+        attached::at_end_of_input(|| drop(sender)).context("the end of standard input cannot be waited for")?;
+        parent = Some(ended);
+    }
+    let mut agent = match started {
+        Ok(agent) => agent,
+        Err(_) if args.attached => return Ok(ExitCode::FAILURE),
+        Err(error) => return Err(error),
+    };
     tracing::info!(name: "agent-ready", url = agent.url, node = %agent.node, "ready");
     loop {
         tokio::select! {
             _ = term.recv() => break,
             _ = int.recv() => break,
+            _ = async { parent.as_mut()?.await.ok() }, if args.attached => {
+                agent.shutdown(Containers::Kill).await;
+                return Ok(ExitCode::SUCCESS);
+            }
             _ = hangup.recv() => agent.reload(&mut config, args.read()).await,
             () = agent.ended() => anyhow::bail!("the agent's loop ended; its log says why"),
         }
     }
     tracing::info!("ending; containers run on and are adopted by the next agent");
     agent.shutdown(Containers::Keep).await;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The start as one line, for the program that started this one.
+fn report(started: &anyhow::Result<Running>) -> serde_json::Result<String> {
+    serde_json::to_string(&match started {
+        Ok(agent) => StartReport::Ready(NodeReady {
+            url: agent.url.clone(),
+            node: agent.node.clone(),
+            enforcer: agent.enforcer,
+            health: agent.health.clone(),
+            notes: agent.notes.clone(),
+            offers: agent.offers.clone(),
+        }),
+        Err(error) => StartReport::Failed { error: format!("{error:#}"), address_in_use: false },
+    })
 }

@@ -1,4 +1,4 @@
-//! Brings an agent up and takes it down: checks, lock, enforcer, adoption, proof, then the loop. Embedded by `rmctl dev` too.
+//! Brings an agent up and takes it down: checks, lock, enforcer, adoption, proof, then the loop.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -88,6 +88,8 @@ pub struct Options {
     pub cache: Cache,
     /// What it tells of itself.
     pub telemetry: Telemetry,
+    /// The program that started the agent, and the others that it started, share a cgroup with the agent.
+    pub attached: bool,
 }
 
 impl Options {
@@ -115,6 +117,7 @@ impl Options {
             health: HealthChecks::default(),
             cache: Cache::default(),
             telemetry: Telemetry::default(),
+            attached: false,
         }
     }
 }
@@ -392,6 +395,7 @@ async fn enforce(
         kind: options.enforcer,
         root: options.cgroup_root.clone(),
         name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
+        attached: options.attached,
     };
     let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
     let for_masters = options.for_masters();

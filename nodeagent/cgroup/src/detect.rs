@@ -13,7 +13,7 @@ use crate::layout::{self, AGENT, PROCS, checked, dir_in, v1_mount, v2_membership
 use crate::parse::{self, Mount};
 use crate::plan::Controllers;
 use crate::tree::Dir;
-use crate::{poll, v1, v2};
+use crate::{poll, procs, v1, v2};
 
 /// What the caller would like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Wanted {
     pub root: Option<PathBuf>,
     /// Name of the directory to make where no root is given, such as `headroom`.
     pub name: String,
+    /// The program that started this one, and the others that it started, may live in the own cgroup and move with this process.
+    pub attached: bool,
 }
 
 /// What there is.
@@ -109,7 +111,7 @@ fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::
     let own = v2_membership(&host.own).and_then(|path| dir_in(mount, path));
     let root = match &wanted.root {
         Some(given) => given_root(given, own.as_deref(), notes)?,
-        None => found_root(mount, own.as_deref(), &wanted.name, notes)?,
+        None => found_root(mount, own.as_deref(), wanted, notes)?,
     };
     must_offer_memory(&root)?;
     let prepared = v2::V2::prepare(root)?;
@@ -154,8 +156,8 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
 
 /// A root of our own making: below the real root for a process that lives there; else below the own cgroup when that is ours alone; else
 /// below the top when the top already hands out memory.
-fn found_root(mount: &Mount, own: Option<&Path>, name: &str, notes: &mut Vec<String>) -> Result<Dir> {
-    let top = Dir::open(&mount.point)?;
+fn found_root(mount: &Mount, own: Option<&Path>, wanted: &Wanted, notes: &mut Vec<String>) -> Result<Dir> {
+    let (top, name) = (Dir::open(&mount.point)?, &wanted.name);
     must_offer_memory(&top)?;
     let own = own.unwrap_or(&mount.point);
     if own == mount.point {
@@ -167,9 +169,12 @@ fn found_root(mount: &Mount, own: Option<&Path>, name: &str, notes: &mut Vec<Str
         return top.ensure(name);
     }
     let mine = Dir::open(own)?;
-    let alone = parse::pids(&mine.read(PROCS)?).iter().all(|pid| u32::try_from(*pid) == Ok(std::process::id()));
+    let pids = parse::pids(&mine.read(PROCS)?);
+    let alone = pids.iter().all(|pid| is_own(*pid) || wanted.attached && is_attached(*pid));
     if alone && offered(&mine)?.memory {
         move_self_into(&mine, notes)?;
+        let others = pids.iter().filter(|pid| !is_own(**pid));
+        others.for_each(|pid| move_other_into(&mine, *pid, notes));
         v2::enable(&mine)?;
         return mine.ensure(name);
     }
@@ -178,6 +183,16 @@ fn found_root(mount: &Mount, own: Option<&Path>, name: &str, notes: &mut Vec<Str
         return Err(unavailable(EnforcerKind::Cgroup2, "give a delegated cgroup (--cgroup-root)".into()));
     }
     top.ensure(name)
+}
+
+fn is_own(pid: i32) -> bool {
+    u32::try_from(pid) == Ok(std::process::id())
+}
+
+/// The parent of this process and its other children.
+fn is_attached(pid: i32) -> bool {
+    let parent = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get());
+    parent == Some(pid) || parent.is_some() && parent == procs::stat(pid).map(|stat| stat.ppid)
 }
 
 /// The real root has no `cgroup.type`; the root of a cgroup namespace has.
@@ -202,6 +217,12 @@ fn move_self_into(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
     dir.ensure(AGENT)?.write(PROCS, "0")?;
     notes.push(format!("cgroup2: this process moved to {}", dir.path().join(AGENT).display()));
     Ok(())
+}
+
+/// One that has ended meanwhile needs no move; one that stays keeps the controllers from being enabled, which is reported there.
+fn move_other_into(dir: &Dir, pid: i32, notes: &mut Vec<String>) {
+    let moved = dir.ensure(AGENT).and_then(|agent| agent.write(PROCS, &pid.to_string()));
+    notes.extend(moved.err().map(|error| format!("cgroup2: process {pid} stays: {}", chain(&error))));
 }
 
 fn cgroup1(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v1::V1> {
@@ -272,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_name_that_leaves_its_directory_is_refused_before_anything_is_touched() {
-        let wanted = Wanted { kind: None, root: None, name: "../x".into() };
+        let wanted = Wanted { kind: None, root: None, name: "../x".into(), attached: false };
         assert!(matches!(detect(&wanted), Err(CgroupError::Name(_))));
     }
 }

@@ -233,7 +233,7 @@ fn containers_are_found_again_after_a_restart() {
     host.container("job.1.e1.c1", 64);
     host.container("job.1.e1.c2", 32);
     let root = host.enforcer.root().expect("a root");
-    let wanted = Wanted { kind: Some(host.enforcer.kind()), root: Some(root), name: "unused".into() };
+    let wanted = Wanted { kind: Some(host.enforcer.kind()), root: Some(root), name: "unused".into(), attached: false };
     let again = detect(&wanted).expect("the same root once more").enforcer;
     assert_eq!(again.list().expect("lists"), ["job.1.e1.c1", "job.1.e1.c2"]);
     let group = again.open("job.1.e1.c2").expect("opens").expect("is there");
@@ -294,7 +294,7 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
     let host = Host::new("refuse");
     let other = if host.is_v1() { EnforcerKind::Cgroup2 } else { EnforcerKind::Cgroup1 };
     let name = format!("headroom-test-{}-refused", std::process::id());
-    match detect(&Wanted { kind: Some(other), root: None, name: name.clone() }) {
+    match detect(&Wanted { kind: Some(other), root: None, name: name.clone(), attached: false }) {
         Err(CgroupError::Unavailable { kind, why }) => {
             assert_eq!(kind, other);
             assert!(why.iter().any(|w| w.contains("memory")), "{why:?}");
@@ -304,7 +304,7 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
     for hierarchy in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"] {
         assert!(!std::path::Path::new(hierarchy).join(&name).exists(), "nothing is left in {hierarchy}");
     }
-    let poll = detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "x".into() }).expect("always");
+    let poll = detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "x".into(), attached: false }).expect("always");
     assert!(poll.notes.iter().any(|n| n.contains("not enforced by the kernel")));
 }
 
@@ -327,7 +327,8 @@ fn a_single_kill_is_possible_where_it_is_wanted() {
 fn inner_detect() {
     let Ok(how) = std::env::var("HEADROOM_TEST_INNER") else { return };
     let root = (how != "found").then(|| std::path::PathBuf::from(&how));
-    let found = detect(&Wanted { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into() }).expect("an enforcer");
+    let found =
+        detect(&Wanted { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into(), attached: false }).expect("an enforcer");
     let group = found.enforcer.create("job.1.e1.c1", &memory(32)).expect("a container");
     assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
     assert!(group.facts().expect("facts").local.oom >= 1);

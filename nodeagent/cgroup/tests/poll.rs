@@ -7,7 +7,9 @@ use headroom_types::{Bytes, EnforcerKind};
 use support::{holder, memory, run_with, signal_of, until};
 
 fn poll() -> Enforcer {
-    detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "unused".into() }).expect("always there").enforcer
+    detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "unused".into(), attached: false })
+        .expect("always there")
+        .enforcer
 }
 
 fn start(group: &Group, script: &str) -> std::process::Child {

@@ -10,9 +10,12 @@ use clap::Parser as _;
 use headroom_config::{LogLevel, render};
 use headroom_resourcemanager::operator::{self, Wish};
 use headroom_resourcemanager::{Args, By, Options, Running, start_for};
+use headroom_telemetry::attached;
 use headroom_telemetry::log::{self, Level};
+use headroom_wire::v1::attached::{ManagerReady, StartReport};
 use headroom_wire::v1::operator::{LogView, Reloaded};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// A call of ten thousand nodes' reports allocates buffers of a few KiB from every thread: the system's allocator took a quarter
 /// of the processor time for that (docs/performance.md).
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
     }
     let level = log::begin("resourcemanager", options.log.as_str());
     match run(options, &args, &level) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             say(&format!("resourcemanager: {error:#}"));
             ExitCode::from(FAILED)
@@ -47,15 +50,28 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<()> {
+async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<ExitCode> {
     let listener = |kind| signal(kind).context("signals cannot be waited for");
     let (mut terminate, mut interrupt, mut hangup) =
         (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
     let mut desk = Desk { args, level, says: options.log };
     let (operator, mut wishes) = operator::line();
-    let mut running = start_for(options, Some(operator)).await?;
+    let started = start_for(options, Some(operator)).await;
+    let mut parent: Option<oneshot::Receiver<()>> = None;
+    if args.attached {
+        attached::report(&report(&started)?).context("the start cannot be reported")?;
+        let (sender, ended) = oneshot::channel();
+        attached::at_end_of_input(|| drop(sender)).context("the end of standard input cannot be waited for")?;
+        parent = Some(ended);
+    }
+    let mut running = match started {
+        Ok(running) => running,
+        Err(_) if args.attached => return Ok(ExitCode::from(FAILED)),
+        Err(error) => return Err(error),
+    };
     loop {
         tokio::select! {
+            _ = async { parent.as_mut()?.await.ok() }, if args.attached => break,
             error = running.failed() => return Err(error),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -66,7 +82,20 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<()>
             Some(wish) = wishes.recv() => desk.grant(&mut running, wish).await,
         }
     }
-    running.shutdown().await
+    running.shutdown().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The start as one line, for the program that started this one.
+fn report(started: &anyhow::Result<Running>) -> serde_json::Result<String> {
+    serde_json::to_string(&match started {
+        Ok(running) => StartReport::Ready(ManagerReady { url: running.url.clone() }),
+        Err(error) => StartReport::Failed { error: format!("{error:#}"), address_in_use: error.chain().any(is_address_in_use) },
+    })
+}
+
+fn is_address_in_use(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
 }
 
 /// What belongs to the process: where its configuration is, and how much its log says.

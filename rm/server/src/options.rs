@@ -39,6 +39,9 @@ pub struct Args {
     /// Checks the configuration and ends
     #[arg(long)]
     pub check_config: bool,
+    /// Report the start as one line of JSON, and end when standard input ends: for a program that starts this one
+    #[arg(long, hide = true)]
+    pub attached: bool,
 }
 
 /// What [`crate::start`] takes.

@@ -66,7 +66,8 @@ impl World {
         let (enforcer, group) = if setup.poll {
             (None, None)
         } else {
-            let wanted = Wanted { kind: None, root: None, name: format!("headroom-test-{}-{name}", std::process::id()) };
+            let wanted =
+                Wanted { kind: None, root: None, name: format!("headroom-test-{}-{name}", std::process::id()), attached: false };
             let found = detect(&wanted).expect("an enforcer");
             assert!(found.enforcer.kind().is_kernel(), "these tests want the kernel's limits: {:?}", found.notes);
             let limits = Limits { memory: Some(setup.memory), ..Limits::default() };

@@ -12,7 +12,7 @@ use headroom_wire::v1::job::Mode;
 
 use crate::args::{Demo, Format};
 use crate::cluster::{Cluster, Home, Wish};
-use crate::cmd::dev::listen_to_daemons;
+use crate::cmd::dev::begin_log;
 use crate::cmd::submit;
 use crate::context::Context;
 use crate::demo::data::{self, Data, Wanted};
@@ -28,12 +28,14 @@ use crate::render::{count, json};
 const SHARES: (Bytes, Bytes) = (Bytes::from_mib(16), Bytes::from_mib(256));
 /// Longest a run may take.
 const PATIENCE: Duration = Duration::from_secs(1800);
-/// Processors the embedded node offers at least: this is about memory, and tasks may well take turns.
+/// What is logged.
+const LOG: &str = "error";
+/// Processors the node of the demonstration offers at least: this is about memory, and tasks may well take turns.
 const CPUS: u32 = 16;
 
 /// Runs the demonstration.
 pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> {
-    listen_to_daemons("error", context.term.live);
+    begin_log(LOG, context.term.live);
     check(&args)?;
     let home = Home::make(args.keep.as_deref())?;
     let interrupt = Interrupt::listen()?;
@@ -86,6 +88,7 @@ async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt)
         enforcer: args.enforcer,
         listen: ([127, 0, 0, 1], 0).into(),
         keep: Some(dir.join("cluster")),
+        log: LOG,
     };
     let cluster = Cluster::start(&wish).await?;
     for node in cluster.nodes() {

@@ -1,7 +1,8 @@
-//! `rmctl dev`: a whole cluster in this process until Ctrl-C.
+//! `rmctl dev`: a whole cluster until Ctrl-C.
 
 use headroom_client::Client;
 use headroom_types::Cpus;
+use headroom_wire::v1::attached::NodeReady;
 
 use crate::args::Dev;
 use crate::cluster::{Cluster, Wish};
@@ -10,9 +11,12 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::render::{count, json};
 
+/// What is logged.
+const LOG: &str = "warn";
+
 /// Runs a cluster until it is interrupted.
 pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
-    listen_to_daemons("warn", context.term.live);
+    begin_log(LOG, context.term.live);
     let wish = Wish {
         nodes: args.nodes,
         memory: args.memory,
@@ -20,6 +24,7 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
         enforcer: args.enforcer,
         listen: args.listen,
         keep: args.keep.clone(),
+        log: LOG,
     };
     let interrupt = Interrupt::listen()?;
     let mut cluster = Cluster::start(&wish).await?;
@@ -39,7 +44,7 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
 
 fn greet(context: &Context, cluster: &Cluster, kept: bool) {
     if !context.format.is_screen() {
-        let nodes: Vec<_> = cluster.nodes().iter().map(node_json).collect();
+        let nodes: Vec<_> = cluster.nodes().map(node_json).collect();
         let state = cluster.home().display().to_string();
         context.term.line(&json::line(&serde_json::json!({"addr": cluster.url(), "state": state, "nodes": nodes})));
         return;
@@ -50,7 +55,7 @@ fn greet(context: &Context, cluster: &Cluster, kept: bool) {
         let label = if node.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
         lines.push(format!("node {:<12} {} · enforcer {}{label}", node.node, node.offers, node.enforcer));
     }
-    let notes = cluster.nodes().first().map(|n| n.notes.clone()).unwrap_or_default();
+    let notes = cluster.nodes().next().map(|n| n.notes.clone()).unwrap_or_default();
     lines.extend(notes.iter().map(|n| format!("                  {n}")));
     let fate = if kept { "kept" } else { "removed at the end" };
     lines.push(format!("state             {} ({fate})", cluster.home().display()));
@@ -59,12 +64,12 @@ fn greet(context: &Context, cluster: &Cluster, kept: bool) {
     context.term.print(&(lines.join("\n") + "\n"));
 }
 
-fn node_json(node: &headroom_nodeagent::Running) -> serde_json::Value {
+fn node_json(node: &NodeReady) -> serde_json::Value {
     serde_json::json!({"id": node.node, "url": node.url, "enforcer": node.enforcer, "notes": node.notes, "offers": node.offers})
 }
 
-/// What the daemons inside this process log goes to standard error, filtered by `HEADROOM_LOG`.
-pub(crate) fn listen_to_daemons(usual: &str, colour: bool) {
+/// The log of this process goes to standard error, filtered by `HEADROOM_LOG`, as that of its daemons does.
+pub(crate) fn begin_log(usual: &str, colour: bool) {
     let filter =
         tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr);

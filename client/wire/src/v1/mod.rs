@@ -3,6 +3,7 @@
 pub mod acl;
 pub mod am;
 pub mod apps;
+pub mod attached;
 pub mod audit;
 pub mod convert;
 pub mod error;

@@ -151,7 +151,7 @@ impl Lone {
     fn start() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-growth-").tempdir().context("a directory")?;
         let name = format!("headroom-growth-{}", std::process::id());
-        let enforcer = detect(&Wanted { kind: None, root: None, name })?.enforcer;
+        let enforcer = detect(&Wanted { kind: None, root: None, name, attached: false })?.enforcer;
         ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here");
         let group = enforcer.create("c1", &Limits { memory: Some(Bytes::from_mib(1024)), ..Limits::default() })?;
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;

@@ -23,7 +23,7 @@ impl Host {
     /// Kernel enforcement of this host, in a root named after the test and this process.
     pub fn new(test: &str) -> Host {
         let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
-        let wanted = Wanted { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()) };
+        let wanted = Wanted { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
         let found = detect(&wanted).expect("an enforcer");
         assert!(found.enforcer.kind().is_kernel(), "these tests need root and a cgroup memory controller: {:?}", found.notes);
         Host { enforcer: found.enforcer, notes: found.notes }
