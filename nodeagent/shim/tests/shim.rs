@@ -106,7 +106,7 @@ impl Host {
     fn new(test: &str) -> Host {
         let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
         let name = format!("{prefix}-{}-shim-{test}", std::process::id());
-        let found = detect(&Wanted { kind: None, root: None, name }).expect("an enforcer");
+        let found = detect(&Wanted { kind: None, root: None, name, attached: false }).expect("an enforcer");
         assert!(found.enforcer.kind().is_kernel(), "needs root and a cgroup memory controller: {:?}", found.notes);
         Host(found.enforcer)
     }
@@ -373,7 +373,7 @@ fn the_keeper_makes_the_group_ready_stays_in_it_and_ends_when_told() {
         assert!(told.contains("holds "), "{told}");
         assert_eq!(std::fs::read_to_string(dir.join("keeper/cgroup.procs")).expect("reads").trim(), pid.to_string());
         // The agent finds a root it can use at once, although it does not live in it.
-        let wanted = Wanted { kind: None, root: Some(dir.clone()), name: "unused".into() };
+        let wanted = Wanted { kind: None, root: Some(dir.clone()), name: "unused".into(), attached: false };
         let enforcer = detect(&wanted).expect("an enforcer").enforcer;
         assert_eq!(enforcer.root().as_ref(), Some(dir));
         let limits = Limits { memory: Some(Bytes::from_mib(32)), ..Limits::default() };
