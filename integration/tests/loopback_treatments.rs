@@ -39,6 +39,11 @@ fn remedies_cure_at_the_same_size() {
 }
 on_host_and_in_guest!(remedies, guest(), remedies_cure_at_the_same_size);
 
+fn what_is_no_matter_of_memory_runs_again() {
+    treated(&["killed-from-outside", "exit-137", "no-such-program"]);
+}
+on_host_and_in_guest!(again, guest(), what_is_no_matter_of_memory_runs_again);
+
 /// On the host alone: all directories of a guest that can be written to are tmpfs.
 #[test]
 fn files_on_a_tmpfs_are_cured_by_a_disk() {

@@ -51,6 +51,7 @@ fn words(all: &[&str]) -> Vec<String> {
 pub fn all(programs: &Programs) -> Vec<Case> {
     let mut all = own_limits(programs);
     all.extend(treated(programs));
+    all.extend(run_again());
     all.extend(provoked(programs));
     all
 }
@@ -136,6 +137,19 @@ fn treated(p: &Programs) -> Vec<Case> {
         Case { stage: "runtime_flags = \"none\"".to_owned(), ..arenas },
         native("thread-pool", SubCause::ThreadStacks, &["pool"]),
         Case { stage: "env = { TMPDIR = \"/dev/shm\" }".to_owned(), ..files },
+    ]
+}
+
+/// What is no matter of the program's memory, and goes on elsewhere or once more.
+fn run_again() -> Vec<Case> {
+    let first_ends = |how: &str| script(format!("[ {{attempt}} = 1 ] && {how}; exit 0"));
+    let twice = |program, cause, command| Case { attempts: 2, ..plain(program, cause, Needs::Nothing, command) };
+    let rest = "[retry]\nmax_attempts = 2\n".to_owned();
+    let missing = twice("no-such-program", SubCause::NotStarted, words(&["/nowhere/no-such-program"]));
+    vec![
+        twice("killed-from-outside", SubCause::FromOutside, first_ends("kill -9 $$")),
+        twice("exit-137", SubCause::Code137, first_ends("exit 137")),
+        Case { rest, ends: Ends::Failed("there is no such program"), ..missing },
     ]
 }
 
