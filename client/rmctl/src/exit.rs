@@ -92,6 +92,10 @@ impl Failure {
     pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
         Failure { exit, code: None, sentence: sentence.into(), help: Vec::new(), plain: false }
     }
+    /// A failure with a code that `rmctl explain` knows; the code gives the exit.
+    pub(crate) fn coded(code: Code, sentence: impl Into<String>) -> Self {
+        Failure { code: Some(code), ..Failure::new(exit_of(code), sentence) }
+    }
     /// The same with one more thing to do about it.
     #[must_use]
     pub(crate) fn help(mut self, line: impl Into<String>) -> Self {

@@ -4,8 +4,9 @@ use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 use serde::Serialize;
 
+use super::load::TraceLoad;
 use super::trace::Task;
-use super::{Estate, Row, Shared, run};
+use super::{ClusterShape, Row, Shared, run};
 
 /// One demand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,9 +23,9 @@ pub struct Gate {
 
 /// All that can be told from these rows: those of each dataset, and the totals. A demand beside another mode is made only where that was
 /// replayed too.
-pub(super) fn all(rows: &[Row], totals: &[Row], growth: bool) -> Vec<Gate> {
+pub(super) fn all(rows: &[Row], totals: &[Row]) -> Vec<Gate> {
     let Some(ours) = totals.iter().find(|row| row.mode == Mode::Headroom) else { return Vec::new() };
-    let mut gates = vec![none_lost(rows, ours), few_kills(ours, growth)];
+    let mut gates = vec![none_lost(rows, ours), few_kills(ours)];
     gates.extend(innocents(rows, ours, &SIXTEEN));
     gates.extend(innocents(rows, ours, &TIGHT));
     gates.extend(apart(ours));
@@ -32,19 +33,24 @@ pub(super) fn all(rows: &[Row], totals: &[Row], growth: bool) -> Vec<Gate> {
     gates
 }
 
-fn of_ours(rows: &[Row]) -> impl Iterator<Item = &Row> {
-    rows.iter().filter(|row| row.mode == Mode::Headroom)
+fn of_ours<'a>(rows: &'a [Row], ours: &Row) -> impl Iterator<Item = &'a Row> {
+    let growth = ours.growth;
+    rows.iter().filter(move |row| row.mode == Mode::Headroom && row.growth == growth)
 }
 
 fn none_lost(rows: &[Row], ours: &Row) -> Gate {
-    let where_ = of_ours(rows).filter(|row| row.lost_avoidable > 0).count();
-    let says =
-        format!("{} lost, {} of them avoidable, on {where_} of {} traces", ours.lost, ours.lost_avoidable, of_ours(rows).count());
+    let where_ = of_ours(rows, ours).filter(|row| row.lost_avoidable > 0).count();
+    let says = format!(
+        "{} lost, {} of them avoidable, on {where_} of {} traces",
+        ours.lost,
+        ours.lost_avoidable,
+        of_ours(rows, ours).count()
+    );
     Gate { name: "G1", asks: "no avoidable task lost on any trace", met: where_ == 0, says }
 }
 
-fn few_kills(ours: &Row, growth: bool) -> Gate {
-    let (asks, kills, maq) = if growth {
+fn few_kills(ours: &Row) -> Gate {
+    let (asks, kills, maq) = if ours.growth {
         ("with growth at most 12 kills / 1000 and .83 used of what is given", 12.0, 0.83)
     } else {
         ("at most 35 kills / 1000 and .80 used of what is given", 35.0, 0.80)
@@ -77,7 +83,7 @@ const TIGHT: Executors = Executors {
 };
 
 fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
-    let pairs: Vec<(&Row, &Row)> = of_ours(rows)
+    let pairs: Vec<(&Row, &Row)> = of_ours(rows, ours)
         .filter_map(|row| Some((row, rows.iter().find(|other| other.mode == Mode::Uber && other.dataset == row.dataset)?)))
         .collect();
     if pairs.is_empty() {
@@ -125,8 +131,8 @@ fn giant() -> Gate {
     let task = |peak| Task { kind: "part".into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 };
     let mut tasks = vec![task(Bytes::from_mib(700)); 500];
     tasks.push(task(Bytes::from_gib(300)));
-    let yard = run::Yard { growth: false, estate: Estate::default(), ideal: 1.0 };
-    let kills = run::run(&tasks, Mode::Headroom, yard, &mut |_| {}).kills();
+    let load = TraceLoad::at_once(ClusterShape::default());
+    let kills = run::run(&tasks, (Mode::Headroom, false), &load, 1.0, &mut |_| {}).kills;
     let asks = "a partition larger than any node costs at most 3 attempts";
     Gate { name: "G5", asks, met: kills <= 3, says: format!("{kills} attempts among 500 others of its kind") }
 }

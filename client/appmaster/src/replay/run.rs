@@ -1,4 +1,4 @@
-//! One replay: an event queue, hosts, and a mode that gives sizes.
+//! One replay: an event queue, nodes, and a mode that gives sizes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 
-use super::hosts::{Host, Hosts};
+use super::growth::ReplayHold;
+use super::load::TraceLoad;
+use super::nodes::Nodes;
 use super::parts::{Parts, Rule};
+use super::sums::Sums;
 use super::trace::Task;
 use super::ways::Giver;
-use super::{Estate, Row, Shared};
 use crate::policy::grow;
 use crate::policy::learn::Asks;
 
@@ -18,137 +20,107 @@ use crate::policy::learn::Asks;
 const TICKS: f64 = 1e6;
 
 /// Waiting tasks for which there is no room that are looked at before the others wait for the next event.
-const LOOKED_AT: usize = 256;
+const LOOKED_AT: usize = 32;
 
-/// Ends after which it is told how far it is.
-const TOLD_EVERY: u64 = 64;
-
-/// What a replay came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
-    tasks: u64,
-    kills: u64,
-    lost: u64,
-    lost_avoidable: u64,
-    grown: u64,
-    used: f64,
-    allocated: f64,
-    makespan: f64,
-    ideal: f64,
-}
-
-impl Sums {
-    pub(super) fn add(&mut self, other: &Sums) {
-        self.tasks += other.tasks;
-        self.kills += other.kills;
-        self.lost += other.lost;
-        self.lost_avoidable += other.lost_avoidable;
-        self.grown += other.grown;
-        self.used += other.used;
-        self.allocated += other.allocated;
-        self.makespan += other.makespan;
-        self.ideal += other.ideal;
-    }
-    pub(super) fn kills(&self) -> u64 {
-        self.kills
-    }
-    #[allow(clippy::cast_precision_loss)] // counts of tasks
-    pub(super) fn row(&self, dataset: &str, mode: Mode, growth: bool) -> Row {
-        let ratio = |a: f64, b: f64| if b > 0.0 { (a / b * 1000.0).round() / 1000.0 } else { 0.0 };
-        let hours = |gib_s: f64| (gib_s / 3600.0 * 1000.0).round() / 1000.0;
-        Row {
-            dataset: dataset.to_owned(),
-            mode,
-            growth: growth && grow::is_part_of(mode),
-            maq: ratio(self.used, self.allocated),
-            kills_per_1000: ratio(self.kills as f64 * 1000.0, self.tasks as f64),
-            lost: self.lost,
-            lost_avoidable: self.lost_avoidable,
-            makespan_ratio: ratio(self.makespan, self.ideal),
-            allocated_gib_h: hours(self.allocated),
-            wasted_gib_h: hours(self.allocated - self.used),
-            tasks: self.tasks,
-            grown: self.grown,
-            shared: Shared::default(),
-            tight: Shared::default(),
-            parts: None,
-            gates: Vec::new(),
-        }
-    }
-}
+/// Ended tasks between two reports of progress.
+const REPORTED_EVERY: u64 = 64;
 
 /// What a task waits or runs with.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
-    size: Bytes,
-    failures: u32,
+pub(super) struct NextSize {
+    pub(super) size: Bytes,
+    pub(super) failures: u32,
 }
 
+/// An attempt.
 #[derive(Debug)]
-struct Running {
-    host: usize,
-    began: u64,
-    size: Bytes,
-    ends: Ends,
-    /// Ticks at which a size that was raised had been the old one, times that size, in GiB ticks.
-    before: f64,
+pub(super) struct Running {
+    pub(super) node: usize,
+    /// Distinguishes it from other attempts of its task.
+    pub(super) serial: u64,
+    /// Ticks.
+    pub(super) began: u64,
+    /// Since when it has this size. Ticks.
+    pub(super) resized: u64,
+    pub(super) size: Bytes,
+    /// Its end is that it comes to its limit.
+    pub(super) at_limit: bool,
+    pub(super) hold: Option<ReplayHold>,
+    /// Sizes that it had before, each times how long. GiB·s.
+    pub(super) before: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ends {
-    Well,
-    AtLimit,
+/// The kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Happening {
+    /// A task is submitted.
+    Submission,
+    /// An attempt ends well or comes to its limit.
+    End,
+    /// An attempt has been held so long that others give way.
+    Contention,
+    /// An attempt is not held any longer.
+    HoldOver,
 }
 
-/// Who gives sizes.
+/// How sizes are given.
 #[derive(Debug)]
-enum Gives {
+pub(super) enum Sizes {
     /// Every need is known.
     Oracle,
+    /// By a mode.
     Mode(Box<Giver>),
     /// Heap and overhead.
     Parts(Box<Parts>),
 }
 
-struct Run<'a> {
-    tasks: &'a [Task],
-    hosts: Hosts,
-    giver: Gives,
-    growth: bool,
-    /// Those that were killed, then the new ones of each kind.
-    waiting: Vec<BTreeSet<usize>>,
-    ways: BTreeMap<usize, Way>,
-    running: BTreeMap<usize, Running>,
-    of_kind: BTreeMap<&'a str, usize>,
-    events: BinaryHeap<Reverse<(u64, usize)>>,
-    sums: Sums,
-}
-
-/// Under what a mode is tried.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Yard {
-    /// Whether sizes may grow in place.
+/// A replay under way.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    pub(super) tasks: &'a [Task],
+    pub(super) nodes: Nodes,
+    pub(super) sizes: Sizes,
     pub(super) growth: bool,
-    /// The hosts.
-    pub(super) estate: Estate,
-    /// What [`ideal`] said.
-    pub(super) ideal: f64,
+    /// Tasks that run again, then the new ones of each kind.
+    waiting: Vec<BTreeSet<usize>>,
+    /// Places of the kinds in `waiting`.
+    lines: BTreeMap<&'a str, usize>,
+    /// Since when each task waits. Ticks.
+    waits_since: Vec<u64>,
+    pub(super) next_sizes: BTreeMap<usize, NextSize>,
+    pub(super) running: BTreeMap<usize, Running>,
+    /// Tasks that have given way.
+    pub(super) evicted: BTreeSet<usize>,
+    of_kind: BTreeMap<&'a str, usize>,
+    pub(super) events: BinaryHeap<Reverse<(u64, usize, u64, Happening)>>,
+    serial: u64,
+    /// Tasks that have ended or were given up.
+    ended: u64,
+    /// When the last attempt ended. Ticks.
+    last_end: u64,
+    pub(super) sums: Sums,
 }
 
-/// How long it takes when every need is known. Seconds.
-pub(super) fn ideal(tasks: &[Task], estate: Estate, told: &mut dyn FnMut(u64)) -> f64 {
-    Run::new(tasks, Gives::Oracle, false, estate).go(told).makespan
+/// The time until the last task ends when every need is known. Seconds.
+pub(super) fn ideal(tasks: &[Task], load: &TraceLoad, progress: &mut dyn FnMut(u64)) -> f64 {
+    Run::new(tasks, Sizes::Oracle, false, load).go(progress).makespan
 }
 
-/// A replay in one mode. `told` hears how many tasks have ended.
-pub(super) fn run(tasks: &[Task], mode: Mode, yard: Yard, told: &mut dyn FnMut(u64)) -> Sums {
-    let growth = yard.growth && grow::is_part_of(mode);
-    Sums { ideal: yard.ideal, ..Run::new(tasks, Gives::Mode(Box::new(Giver::new(mode, growth))), growth, yard.estate).go(told) }
+/// A replay in one mode; `ideal` is what [`ideal`] returned. `progress` receives the number of tasks that have ended.
+pub(super) fn run(
+    tasks: &[Task],
+    (mode, growth): (Mode, bool),
+    load: &TraceLoad,
+    ideal: f64,
+    progress: &mut dyn FnMut(u64),
+) -> Sums {
+    let growth = growth && grow::is_part_of(mode);
+    Sums { ideal, ..Run::new(tasks, Sizes::Mode(Box::new(Giver::new(mode, growth))), growth, load).go(progress) }
 }
 
-/// What a rule for heap and overhead comes to.
-pub(super) fn parted(tasks: &[Task], rule: Rule, estate: Estate) -> Given {
-    let sums = Run::new(tasks, Gives::Parts(Box::new(Parts::new(rule))), false, estate).go(&mut |_| {});
+/// The memory that a rule for heap and overhead takes, and its kills.
+pub(super) fn parted(tasks: &[Task], rule: Rule, load: &TraceLoad) -> Given {
+    let sums = Run::new(tasks, Sizes::Parts(Box::new(Parts::new(rule))), false, load).go(&mut |_| {});
     Given { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
 }
 
@@ -161,45 +133,81 @@ pub(super) struct Given {
 }
 
 impl<'a> Run<'a> {
-    fn new(tasks: &'a [Task], giver: Gives, growth: bool, estate: Estate) -> Run<'a> {
-        Run {
+    fn new(tasks: &'a [Task], sizes: Sizes, growth: bool, load: &TraceLoad) -> Run<'a> {
+        let kinds: BTreeSet<&str> = tasks.iter().map(|task| task.kind.as_str()).collect();
+        let mut run = Run {
             tasks,
-            hosts: Hosts::new(estate.hosts, Host { cpus: estate.cpus, memory: estate.memory }),
-            giver,
+            nodes: Nodes::new(load.cluster),
+            sizes,
             growth,
-            waiting: lines(tasks),
-            ways: BTreeMap::new(),
+            waiting: vec![BTreeSet::new(); kinds.len() + 1],
+            lines: kinds.into_iter().zip(1..).collect(),
+            waits_since: load.submitted.clone(),
+            next_sizes: BTreeMap::new(),
             running: BTreeMap::new(),
+            evicted: BTreeSet::new(),
             of_kind: BTreeMap::new(),
             events: BinaryHeap::new(),
+            serial: 0,
+            ended: 0,
+            last_end: 0,
             sums: Sums { tasks: u64::try_from(tasks.len()).unwrap_or(u64::MAX), ..Sums::default() },
+        };
+        run.waits_since.resize(tasks.len(), 0);
+        for (n, at) in run.waits_since.iter().enumerate().filter(|(_, at)| **at > 0) {
+            run.events.push(Reverse((*at, n, 0, Happening::Submission)));
         }
+        for n in (0..tasks.len()).filter(|n| load.submitted.get(*n).is_none_or(|at| *at == 0)) {
+            run.submit(n);
+        }
+        run
     }
 
-    fn go(mut self, told: &mut dyn FnMut(u64)) -> Sums {
-        let (mut now, mut ended) = (0, 0u64);
+    fn go(mut self, progress: &mut dyn FnMut(u64)) -> Sums {
+        let (mut now, mut reported) = (0, 0);
         self.place(now);
-        while let Some(Reverse((at, n))) = self.events.pop() {
+        while let Some(Reverse((at, n, serial, what))) = self.events.pop() {
             now = at;
-            self.happens(n, now);
-            ended += 1;
-            if ended.is_multiple_of(TOLD_EVERY) {
-                told((ended - self.sums.kills.min(ended)).min(self.sums.tasks));
-            }
-            while let Some(Reverse((at, n))) = self.events.peek().copied().filter(|Reverse((at, _))| *at == now) {
+            self.happens(n, serial, what, now);
+            while let Some(Reverse((at, n, serial, what))) = self.events.peek().copied().filter(|Reverse((at, ..))| *at == now) {
                 self.events.pop();
-                self.happens(n, at);
+                self.happens(n, serial, what, at);
+            }
+            if self.ended / REPORTED_EVERY > reported {
+                reported = self.ended / REPORTED_EVERY;
+                progress(self.ended.min(self.sums.tasks));
             }
             self.place(now);
         }
-        // what no host could ever hold
+        // These do not fit any node.
         let lost: Vec<usize> = self.waiting.iter().flatten().copied().collect();
         lost.into_iter().for_each(|n| self.lose(n));
-        self.sums.makespan = seconds(now);
+        let cluster = self.nodes.shape();
+        self.sums.makespan = seconds(self.last_end);
+        #[allow(clippy::cast_precision_loss)] // a count of nodes
+        let memory = cluster.memory.as_gib_f64() * cluster.nodes as f64;
+        self.sums.capacity = memory * self.sums.makespan;
         self.sums
     }
 
-    /// Starts what there is room for, in order: those that were killed and the new ones of each kind are lines of their own, and
+    fn submit(&mut self, n: usize) {
+        let line = self.tasks.get(n).and_then(|task| self.lines.get(task.kind.as_str()));
+        if let Some(waiting) = line.and_then(|line| self.waiting.get_mut(*line)) {
+            waiting.insert(n);
+        }
+    }
+
+    /// A task waits for a node once more, before the new ones.
+    pub(super) fn wait_again(&mut self, n: usize, now: u64) {
+        if let Some(since) = self.waits_since.get_mut(n) {
+            *since = now;
+        }
+        if let Some(again) = self.waiting.first_mut() {
+            again.insert(n);
+        }
+    }
+
+    /// Starts what there is room for, in order: those that run again and the new ones of each kind are lines of their own, and
     /// the head of a line that is first in order is looked at next.
     fn place(&mut self, now: u64) {
         let mut failed: Vec<(u32, Bytes)> = Vec::new();
@@ -209,11 +217,11 @@ impl<'a> Run<'a> {
         }
         let mut passed = 0;
         while let Some(Reverse((n, line))) = heads.pop() {
-            if self.hosts.are_busy() || passed > LOOKED_AT {
+            if self.nodes.are_busy() || passed > LOOKED_AT {
                 return;
             }
             let Some(task) = self.tasks.get(n) else { continue };
-            let cpus = task.cpus.min(self.hosts.whole().cpus);
+            let cpus = self.nodes.cpus_of(task.cpus);
             // none of this line may start now
             let Some(size) = self.size_of(n, task) else { continue };
             let after = self.waiting.get(line).and_then(|waiting| waiting.range(n + 1..).next());
@@ -222,21 +230,21 @@ impl<'a> Run<'a> {
                 passed += 1;
                 continue;
             }
-            match self.hosts.take(cpus, size) {
-                Some(host) => self.start(n, line, host, size, now),
+            match self.nodes.take(n, cpus, size) {
+                Some(node) => self.start(n, line, node, size, now),
                 None => failed.push((cpus, size)),
             }
         }
     }
 
     fn size_of(&mut self, n: usize, task: &Task) -> Option<Bytes> {
-        let whole = self.hosts.whole().memory;
+        let whole = self.nodes.memory();
         let running = self.of_kind.get(task.kind.as_str()).copied().unwrap_or(0);
-        match (&mut self.giver, self.ways.get(&n)) {
-            (Gives::Oracle, _) => Some(task.peak),
-            (Gives::Mode(_) | Gives::Parts(_), Some(way)) => Some(way.size),
-            (Gives::Mode(giver), None) => giver.first(&asks(task), running).map(|size| size.min(whole)),
-            (Gives::Parts(parts), None) => {
+        match (&mut self.sizes, self.next_sizes.get(&n)) {
+            (Sizes::Oracle, _) => Some(task.peak),
+            (Sizes::Mode(_) | Sizes::Parts(_), Some(next)) => Some(next.size),
+            (Sizes::Mode(giver), None) => giver.first(&asks(task), running).map(|size| size.min(whole)),
+            (Sizes::Parts(parts), None) => {
                 let size = parts.first(n, task, running)?;
                 parts.cut(n, whole);
                 Some(size.min(whole))
@@ -244,112 +252,108 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn start(&mut self, n: usize, line: usize, host: usize, size: Bytes, now: u64) {
+    fn start(&mut self, n: usize, line: usize, node: usize, size: Bytes, now: u64) {
         let Some(task) = self.tasks.get(n) else { return };
         if let Some(waiting) = self.waiting.get_mut(line) {
             waiting.remove(&n);
         }
         *self.of_kind.entry(task.kind.as_str()).or_default() += 1;
-        let failures = self.ways.entry(n).or_insert(Way { size, failures: 0 }).failures;
-        let fits = match &self.giver {
-            Gives::Oracle | Gives::Mode(_) => task.peak <= size,
-            Gives::Parts(parts) => parts.fits(n, task),
+        let failures = self.next_sizes.entry(n).or_insert(NextSize { size, failures: 0 }).failures;
+        let fits = match &self.sizes {
+            Sizes::Oracle | Sizes::Mode(_) => task.peak <= size,
+            Sizes::Parts(parts) => parts.fits(n, task),
         };
-        let (ends, part) = if !fits { (Ends::AtLimit, moment(n, failures)) } else { (Ends::Well, 1.0) };
-        self.events.push(Reverse((now + ticks(task.runtime_s * part), n)));
-        self.running.insert(n, Running { host, began: now, size, ends, before: 0.0 });
+        let waited = now - self.waits_since.get(n).copied().unwrap_or(now).min(now);
+        self.sums.attempts += 1;
+        if waited > 0 {
+            self.sums.waits.push(seconds(waited));
+        }
+        let part = if fits { 1.0 } else { moment(n, failures) };
+        self.serial += 1;
+        self.events.push(Reverse((now + ticks(task.runtime_s * part), n, self.serial, Happening::End)));
+        let serial = self.serial;
+        let attempt = Running { node, serial, began: now, resized: now, size, at_limit: !fits, hold: None, before: 0.0 };
+        self.running.insert(n, attempt);
     }
 
-    fn happens(&mut self, n: usize, now: u64) {
-        let Some(task) = self.tasks.get(n) else { return };
-        let Some(mut run) = self.running.remove(&n) else { return };
-        if run.ends == Ends::AtLimit && self.growth && self.grows(n, task, &mut run, now) {
-            self.running.insert(n, run);
-            return;
+    fn happens(&mut self, n: usize, serial: u64, what: Happening, now: u64) {
+        if what == Happening::Submission {
+            return self.submit(n);
         }
-        let held = run.before + run.size.as_gib_f64() * seconds(now - run.began);
-        self.sums.allocated += held;
-        self.hosts.free(run.host, task.cpus.min(self.hosts.whole().cpus), run.size);
+        // Another attempt runs in the meantime, or none.
+        let Some(run) = self.running.get(&n).filter(|run| run.serial == serial) else { return };
+        match what {
+            Happening::Submission => {}
+            Happening::End if run.at_limit => self.on_limit(n, now),
+            Happening::End => self.finish(n, now),
+            Happening::Contention => self.on_contention(n, now),
+            Happening::HoldOver => self.on_hold_over(n, now),
+        }
+    }
+
+    /// Ends the attempt of a task, and returns it.
+    pub(super) fn leave(&mut self, n: usize, now: u64) -> Option<Running> {
+        let task = self.tasks.get(n)?;
+        let run = self.running.remove(&n)?;
+        self.last_end = now;
+        self.sums.allocated += run.before + run.size.as_gib_f64() * seconds(now - run.resized);
+        self.sums.held_s += run.hold.map_or(0.0, |hold| hold.seconds(now));
+        self.nodes.free(run.node, n, self.nodes.cpus_of(task.cpus), run.size);
         if let Some(running) = self.of_kind.get_mut(task.kind.as_str()) {
             *running = running.saturating_sub(1);
         }
-        let number = u64::try_from(n).unwrap_or(u64::MAX);
-        match run.ends {
-            Ends::Well => {
-                self.sums.used += task.peak.as_gib_f64() * task.runtime_s;
-                match &mut self.giver {
-                    Gives::Oracle => {}
-                    Gives::Mode(giver) => giver.ended(&asks(task), number, task.peak, task.runtime_s),
-                    Gives::Parts(parts) => parts.ended(n, task),
-                }
-            }
-            Ends::AtLimit => self.killed(n, task, run.size),
-        }
+        Some(run)
     }
 
-    fn killed(&mut self, n: usize, task: &Task, size: Bytes) {
+    fn finish(&mut self, n: usize, now: u64) {
+        let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else { return };
+        self.ended += 1;
+        self.sums.used += task.peak.as_gib_f64() * task.runtime_s;
+        match &mut self.sizes {
+            Sizes::Oracle => {}
+            Sizes::Mode(giver) => giver.ended(&asks(task), number(n), task.peak, task.runtime_s),
+            Sizes::Parts(parts) => parts.ended(n, task),
+        }
+        self.grow_held(run.node, now);
+    }
+
+    /// Kills an attempt at its limit; its mode says what comes next.
+    pub(super) fn kill(&mut self, n: usize, now: u64) {
+        let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else { return };
         self.sums.kills += 1;
-        let whole = self.hosts.whole().memory;
-        let failures = self.ways.get(&n).map_or(0, |way| way.failures) + 1;
-        let next = match &mut self.giver {
-            Gives::Oracle => return,
-            Gives::Mode(giver) => {
-                giver.killed(&asks(task), u64::try_from(n).unwrap_or(u64::MAX), size);
-                giver.next(&asks(task), size, failures, whole)
+        let whole = self.nodes.memory();
+        let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures) + 1;
+        let next = match &mut self.sizes {
+            Sizes::Oracle => None,
+            Sizes::Mode(giver) => {
+                giver.killed(&asks(task), number(n), run.size);
+                giver.next(&asks(task), run.size, failures, whole)
             }
-            Gives::Parts(parts) => parts.next(n, task, failures, whole),
+            Sizes::Parts(parts) => parts.next(n, task, failures, whole),
         };
         match next {
             Some(size) => {
-                self.ways.insert(n, Way { size, failures });
-                if let Some(killed) = self.waiting.first_mut() {
-                    killed.insert(n);
-                }
+                self.next_sizes.insert(n, NextSize { size, failures });
+                self.wait_again(n, now);
             }
             None => self.lose(n),
         }
-    }
-
-    /// Raises the size of a task that stands at its limit until it is enough, or its host has no more.
-    fn grows(&mut self, n: usize, task: &Task, run: &mut Running, now: u64) -> bool {
-        let whole = self.hosts.whole().memory;
-        let Gives::Mode(giver) = &mut self.giver else { return false };
-        let mut size = run.size;
-        let mut steps = 0u32;
-        while task.peak > size {
-            steps += 1;
-            let Some(next) = giver.grown(&asks(task), size, whole) else { return false };
-            size = next;
-        }
-        if !self.hosts.grow(run.host, size.saturating_sub(run.size)) {
-            return false;
-        }
-        self.sums.grown += u64::from(steps);
-        run.before += run.size.as_gib_f64() * seconds(now - run.began);
-        let failures = self.ways.get(&n).map_or(0, |way| way.failures);
-        let rest = task.runtime_s * (1.0 - moment(n, failures));
-        (run.began, run.size, run.ends) = (now, size, Ends::Well);
-        self.events.push(Reverse((now + ticks(rest), n)));
-        true
+        self.grow_held(run.node, now);
     }
 
     fn lose(&mut self, n: usize) {
+        self.ended += 1;
         self.sums.lost += 1;
-        let fits = self.tasks.get(n).is_some_and(|task| task.peak <= self.hosts.whole().memory);
+        let fits = self.tasks.get(n).is_some_and(|task| task.peak <= self.nodes.memory());
         self.sums.lost_avoidable += u64::from(fits);
     }
 }
 
-/// An empty line for those that will be killed, and one for each kind.
-fn lines(tasks: &[Task]) -> Vec<BTreeSet<usize>> {
-    let mut of_kind: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    for (n, task) in tasks.iter().enumerate() {
-        of_kind.entry(task.kind.as_str()).or_default().insert(n);
-    }
-    std::iter::once(BTreeSet::new()).chain(of_kind.into_values()).collect()
+fn number(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-fn asks(task: &Task) -> Asks<'_> {
+pub(super) fn asks(task: &Task) -> Asks<'_> {
     Asks { kind: &task.kind, input: task.input, request: task.request }
 }
 

@@ -7,7 +7,16 @@ fn task(kind: &str, peak_mib: u64) -> Task {
 }
 
 fn rows(tasks: Vec<Task>, modes: &[Mode], growth: bool) -> Vec<Row> {
-    replay(&[Dataset { name: "made".into(), tasks }], modes, growth, Estate::default(), &mut |_| {})
+    on(tasks, modes, growth, ClusterShape::default())
+}
+
+fn on(tasks: Vec<Task>, modes: &[Mode], growth: bool, cluster: ClusterShape) -> Vec<Row> {
+    replay(&[Dataset { name: "made".into(), tasks }], &scenario(modes, growth, cluster), &mut |_| {})
+}
+
+fn scenario(modes: &[Mode], growth: bool, cluster: ClusterShape) -> Scenario {
+    let growth = if growth { GrowthChoice::On } else { GrowthChoice::Off };
+    Scenario { modes: modes.to_vec(), growth, cluster, stated: StatedNodes::Nodes, utilizations: Vec::new() }
 }
 
 fn row(rows: &[Row], mode: Mode) -> &Row {
@@ -59,7 +68,7 @@ fn how_far_it_is_is_told_and_never_beyond_the_end() {
     let tasks: Vec<Task> = (0..400).map(|n| task("sort", 500 + n)).collect();
     let mut told: Vec<Done> = Vec::new();
     let data = [Dataset { name: "made".into(), tasks }];
-    replay(&data, &Mode::ALL, false, Estate::default(), &mut |done| told.push(done));
+    replay(&data, &scenario(&Mode::ALL, false, ClusterShape::default()), &mut |done| told.push(done));
     assert!(told.len() > 7 && told.iter().all(|done| done.of == 2800 && done.tasks <= done.of));
     assert!(told.windows(2).all(|two| two[0].tasks <= two[1].tasks), "it only goes on");
 }
@@ -118,4 +127,77 @@ fn a_folder_that_is_no_trace_is_refused_with_the_place() {
     assert!(message(dir.path()).contains("line 2: runtime_s is negative"), "{}", message(dir.path()));
     std::fs::write(dir.path().join("a.csv"), format!("{head}d,k,0,0,many,1,0,1\n")).expect("writes");
     assert!(message(dir.path()).contains("a.csv"));
+}
+
+/// 40 tasks of 2 GiB of which some grow to 6, on nodes that hold four and a half of them.
+fn crowded() -> (Vec<Task>, ClusterShape) {
+    let tasks = (0..400).map(|n| task("skew", if n % 8 == 0 { 6000 } else { 1950 + n % 50 })).collect();
+    (tasks, ClusterShape { nodes: 4, cpus: 16, memory: Bytes::from_gib(9) })
+}
+
+#[test]
+fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
+    let (tasks, cluster) = crowded();
+    let of = |growth| row(&on(tasks.clone(), &[Mode::Headroom], growth, cluster), Mode::Headroom).clone();
+    let (with, without) = (of(true), of(false));
+    assert_eq!((with.lost, without.lost), (0, 0));
+    assert!(with.kills < without.kills, "{with:?} {without:?}");
+    assert!(with.held > 0 && with.held_s > 0.0 && with.evictions > 0, "{with:?}");
+    assert_eq!((without.held, without.evictions), (0, 0), "{without:?}");
+    assert!(with.waits > 0 && with.wait_s > 0.0 && with.wait_p99_s > 0.0, "{with:?}");
+    assert!(with.utilization > 0.3 && with.utilization < 1.0, "{with:?}");
+}
+
+/// Both need more at the same time and neither would end: one gives way at once.
+#[test]
+fn a_node_on_which_all_are_held_does_not_stand_still() {
+    let tasks: Vec<Task> = (0..200).map(|n| task("twins", if n < 100 { 1000 } else { 3500 })).collect();
+    for gib in [4, 5, 6, 8] {
+        let cluster = ClusterShape { nodes: 1, cpus: 8, memory: Bytes::from_gib(gib) };
+        let ours = row(&on(tasks.clone(), &[Mode::Headroom], true, cluster), Mode::Headroom).clone();
+        assert_eq!(ours.lost, 0, "{gib} GiB: {ours:?}");
+        assert!(ours.evictions <= 200, "never twice the same task: {ours:?}");
+    }
+}
+
+#[test]
+fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
+    let tasks: Vec<Task> = (0..600).map(|n| task("sort", 900 + (n * 7919) % 200)).collect();
+    let data = [Dataset { name: "made".into(), tasks }];
+    let cluster = ClusterShape { memory: Bytes::from_gib(8), ..ClusterShape::default() };
+    let of_mode = scenario(&[Mode::Headroom], true, cluster);
+    let asked = Scenario { growth: GrowthChoice::Both, stated: StatedNodes::Memory, utilizations: vec![0.5, 0.8], ..of_mode };
+    let rows = replay(&data, &asked, &mut |_| {});
+    let totals: Vec<&Row> = rows.iter().filter(|row| row.dataset == TOTAL).collect();
+    let order: Vec<(Option<f64>, bool)> = totals.iter().map(|row| (row.target_utilization, row.growth)).collect();
+    assert_eq!(order, [(Some(0.5), true), (Some(0.5), false), (Some(0.8), true), (Some(0.8), false)]);
+    for row in totals {
+        let missed = row.target_utilization.unwrap_or_default() - row.utilization;
+        assert!(missed > 0.0 && missed < 0.15, "{row:?}");
+        assert!(row.gates.is_empty(), "they are about nodes that are always the same");
+    }
+}
+
+/// Tasks that die with their executor where only that has a limit are held and given more where each has its own.
+#[test]
+fn in_tight_executors_growth_kills_fewer() {
+    let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
+    let of = |growth, cluster| row(&on(tasks.clone(), &[Mode::Headroom], growth, cluster), Mode::Headroom).tight;
+    let (with, without) = (of(true, ClusterShape::default()), of(false, ClusterShape::default()));
+    assert_eq!((with.lost, without.lost), (0, 0));
+    assert!(with.kills * 10 < without.kills, "{with:?} {without:?}");
+    assert_eq!((with.innocent_kills, with.deaths), (0, 0), "{with:?}");
+    assert!(with.grown > 0 && without.grown == 0, "{with:?} {without:?}");
+}
+
+/// Where executors fill the nodes, there is no memory to enlarge them by.
+#[test]
+fn full_nodes_hold_the_growth_of_executors() {
+    let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
+    for gib in [8, 12, 13, 16] {
+        let cluster = ClusterShape { nodes: 2, cpus: 64, memory: Bytes::from_gib(gib) };
+        let with = row(&on(tasks.clone(), &[Mode::Headroom], true, cluster), Mode::Headroom).tight;
+        assert_eq!((with.lost, with.innocent_kills), (0, 0), "{gib} GiB: {with:?}");
+        assert!(with.held == 0 || with.held_s > 0.0, "{gib} GiB: {with:?}");
+    }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter as Completer;
+#[cfg(feature = "dev")]
+use headroom_types::Bytes;
 use headroom_types::Name;
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::Mode;
@@ -128,9 +130,25 @@ pub(crate) struct Replay {
     /// headroom, pinterest, uber, databricks, tovar, fixed, or all of them
     #[arg(long, default_value = "all", value_parser = modes, value_name = "MODE")]
     pub(crate) mode: Modes,
-    /// Tasks at their limit are given more where they run, in the modes that do so
+    /// Give tasks at their limit more memory where they run; the default in the modes that do so
     #[arg(long)]
     pub(crate) growth: bool,
+    /// Kill tasks at their limit
+    #[arg(long, conflicts_with = "growth")]
+    pub(crate) no_growth: bool,
+    /// Run on this many nodes; needs --node-memory. 8 when left out, or as many as --utilization needs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) nodes: Option<u16>,
+    /// Memory of each node: 16GiB. 128 GiB when left out; with --utilization, 8 times the largest task of each trace
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) node_memory: Option<Bytes>,
+    /// Processors of each node
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) node_cpus: u32,
+    /// Submit tasks at a pace at which they need this part of the memory of all nodes: 0.8, or several: 0.5,0.8,0.95. Compares runs with
+    /// growth and without, unless --growth or --no-growth chooses
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = part)]
+    pub(crate) utilization: Vec<f64>,
 }
 
 /// The modes to replay.
@@ -145,4 +163,15 @@ fn modes(text: &str) -> Result<Modes, String> {
     }
     let unknown = |_| format!("use all, or one of: {}", Mode::ALL.map(Mode::as_str).join(", "));
     text.parse().map(|mode| Modes(vec![mode])).map_err(unknown)
+}
+
+/// A part of a whole: `0.8` or `80%`.
+#[cfg(feature = "dev")]
+fn part(text: &str) -> Result<f64, String> {
+    let number = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
+        None => text.trim().parse::<f64>(),
+    };
+    let found = number.ok().filter(|part| (0.01..=1.0).contains(part));
+    found.ok_or_else(|| "use a number between 0.01 and 1, such as 0.8, or 80%".to_owned())
 }

@@ -1,23 +1,16 @@
-//! `rmctl job`: the finished tasks of a job as a trace, and replays of traces.
+//! `rmctl job`: verbs about the tasks of jobs, and the finished tasks of a job as a trace.
 
 use std::path::Path;
 
-#[cfg(feature = "dev")]
-use headroom_appmaster::replay::{self, Estate, trace};
-
 use headroom_types::Name;
 
+#[cfg(feature = "dev")]
+use super::replay;
 use super::{attach, drafts, history, kill, ps, scale, submit};
 use crate::args::JobVerb;
-#[cfg(feature = "dev")]
-use crate::args::Replay;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-#[cfg(feature = "dev")]
-use crate::progress::Progress;
 use crate::render::json::Found;
-#[cfg(feature = "dev")]
-use crate::render::replay as screen;
 use crate::render::{families as screens, record};
 
 /// Does what is asked about a job's tasks.
@@ -35,7 +28,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
         JobVerb::Validate { file } => drafts::validate(context, &file).await,
         JobVerb::Plan { file } => drafts::plan(context, &file).await,
         #[cfg(feature = "dev")]
-        JobVerb::Replay(args) => replay(context, args).await,
+        JobVerb::Replay(args) => replay::run(context, args).await,
         JobVerb::Families { user } => families(context, user.as_deref()).await,
         JobVerb::Suggest { name, user } => suggest(context, &name, user).await,
         JobVerb::Export { job, html, to } => {
@@ -80,7 +73,7 @@ async fn report(context: &Context, job: &str) -> Result<String, Failure> {
 }
 
 /// The trace of a job that the resource manager knows.
-async fn recorded(context: &Context, job: &str) -> Result<String, Failure> {
+pub(super) async fn recorded(context: &Context, job: &str) -> Result<String, Failure> {
     let client = context.client()?;
     let (app, _) = context.app(&client, job).await?;
     let text = record::trace(&app);
@@ -89,26 +82,4 @@ async fn recorded(context: &Context, job: &str) -> Result<String, Failure> {
         return Err(failure.help(format!("rmctl ps {}", app.id)));
     }
     Ok(text)
-}
-
-#[cfg(feature = "dev")]
-async fn replay(context: &Context, args: Replay) -> Result<Exit, Failure> {
-    let wrong = |e: trace::TraceError| Failure::new(Exit::Usage, e.to_string());
-    let datasets = match (&args.traces, &args.job) {
-        (Some(path), _) => trace::read(path).map_err(wrong)?,
-        (None, Some(job)) => trace::parse(&recorded(context, job).await?, job).map_err(wrong)?,
-        (None, None) => Vec::new(),
-    };
-    let progress = Progress::keys(&context.term, "replayed");
-    let work = move || {
-        let rows = replay::replay(&datasets, &args.mode.0, args.growth, Estate::default(), &mut |d| progress.at(d.tasks, d.of));
-        drop(progress);
-        rows
-    };
-    let rows = tokio::task::spawn_blocking(work).await;
-    let rows = rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
-    let found = Found { items: &rows, list: true };
-    let text = found.text(&context.output, |row| format!("{}/{}", row.dataset, row.mode.as_str()));
-    context.term.print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
-    Ok(Exit::Ok)
 }

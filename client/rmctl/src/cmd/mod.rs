@@ -36,6 +36,8 @@ mod profile;
 mod ps;
 mod queue;
 mod reach;
+#[cfg(feature = "dev")]
+mod replay;
 mod request;
 mod run;
 pub(crate) mod sample;

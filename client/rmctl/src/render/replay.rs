@@ -7,6 +7,9 @@ use super::table::Table;
 
 /// The whole screen.
 pub(crate) fn screen(rows: &[Row], paint: Paint) -> String {
+    if rows.iter().any(|row| row.target_utilization.is_some()) {
+        return utilizations(rows, paint);
+    }
     let headers = [
         "DATASET",
         "MODE",
@@ -21,16 +24,14 @@ pub(crate) fn screen(rows: &[Row], paint: Paint) -> String {
     ];
     let mut table = Table::new(&headers);
     for row in rows {
-        let lost = if row.lost == 0 { paint.good("0") } else { paint.bad(&row.lost.to_string()) };
-        let name = if row.dataset == TOTAL { paint.strong(TOTAL) } else { row.dataset.clone() };
         let grown = if row.growth { row.grown.to_string() } else { "–".to_owned() };
         table.row([
-            name,
+            name_of(row, paint),
             row.mode.as_str().to_owned(),
             row.tasks.to_string(),
             format!("{:.3}", row.maq),
             format!("{:.1}", row.kills_per_1000),
-            lost,
+            lost(row, paint),
             format!("{:.2}", row.makespan_ratio),
             format!("{:.1}", row.allocated_gib_h),
             format!("{:.1}", row.wasted_gib_h),
@@ -38,22 +39,98 @@ pub(crate) fn screen(rows: &[Row], paint: Paint) -> String {
         ]);
     }
     let note = "USED/GIVEN: memory that tasks needed, as a part of what they were given, over time.\n\
+                UTILIZED: the same as a part of the memory of the nodes. WAITED: attempts that did not start at once, and\n\
+                for how long. HELD: attempts at their limit whose node was full; EVICTED: attempts that gave way to them.\n\
                 SHARED EXECUTORS: 4 slots that share 16 GiB; TIGHT ONES: so little that one task in ten does\n\
                 not fit its share; INNOCENT: within their size, CHARGED: of those, charged all the same.\n\
-                MAKESPAN: beside a run in which every need is known beforehand. Hosts: 8, each 32 processors and 128 GiB.\n";
+                MAKESPAN: beside a run in which every need is known beforehand.";
+    let nodes = rows.last().map_or_else(String::new, |row| {
+        format!(" Nodes: {}, each {} processors and {}.", row.nodes, row.node_cpus, row.node_memory)
+    });
     table.text()
         + "\n"
+        + &on_nodes(rows, paint)
         + &shared("SHARED EXECUTORS", rows, |row| &row.shared, paint)
         + &shared("TIGHT ONES", rows, |row| &row.tight, paint)
         + &gates(rows, paint)
-        + &paint.dim(note)
+        + &paint.dim(&(note.to_owned() + &nodes + "\n"))
+}
+
+fn name_of(row: &Row, paint: Paint) -> String {
+    if row.dataset == TOTAL { paint.strong(TOTAL) } else { row.dataset.clone() }
+}
+
+fn lost(row: &Row, paint: Paint) -> String {
+    if row.lost == 0 { paint.good("0") } else { paint.bad(&row.lost.to_string()) }
+}
+
+/// How full the nodes were, and who waited for their memory.
+fn on_nodes(rows: &[Row], paint: Paint) -> String {
+    let headers = ["NODES", "MODE", ">UTILIZED", ">KILLS", ">WAITED", ">HOURS", ">P99 s", ">HELD", ">HELD s", ">EVICTED"];
+    let mut table = Table::new(&headers);
+    for row in rows {
+        table.row([
+            name_of(row, paint),
+            row.mode.as_str().to_owned(),
+            format!("{:.3}", row.utilization),
+            row.kills.to_string(),
+            row.waits.to_string(),
+            format!("{:.1}", row.wait_s / 3600.0),
+            format!("{:.1}", row.wait_p99_s),
+            row.held.to_string(),
+            format!("{:.0}", row.held_s),
+            row.evictions.to_string(),
+        ]);
+    }
+    table.text() + "\n"
+}
+
+/// All datasets together, at each utilisation that was asked for.
+fn utilizations(rows: &[Row], paint: Paint) -> String {
+    let headers = [
+        ">UTILIZATION",
+        "MODE",
+        "GROWTH",
+        ">KILLS/1000",
+        ">LOST",
+        ">WAITED",
+        ">P99 s",
+        ">HELD",
+        ">EVICTED",
+        ">USED/GIVEN",
+        ">MAKESPAN",
+        ">UTILIZED",
+    ];
+    let mut table = Table::new(&headers);
+    for row in rows.iter().filter(|row| row.dataset == TOTAL) {
+        table.row([
+            format!("{:.0} %", row.target_utilization.unwrap_or_default() * 100.0),
+            row.mode.as_str().to_owned(),
+            if row.growth { "yes" } else { "no" }.to_owned(),
+            format!("{:.2}", row.kills_per_1000),
+            lost(row, paint),
+            row.waits.to_string(),
+            format!("{:.1}", row.wait_p99_s),
+            row.held.to_string(),
+            row.evictions.to_string(),
+            format!("{:.3}", row.maq),
+            format!("{:.3}", row.makespan_ratio),
+            format!("{:.3}", row.utilization),
+        ]);
+    }
+    let note = "UTILIZATION: memory that tasks need, as a part of the memory of the nodes, at the pace they are submitted at;\n\
+                UTILIZED: the same from the first task to the last, with the beginning and the end of each trace.\n\
+                WAITED: attempts that did not start at once. HELD: attempts at their limit whose node was full; EVICTED:\n\
+                attempts that gave way to them. USED/GIVEN: needed, as a part of what was given. MAKESPAN: beside a run in\n\
+                which every need is known. Each dataset by itself: -o json.\n";
+    table.text() + "\n" + &paint.dim(note)
 }
 
 /// The same tasks in shared executors.
 fn shared(name: &str, rows: &[Row], of: fn(&Row) -> &Shared, paint: Paint) -> String {
     let mut table = Table::new(&[name, "MODE", ">KILLS", ">INNOCENT", ">CHARGED", ">DIED", ">LOST", ">USED/GIVEN"]);
     for row in rows {
-        let name = if row.dataset == TOTAL { paint.strong(TOTAL) } else { row.dataset.clone() };
+        let name = name_of(row, paint);
         let s = of(row);
         let counts = [s.kills, s.innocent_kills, s.innocent_charged, s.deaths, s.lost].map(|n| n.to_string());
         table.row([name, row.mode.as_str().to_owned()].into_iter().chain(counts).chain([format!("{:.3}", s.maq)]));
@@ -74,11 +151,11 @@ fn gates(rows: &[Row], paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_types::Bytes;
     use headroom_wire::v1::job::Mode;
 
-    #[test]
-    fn a_row_for_each_mode_and_the_totals() {
-        let row = |dataset: &str, mode, growth, lost| Row {
+    fn row(dataset: &str, mode: Mode, growth: bool, lost: u64) -> Row {
+        Row {
             dataset: dataset.to_owned(),
             mode,
             growth,
@@ -95,7 +172,24 @@ mod tests {
             tight: Shared::default(),
             parts: None,
             gates: Vec::new(),
-        };
+            kills: 95,
+            waits: 7400,
+            wait_s: 7200.0,
+            wait_p99_s: 61.25,
+            held: if growth { 9 } else { 0 },
+            held_s: if growth { 41.5 } else { 0.0 },
+            evictions: if growth { 2 } else { 0 },
+            makespan_s: 3800.0,
+            utilization: 0.4321,
+            target_utilization: None,
+            nodes: 8,
+            node_memory: Bytes::from_gib(128),
+            node_cpus: 32,
+        }
+    }
+
+    #[test]
+    fn a_row_for_each_mode_and_the_totals() {
         let mut rows = [
             row("nd", Mode::Headroom, true, 0),
             row("nd", Mode::Fixed, false, 3),
@@ -104,6 +198,14 @@ mod tests {
         ];
         let gate = |name, met| Gate { name, asks: "no task lost", met, says: "none, of 7658".into() };
         rows[2].gates = vec![gate("G1", true), gate("G3", false)];
+        insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
+    }
+
+    #[test]
+    fn each_utilization_with_growth_and_without() {
+        let at = |target, growth| Row { target_utilization: Some(target), ..row(TOTAL, Mode::Headroom, growth, 0) };
+        let one = Row { target_utilization: Some(0.5), ..row("nd", Mode::Headroom, true, 0) };
+        let rows = [one, at(0.5, true), at(0.5, false), at(0.95, true), at(0.95, false)];
         insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
     }
 }

@@ -4,6 +4,11 @@
 //! an executor together pass its limit, the executor and all of them are gone; who is charged for it and what each is given next is
 //! decided by the code that decides it in a job: [`blame`] and [`decide`]. What a task is charged with is its use and a little of the kernel's.
 //! Free slots of an executor that has nothing to do go back to their host. Tasks that wait for a whole host, or for several slots, have one kept for them.
+//!
+//! With growth each task has a limit of its own instead, and is given more there: see [`growth`].
+
+mod container;
+mod growth;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,16 +18,17 @@ use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::job::Mode;
 use serde::Serialize;
 
-use super::Estate;
-use super::run::{moment, seconds, ticks};
+use super::ClusterShape;
 use super::trace::Task;
 use super::ways::{SHARE, SLOTS};
-use crate::policy::blame::{Suspect, blame};
+use crate::policy::blame::{Fate, Suspect, blame};
 use crate::policy::classify::{Class, MemoryFailure};
+use crate::policy::grow;
 use crate::policy::learn::After;
 use crate::policy::seats::seated;
 use crate::policy::sizing::{Ask, Need, Sizer};
 use crate::policy::{Account, Cap, Case, Next, Place, Size, Spent, decide};
+use container::{ReplayContainer, SlotAttempt};
 
 /// Steps in which a task comes to its need.
 const STEPS: u32 = 8;
@@ -52,6 +58,14 @@ pub struct Shared {
     pub used_gib_h: f64,
     /// What executors and containers had. GiB·h.
     pub allocated_gib_h: f64,
+    /// Steps by which attempts were given more while they ran.
+    pub grown: u64,
+    /// Attempts that were held because neither their executor nor its node had memory for them.
+    pub held: u64,
+    /// How long attempts were held. Seconds.
+    pub held_s: f64,
+    /// Attempts that gave way to one that was held, and ran again elsewhere.
+    pub evictions: u64,
 }
 
 impl Shared {
@@ -64,6 +78,10 @@ impl Shared {
         self.lost_avoidable += other.lost_avoidable;
         self.used_gib_h += other.used_gib_h;
         self.allocated_gib_h += other.allocated_gib_h;
+        self.grown += other.grown;
+        self.held += other.held;
+        self.held_s += other.held_s;
+        self.evictions += other.evictions;
         self.share_out();
     }
     fn share_out(&mut self) {
@@ -91,34 +109,6 @@ impl Site {
     }
 }
 
-/// A container: an executor of several slots, or one for a single task.
-#[derive(Debug)]
-struct Box_ {
-    host: usize,
-    began: u64,
-    memory: Bytes,
-    slots: u32,
-    place: Place,
-    seats: BTreeMap<usize, Seat>,
-    kept_for: Option<usize>,
-}
-
-impl Box_ {
-    fn free(&self) -> u32 {
-        self.slots.saturating_sub(self.seats.values().map(|seat| seat.size.slots).sum())
-    }
-    fn used(&self) -> Bytes {
-        self.seats.values().fold(Bytes::ZERO, |sum, seat| sum.saturating_add(seat.charged))
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Seat {
-    size: Size,
-    try_: u32,
-    charged: Bytes,
-}
-
 /// What a task has behind it.
 #[derive(Clone, Debug, Default)]
 struct Past {
@@ -127,28 +117,41 @@ struct Past {
     tries: u32,
 }
 
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum SlotEvent {
+    /// The use of a task rises.
     Step(u32),
+    /// It ends well.
     End,
+    /// It has been held so long that others give way.
+    Contention,
+    /// It is not held any longer.
+    HoldOver,
 }
 
-struct Run<'a> {
+/// A replay under way.
+struct ExecutorRun<'a> {
     tasks: &'a [Task],
     mode: Mode,
+    growth: bool,
     site: &'a Site,
     whole: Bytes,
     hosts: Vec<(u32, Bytes)>,
     /// Nothing new goes there but this task.
     kept_host: Option<(usize, usize)>,
-    boxes: BTreeMap<u64, Box_>,
+    boxes: BTreeMap<u64, ReplayContainer>,
     at: BTreeMap<usize, u64>,
     next: u64,
     again: BTreeSet<usize>,
     lines: BTreeMap<&'a str, BTreeSet<usize>>,
     running: BTreeMap<&'a str, usize>,
     past: BTreeMap<usize, Past>,
-    events: BinaryHeap<Reverse<(u64, usize, u32, What)>>,
+    events: BinaryHeap<Reverse<(u64, usize, u32, SlotEvent)>>,
+    /// Tasks that are held at their limit, the longest first.
+    held: Vec<usize>,
+    /// Tasks that have given way.
+    evicted: BTreeSet<usize>,
     sizer: Sizer,
     /// First sizes of each kind, by input, while nothing new is known of it.
     sized: BTreeMap<&'a str, BTreeMap<Option<Bytes>, Size>>,
@@ -167,18 +170,20 @@ pub(super) fn tight(tasks: &[Task]) -> Bytes {
 }
 
 /// Runs the tasks of one trace in one mode, in executors of this memory.
-pub(super) fn run(tasks: &[Task], mode: Mode, estate: Estate, executor: Bytes) -> Shared {
-    let Some(site) = &Site::new(executor) else { return Shared::default() };
+pub(super) fn run(tasks: &[Task], (mode, growth): (Mode, bool), cluster: ClusterShape, executor: Bytes) -> Shared {
+    let growth = growth && grow::is_part_of(mode);
+    let Some(site) = &Site::new(executor.min(cluster.memory)) else { return Shared::default() };
     let mut lines: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (n, task) in tasks.iter().enumerate() {
         lines.entry(task.kind.as_str()).or_default().insert(n);
     }
-    let run = Run {
+    let run = ExecutorRun {
         tasks,
         mode,
+        growth,
         site,
-        whole: estate.memory,
-        hosts: vec![(estate.cpus, estate.memory); estate.hosts],
+        whole: cluster.memory,
+        hosts: vec![(cluster.cpus, cluster.memory); cluster.nodes],
         kept_host: None,
         boxes: BTreeMap::new(),
         at: BTreeMap::new(),
@@ -188,14 +193,16 @@ pub(super) fn run(tasks: &[Task], mode: Mode, estate: Estate, executor: Bytes) -
         running: BTreeMap::new(),
         past: BTreeMap::new(),
         events: BinaryHeap::new(),
-        sizer: Sizer::new(mode, false),
+        held: Vec::new(),
+        evicted: BTreeSet::new(),
+        sizer: Sizer::new(mode, growth),
         sized: BTreeMap::new(),
         sums: Shared::default(),
     };
     run.go()
 }
 
-impl<'a> Run<'a> {
+impl<'a> ExecutorRun<'a> {
     fn go(mut self) -> Shared {
         let mut now = 0;
         self.place(now);
@@ -205,13 +212,20 @@ impl<'a> Run<'a> {
                 .at
                 .get(&n)
                 .copied()
-                .filter(|id| self.boxes.get(id).and_then(|b| b.seats.get(&n)).is_some_and(|seat| seat.try_ == try_));
+                .filter(|id| self.boxes.get(id).and_then(|b| b.attempts.get(&n)).is_some_and(|attempt| attempt.try_ == try_));
             let Some(id) = sitting else { continue };
             let freed = match what {
-                What::Step(step) => self.rises(id, n, step, now),
-                What::End => self.ends(id, n),
+                SlotEvent::Step(step) if self.growth => self.rises_in_its_limit(id, n, step, now),
+                SlotEvent::Step(step) => self.rises(id, n, step, now),
+                SlotEvent::End => self.ends(id, n, now),
+                SlotEvent::Contention => self.evict_for(n, now),
+                SlotEvent::HoldOver => {
+                    self.on_hold_over(id, n, now);
+                    true
+                }
             };
             if freed {
+                self.grow_held(now);
                 self.place(now);
                 self.give_back(now);
             }
@@ -293,12 +307,13 @@ impl<'a> Run<'a> {
     }
 
     fn is_kept(&self, host: usize) -> bool {
-        self.kept_host.is_some_and(|(kept, _)| kept == host)
+        self.kept_host.is_some_and(|(kept, _)| kept == host) || self.has_held(host)
     }
 
     /// The host with the least memory left over.
     fn host_for(&self, cpus: u32, memory: Bytes, task: Option<usize>) -> Option<usize> {
-        let open = |host: &usize| self.kept_host.is_none_or(|(kept, by)| kept != *host || Some(by) == task);
+        let kept = |host: usize| self.kept_host.is_some_and(|(kept, by)| kept == host && Some(by) != task);
+        let open = |host: &usize| !kept(*host) && !self.has_held(*host);
         let fits = |(_, (c, m)): &(usize, &(u32, Bytes))| *c >= cpus && *m >= memory;
         let all = self.hosts.iter().enumerate().filter(fits).filter(|(host, _)| open(host));
         all.min_by_key(|(_, (_, memory))| *memory).map(|(host, _)| host)
@@ -327,7 +342,7 @@ impl<'a> Run<'a> {
     }
 
     fn shared_box(&mut self, n: usize, slots: u32, now: u64) -> Option<u64> {
-        let able = |b: &Box_| b.place == Place::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
+        let able = |b: &ReplayContainer| b.place == Place::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
         let there = self.boxes.iter().filter(|(_, b)| able(b) && !self.is_kept(b.host));
         // The fullest first, so that others come free.
         if let Some((id, _)) = there.min_by_key(|(id, b)| (b.free(), **id)) {
@@ -353,14 +368,15 @@ impl<'a> Run<'a> {
             (*cpus, *free) = (cpus.saturating_sub(slots), free.saturating_sub(memory));
         }
         self.next += 1;
-        let opened = Box_ { host, began: now, memory, slots, place, seats: BTreeMap::new(), kept_for: None };
+        let share = if place == Place::Own { Bytes::ZERO } else { self.site.set.share() };
+        let opened = ReplayContainer::new(host, memory, (slots, share), place, now);
         self.boxes.insert(self.next, opened);
         self.next
     }
 
     fn close(&mut self, id: u64, now: u64) {
         let Some(b) = self.boxes.remove(&id) else { return };
-        self.sums.allocated_gib_h += b.memory.as_gib_f64() * seconds(now - b.began) / 3600.0;
+        self.sums.allocated_gib_h += b.gib_s(now) / 3600.0;
         if let Some((cpus, free)) = self.hosts.get_mut(b.host) {
             (*cpus, *free) = (*cpus + b.slots, free.saturating_add(b.memory));
         }
@@ -369,7 +385,7 @@ impl<'a> Run<'a> {
     /// Containers in which nothing runs.
     fn give_back(&mut self, now: u64) {
         let idle: Vec<u64> =
-            self.boxes.iter().filter(|(_, b)| b.seats.is_empty() && b.kept_for.is_none()).map(|(id, _)| *id).collect();
+            self.boxes.iter().filter(|(_, b)| b.attempts.is_empty() && b.kept_for.is_none()).map(|(id, _)| *id).collect();
         for id in &idle {
             self.close(*id, now);
         }
@@ -384,7 +400,7 @@ impl<'a> Run<'a> {
         let past = self.past.entry(n).or_default();
         past.tries += 1;
         past.size = Some(size.clone());
-        let (try_, failures) = (past.tries, past.spent.memory);
+        let try_ = past.tries;
         self.again.remove(&n);
         if let Some(line) = self.lines.get_mut(task.kind.as_str()) {
             line.remove(&n);
@@ -394,15 +410,11 @@ impl<'a> Run<'a> {
             b.kept_for = None;
         }
         if let Some(b) = self.boxes.get_mut(&id) {
-            b.seats.insert(n, Seat { size, try_, charged: Bytes::ZERO });
+            let (charged, extra) = (Bytes::ZERO, Bytes::ZERO);
+            b.attempts.insert(n, SlotAttempt { size, try_, charged, began: now, extra, grown: 0, hold: None });
         }
         self.at.insert(n, id);
-        let full = task.runtime_s * moment(n, failures);
-        for step in 1..=STEPS {
-            let at = now + ticks(full * f64::from(step) / f64::from(STEPS));
-            self.events.push(Reverse((at, n, try_, What::Step(step))));
-        }
-        self.events.push(Reverse((now + ticks(task.runtime_s), n, try_, What::End)));
+        self.schedule(n, try_, now, 0);
     }
 
     /// True when something came free.
@@ -410,8 +422,8 @@ impl<'a> Run<'a> {
         let Some(task) = self.tasks.get(n) else { return false };
         let use_ = task.peak.mul_ratio(u64::from(step), u64::from(STEPS)).saturating_add(slack(n));
         let Some(b) = self.boxes.get_mut(&id) else { return false };
-        let Some(seat) = b.seats.get_mut(&n) else { return false };
-        seat.charged = use_;
+        let Some(attempt) = b.attempts.get_mut(&n) else { return false };
+        attempt.charged = use_;
         // What the kernel takes beside is no reason to kill a task that is alone at what it asked for.
         let room = if b.place == Place::Own { b.memory.saturating_add(Bytes::new(SLACK)) } else { b.memory };
         let over = b.used().saturating_sub(room);
@@ -419,8 +431,8 @@ impl<'a> Run<'a> {
             return false;
         }
         // The limit was as far as it came.
-        if let Some(seat) = b.seats.get_mut(&n) {
-            seat.charged = seat.charged.saturating_sub(over);
+        if let Some(attempt) = b.attempts.get_mut(&n) {
+            attempt.charged = attempt.charged.saturating_sub(over);
         }
         self.dies(id, now);
         true
@@ -428,32 +440,32 @@ impl<'a> Run<'a> {
 
     fn dies(&mut self, id: u64, now: u64) {
         let Some(b) = self.boxes.get_mut(&id) else { return };
-        let seats: Vec<(usize, Seat)> = std::mem::take(&mut b.seats).into_iter().collect();
+        let attempts: Vec<(usize, SlotAttempt)> = std::mem::take(&mut b.attempts).into_iter().collect();
         let room = b.memory;
         self.close(id, now);
         self.sums.deaths += 1;
-        let suspect = |(_, seat): &(usize, Seat)| Suspect {
-            size: seat.size.memory(),
-            peak: Some(seat.charged),
+        let suspect = |(_, attempt): &(usize, SlotAttempt)| Suspect {
+            size: attempt.size.memory(),
+            peak: Some(attempt.charged),
             at_own_limit: false,
             kind_fits: false,
         };
-        let suspects: Vec<Suspect> = seats.iter().map(suspect).collect();
-        let alone = seats.len() == 1;
-        for ((n, seat), fate) in seats.into_iter().zip(blame(room, &suspects)) {
-            let within = !alone && seat.charged.saturating_sub(slack(n)) <= seat.size.memory();
+        let suspects: Vec<Suspect> = attempts.iter().map(suspect).collect();
+        let alone = attempts.len() == 1;
+        for ((n, attempt), fate) in attempts.into_iter().zip(blame(room, &suspects)) {
+            let within = !alone && attempt.charged.saturating_sub(slack(n)) <= attempt.size.memory();
             self.sums.kills += 1;
             self.sums.innocent_kills += u64::from(within);
             self.leaves(n);
-            self.decides(n, &seat, fate, within);
+            self.decides(n, &attempt, fate, within);
         }
     }
 
-    fn decides(&mut self, n: usize, seat: &Seat, fate: crate::policy::blame::Fate, within: bool) {
+    fn decides(&mut self, n: usize, attempt: &SlotAttempt, fate: Fate, within: bool) {
         let Some(ask) = self.ask(n) else { return };
         let spent = self.past.get(&n).map(|past| past.spent).unwrap_or_default();
-        let failure = MemoryFailure { dimension: Dimension::Native, off_heap: seat.charged, live: None, spike: false };
-        let profile = &seat.size.profile;
+        let failure = MemoryFailure { dimension: Dimension::Native, off_heap: attempt.charged, live: None, spike: false };
+        let profile = &attempt.size.profile;
         let known = match self.mode {
             Mode::Headroom => self.sizer.after_kill(&ask, Dimension::Native, profile, spent.memory + 1),
             Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => After::Unknown,
@@ -464,7 +476,7 @@ impl<'a> Run<'a> {
             reason: ExitReason::OverheadOom,
             class: Class::Memory(failure),
             fate,
-            size: &seat.size,
+            size: &attempt.size,
             set: &self.site.set,
             runtime: Runtime::Native,
             idempotent: Idempotent::Yes,
@@ -505,12 +517,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn ends(&mut self, id: u64, n: usize) -> bool {
+    fn ends(&mut self, id: u64, n: usize, now: u64) -> bool {
         let (Some(task), Some(ask)) = (self.tasks.get(n), self.ask(n)) else { return false };
-        if let Some(b) = self.boxes.get_mut(&id) {
-            b.seats.remove(&n);
-        }
-        self.leaves(n);
+        self.take_attempt(id, n, now);
         self.sums.used_gib_h += task.peak.as_gib_f64() * task.runtime_s / 3600.0;
         self.sizer.ended(&ask, &Need { heap: None, rest: task.peak }, task.runtime_s);
         self.sized.remove(ask.kind);

@@ -1,0 +1,176 @@
+//! Attempts at their limit in a replay: they grow where they run, are held until their node has memory, or are killed.
+//!
+//! ```text
+//!  at the limit ──► the policy has no more ─────────────────────────► killed
+//!        │
+//!        ├─► its node has the memory ───────────────────────────────► grown
+//!        └─► held ──► memory becomes free on the node ──────────────► grown
+//!              ├─► after half the hold, or when the whole node is held: others give way ──► grown
+//!              └─► the hold ends ───────────────────────────────────► killed
+//! ```
+//!
+//! Memory that becomes free on a node with held attempts goes to them before anything new is placed there.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use headroom_types::Bytes;
+
+use super::run::{Happening, NextSize, Run, Sizes, asks, moment, seconds, ticks};
+use crate::policy::contention::{Candidate, choose};
+
+/// How long an attempt is held at most: what a stage says that does not say it. Ticks.
+pub(super) const HOLD: u64 = 30_000_000;
+/// After this part of its hold others give way to it. Ticks.
+pub(super) const CONTENTION_AFTER: u64 = HOLD / 2;
+
+/// An attempt is held at its limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplayHold {
+    /// The size it needs.
+    to: Bytes,
+    /// Steps of growth up to that size.
+    steps: u64,
+    /// Since when. Ticks.
+    since: u64,
+}
+
+impl ReplayHold {
+    /// How long it has lasted. Seconds.
+    pub(super) fn seconds(self, now: u64) -> f64 {
+        seconds(now - self.since)
+    }
+}
+
+impl Run<'_> {
+    /// An attempt has come to its limit.
+    pub(super) fn on_limit(&mut self, n: usize, now: u64) {
+        let Some((to, steps)) = self.size_to_grow_to(n) else { return self.kill(n, now) };
+        let Some(run) = self.running.get_mut(&n) else { return };
+        run.hold = Some(ReplayHold { to, steps, since: now });
+        let (node, serial) = (run.node, run.serial);
+        self.nodes.hold(node, n);
+        self.grow_held(node, now);
+        if self.nodes.held_on(node).contains(&n) {
+            self.sums.held += 1;
+            self.events.push(Reverse((now + CONTENTION_AFTER, n, serial, Happening::Contention)));
+            self.events.push(Reverse((now + HOLD, n, serial, Happening::HoldOver)));
+        }
+    }
+
+    /// The hold of an attempt has ended without more memory.
+    pub(super) fn on_hold_over(&mut self, n: usize, now: u64) {
+        if self.running.get(&n).is_some_and(|run| run.hold.is_some()) {
+            self.kill(n, now);
+        }
+    }
+
+    /// An attempt has been held for long: others give way.
+    pub(super) fn on_contention(&mut self, n: usize, now: u64) {
+        let Some(run) = self.running.get(&n).filter(|run| run.hold.is_some()) else { return };
+        let node = run.node;
+        self.evict_for(n, node, now);
+        self.grow_held(node, now);
+    }
+
+    /// Grows the held attempts of a node for which there is memory, the longest held first. Where every attempt is held, nothing
+    /// becomes free by itself: some give way at once, and where none may, the newest is killed.
+    pub(super) fn grow_held(&mut self, node: usize, now: u64) {
+        loop {
+            for n in self.nodes.held_on(node).to_vec() {
+                self.grow(n, now);
+            }
+            let Some(first) = self.nodes.held_on(node).first().copied() else { return };
+            if !self.nodes.stands_still(node) {
+                return;
+            }
+            if !self.evict_for(first, node, now) {
+                return self.kill_newest(node, now);
+            }
+        }
+    }
+
+    fn kill_newest(&mut self, node: usize, now: u64) {
+        let began = |n: &usize| self.running.get(n).map(|run| (run.began, *n));
+        if let Some(newest) = self.nodes.held_on(node).iter().copied().max_by_key(began) {
+            self.kill(newest, now);
+        }
+    }
+
+    /// Grows a held attempt if its node has the memory.
+    fn grow(&mut self, n: usize, now: u64) {
+        let (Some(task), Some(run)) = (self.tasks.get(n), self.running.get_mut(&n)) else { return };
+        let Some(hold) = run.hold.filter(|hold| self.nodes.grow(run.node, hold.to.saturating_sub(run.size))) else { return };
+        self.nodes.resume(run.node, n);
+        self.sums.grown += hold.steps;
+        self.sums.held_s += hold.seconds(now);
+        run.before += run.size.as_gib_f64() * seconds(now - run.resized);
+        (run.resized, run.size, run.at_limit, run.hold) = (now, hold.to, false, None);
+        let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);
+        let rest = task.runtime_s * (1.0 - moment(n, failures));
+        self.events.push(Reverse((now + ticks(rest), n, run.serial, Happening::End)));
+    }
+
+    /// Makes attempts give way to one that is held, one after the other until it grows. False when none does.
+    fn evict_for(&mut self, n: usize, node: usize, now: u64) -> bool {
+        let mut any = false;
+        while let Some(evicted) = self.to_evict(n, node, now) {
+            any = true;
+            self.evict(evicted, now);
+            self.grow(n, now);
+        }
+        any
+    }
+
+    /// The next to give way: another one on the node, or the held one itself where another is held beside it and less work is lost.
+    fn to_evict(&self, n: usize, node: usize, now: u64) -> Option<usize> {
+        let candidate = |id: usize| {
+            let run = self.running.get(&id)?;
+            let lost = Duration::from_micros(now - run.began);
+            Some((run.began, Candidate { who: id, lost, frees: run.size, gave_way: self.evicted.contains(&id) }))
+        };
+        let mut there: Vec<(u64, Candidate<usize>)> = self.nodes.running_on(node).filter_map(candidate).collect();
+        there.sort_by_key(|(began, one)| (*began, one.who));
+        let (own, others): (Vec<_>, Vec<_>) = there.into_iter().map(|(_, one)| one).partition(|one| one.who == n);
+        let other = choose(&others, self.missing(n, node)?);
+        let second = self.nodes.held_on(node).iter().copied().find(|held| *held != n);
+        let own = second.and_then(|second| choose(&own, self.missing(second, node)?));
+        match (other, own) {
+            (Some(other), Some(own)) if own.lost < other.lost => Some(own.who),
+            (Some(other), _) => Some(other.who),
+            (None, own) => own.map(|own| own.who),
+        }
+    }
+
+    /// Memory that a held attempt needs beyond what is free on its node.
+    fn missing(&self, n: usize, node: usize) -> Option<Bytes> {
+        let run = self.running.get(&n)?;
+        Some(run.hold?.to.saturating_sub(run.size).saturating_sub(self.nodes.free_on(node)))
+    }
+
+    /// Ends an attempt whose task waits for a container elsewhere, of the size it had reached.
+    fn evict(&mut self, n: usize, now: u64) {
+        let Some(run) = self.leave(n, now) else { return };
+        self.sums.evictions += 1;
+        self.evicted.insert(n);
+        let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);
+        self.next_sizes.insert(n, NextSize { size: run.size, failures });
+        self.wait_again(n, now);
+    }
+
+    /// A size that is enough, with the steps up to it; `None` where the policy has no more.
+    fn size_to_grow_to(&mut self, n: usize) -> Option<(Bytes, u64)> {
+        let whole = self.nodes.memory();
+        let (task, run) = (self.tasks.get(n)?, self.running.get(&n)?);
+        let Sizes::Mode(giver) = &mut self.sizes else { return None };
+        if !self.growth {
+            return None;
+        }
+        let (mut size, mut steps) = (run.size, 0);
+        while task.peak > size {
+            steps += 1;
+            size = giver.grown(&asks(task), size, whole)?;
+        }
+        Some((size, steps))
+    }
+}
