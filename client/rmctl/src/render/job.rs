@@ -152,7 +152,7 @@ fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
     format!("{ladder} {said}").trim().to_owned()
 }
 
-/// `held 12 s for 300 MiB`.
+/// `held 12s for 300 MiB`.
 pub(crate) fn held(held: &HeldTask, now: UnixMillis) -> String {
     format!("held {} for {}", span(now.since(held.since)), held.more)
 }
@@ -201,7 +201,7 @@ mod tests {
         let since = UnixMillis(fixture::NOW.0 - 12_000);
         running.held = Some(HeldTask { since, more: headroom_types::Bytes::from_mib(300) });
         let shown = screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN);
-        assert!(shown.contains("held 12 s for 300 MiB"), "{shown}");
+        assert!(shown.contains("held 12s for 300 MiB"), "{shown}");
     }
 
     #[test]
