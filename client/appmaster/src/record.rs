@@ -138,6 +138,8 @@ pub enum Record {
         task: TaskKey,
         /// The attempt's number.
         attempt: u32,
+        /// What the task begins anew with.
+        size: Size,
         /// To whom, for people.
         why: String,
     },

@@ -146,7 +146,16 @@ pub struct Task {
     /// Why it is not to be tried again once its attempt has ended.
     pub cancelled: Option<String>,
     /// The attempt that gave way to a held task. No other one does.
-    pub gave_way: Option<u32>,
+    pub gave_way: Option<GaveWay>,
+}
+
+/// An attempt that gave way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GaveWay {
+    /// Its number.
+    pub attempt: u32,
+    /// What the task begins anew with.
+    pub size: Size,
 }
 
 impl Task {

@@ -23,7 +23,11 @@ pub(crate) type Found = (ContainerId, Bytes, Bytes);
 
 /// Those in a report. Without a lock: mostly there is none.
 pub(crate) fn those_in(containers: &[Observed]) -> Vec<Found> {
-    let near = |c: &&Observed| c.phase == Phase::Running && c.anon.is_some_and(|a| a >= c.resource.memory.mul_ratio(NEAR, 100));
+    // More than the limit was in use before the limit was lowered: that says nothing of what is in use now.
+    let near = |c: &&Observed| {
+        let limit = c.resource.memory;
+        c.phase == Phase::Running && c.anon.is_some_and(|a| a >= limit.mul_ratio(NEAR, 100) && a <= limit)
+    };
     containers.iter().filter(near).filter_map(|c| Some((c.container.clone(), c.anon?, c.resource.memory))).collect()
 }
 
@@ -80,6 +84,10 @@ mod tests {
     fn each_container_is_told_once() {
         let (near, node) = (Near::default(), "n1".parse().expect("id"));
         let told = |anon| near.events(&node, UnixMillis(5), those_in(&[observed(anon)])).len();
-        assert_eq!([told(89), told(90), told(95)], [0, 1, 0], "page cache alone is no reason");
+        assert_eq!(
+            [told(89), told(101), told(90), told(95)],
+            [0, 0, 1, 0],
+            "page cache alone is no reason, nor is a limit that was larger"
+        );
     }
 }

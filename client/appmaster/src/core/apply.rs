@@ -11,7 +11,7 @@ use crate::ledger;
 use crate::policy::{Account, Next, Place, Size, backoff};
 use crate::record::Record;
 use crate::spec::{self, Parsed};
-use crate::taskset::{Change, State, TaskKey, on};
+use crate::taskset::{Change, GaveWay, State, TaskKey, on};
 
 /// An executor that has never said hello is given up after this long.
 const FIRST_HELLO: std::time::Duration = std::time::Duration::from_secs(60);
@@ -49,9 +49,9 @@ impl Core {
                 }
                 self.view.touch(*task);
             }
-            Record::GaveWay { task, attempt, why } => {
+            Record::GaveWay { task, attempt, size, why } => {
                 if let Some(t) = self.tasks.get_mut(*task) {
-                    t.gave_way = Some(*attempt);
+                    t.gave_way = Some(GaveWay { attempt: *attempt, size: size.clone() });
                     t.note.clone_from(why);
                 }
                 self.ledger.gave_way();

@@ -272,7 +272,9 @@ impl Core {
         for (attempt, key) in &group.attempts {
             let message =
                 format!("{attempt} gives way on {node}: {} has been held for {needs} more and there is no room", waiter.attempt);
-            self.record(now, Record::GaveWay { task: *key, attempt: attempt.attempt, why: message.clone() }, out);
+            let Some(size) = self.size_after_eviction(now, &group.container, attempt, *key) else { continue };
+            let record = Record::GaveWay { task: *key, attempt: attempt.attempt, size, why: message.clone() };
+            self.record(now, record, out);
             self.view.tell(now, Reason::GaveWay, attempt.to_string(), message);
             self.stop_attempt(*key, out);
         }
@@ -281,31 +283,37 @@ impl Core {
         }
     }
 
-    /// What becomes of a task whose attempt has given way: it begins anew with what it had reached, and with the step it waited for.
-    pub(super) fn after_giving_way(&self, now: Now, key: TaskKey, row: &AttemptRow) -> Option<(Account, Next)> {
-        let task = self.tasks.get(key).filter(|task| task.gave_way == Some(row.attempt.attempt))?;
-        if row.reason != Some(ExitReason::Stopped) {
-            return None;
-        }
-        let held =
-            self.fleet.executors.get(&row.container).and_then(|e| e.seats.get(&row.attempt)).is_some_and(|s| s.held.is_some());
-        let wished = self.wish(now, &row.container, &row.attempt).filter(|_| held).and_then(|(_, wish)| wish.ok());
+    /// The size that who gives way begins anew with: what it had reached, and where it is held the step it waits for.
+    fn size_after_eviction(&self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, key: TaskKey) -> Option<Size> {
+        let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
+        let wished = self.wish(now, container, attempt).filter(|_| seat.held.is_some()).and_then(|(_, wish)| wish.ok());
         let reached = self.size_after(key)?;
         let size = match wished {
             Some(profile) => Size { profile, slots: 1, place: Place::Own, ..reached },
             None => reached,
         };
         // A container of its own leaves when its task asks for another rung's.
-        let rung = if size.place == Place::Own { task.size.rung.saturating_add(1) } else { size.rung };
+        let rung = if size.place == Place::Own { size.rung.saturating_add(1) } else { size.rung };
+        Some(Size { rung, ..size })
+    }
+
+    /// What becomes of a task whose attempt has given way.
+    pub(super) fn after_giving_way(&self, key: TaskKey, row: &AttemptRow) -> Option<(Account, Next)> {
+        let gave_way = self.tasks.get(key)?.gave_way.as_ref().filter(|gave_way| gave_way.attempt == row.attempt.attempt)?;
+        if row.reason != Some(ExitReason::Stopped) {
+            return None;
+        }
+        let size = gave_way.size.clone();
         let why = format!("gave way on {}: again with {}, not charged", row.node, size.profile.memory());
-        Some((Account::Taken, Next::Again { size: Size { rung, ..size }, wait_ms: 0, elsewhere: Elsewhere::Node, why }))
+        Some((Account::Taken, Next::Again { size, wait_ms: 0, elsewhere: Elsewhere::Node, why }))
     }
 
     /// An executor is back: the word that an attempt gives way may have been lost with its line.
     pub(super) fn stop_evicted(&self, container: &ContainerId, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get(container) else { return };
         for (attempt, seat) in &executor.seats {
-            if self.tasks.get(seat.task).is_some_and(|task| task.gave_way == Some(attempt.attempt)) {
+            if self.tasks.get(seat.task).is_some_and(|task| task.gave_way.as_ref().is_some_and(|g| g.attempt == attempt.attempt))
+            {
                 self.stop_attempt(seat.task, out);
             }
         }

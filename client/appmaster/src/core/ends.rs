@@ -103,7 +103,7 @@ impl Core {
             remote_input,
             treated: treated.as_ref(),
         };
-        let (account, next) = self.as_ordered(now, key, &row, decide(&case));
+        let (account, next) = self.as_ordered(key, &row, decide(&case));
         row.treatment = treated.map(|treated| recorded(treated.applied, account));
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);

@@ -95,18 +95,12 @@ impl Core {
     }
 
     /// What becomes of a task after an end that somebody has asked for. What ended well is done all the same.
-    pub(super) fn as_ordered(
-        &self,
-        now: Now,
-        key: TaskKey,
-        row: &AttemptRow,
-        (account, next): (Account, Next),
-    ) -> (Account, Next) {
+    pub(super) fn as_ordered(&self, key: TaskKey, row: &AttemptRow, (account, next): (Account, Next)) -> (Account, Next) {
         let Some(task) = self.tasks.get(key).filter(|_| next != Next::Done) else { return (account, next) };
         if let Some(message) = &task.cancelled {
             return (account, Next::GiveUp { cause: Cause::Cancelled, message: message.clone() });
         }
-        if let Some(gave_way) = self.after_giving_way(now, key, row) {
+        if let Some(gave_way) = self.after_giving_way(key, row) {
             return gave_way;
         }
         let seat = self.fleet.executors.get(&row.container).and_then(|e| e.seats.get(&row.attempt));
