@@ -46,6 +46,12 @@ async fn a_container_is_seen_while_it_lives_and_after() {
     let report = rm.exit(&dies).await;
     assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
 
+    // What is read is published after what is reported.
+    rm.until("it to be published", |_| {
+        let (status, _) = call(&node, &format!("/ws/v1/node/containers/{}", name(&dies)), "application/json");
+        (status == 200).then_some(())
+    })
+    .await;
     let live = get(&node, &format!("containers/{}", name(&lives)))["container"].clone();
     assert_eq!((&live["state"], &live["exitCode"]), (&json!("RUNNING"), &json!(-1000)));
     assert_eq!((&live["totalMemoryNeededMB"], &live["headroomId"]), (&json!(32), &json!(lives.to_string())));
