@@ -196,7 +196,7 @@ fn job_file(n: usize, chance: &mut Chance) -> String {
             text.push_str("idempotent = \"no\"\n");
         }
         // Not drawn: what is drawn for the rest stays as it is for each seed.
-        if (memory / 64 + count) % 3 == 0 {
+        if (memory / 64 + count).is_multiple_of(3) {
             text.push_str("grow = false\n");
         }
     }

@@ -100,7 +100,7 @@ fn an_executor_in_the_place_of_a_drained_one_is_found() {
 #[test]
 fn no_node_stands_still_with_held_tasks() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let count = number("HEADROOM_SIM_HELD").unwrap_or(100);
+    let count = number("HEADROOM_SIM_HELD").unwrap_or(40);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
         let outcome = run_scenario(seed, Scenario::held(seed), Plant::Nothing);
         assert!(outcome.violation.is_none(), "held seed {seed}: {outcome}");
