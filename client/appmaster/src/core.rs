@@ -281,7 +281,7 @@ impl Core {
             }
             return;
         };
-        (executor.line, executor.greeted) = (Line::Up, true);
+        (executor.line, executor.greeted, executor.unlisted) = (Line::Up, true, false);
         executor.slots = executor.slots.min(hello.slots.max(1));
         if !hello.task_groups {
             self.learning.expect_kills();

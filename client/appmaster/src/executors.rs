@@ -173,6 +173,8 @@ pub struct Executor {
     pub warning: Option<Warning>,
     /// It was told to end.
     pub leaving: bool,
+    /// The resource manager did not know it any more when this master last registered, and nothing was heard from it since.
+    pub unlisted: bool,
     /// Its end is known, and its last words are waited for until this moment.
     pub ended: Option<(Box<ExitReport>, Tick, u64)>,
 }
@@ -199,6 +201,7 @@ impl Executor {
             left: Unattributed::default(),
             warning: None,
             leaving: false,
+            unlisted: false,
             ended: None,
         }
     }
@@ -262,7 +265,7 @@ impl Executor {
     /// when the task has to run again.
     pub fn holds_its_place(&self) -> bool {
         let done_here = matches!(self.purpose, Purpose::Own(_)) && !self.seats.is_empty();
-        self.stays() && (self.warning.is_none() || done_here)
+        self.stays() && !self.unlisted && (self.warning.is_none() || done_here)
     }
 }
 
@@ -405,7 +408,8 @@ impl Fleet {
     /// Those whose count, and how many of it have ended, `pass`.
     fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<Wanted> {
         let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
-        for executor in self.executors.values() {
+        // What the resource manager does not know is replaced by it, and would be again and again if it were counted here.
+        for executor in self.executors.values().filter(|e| !e.unlisted) {
             let (kept, leaving) = live.entry(&executor.request).or_default();
             let counter = if executor.holds_its_place() { kept } else { leaving };
             *counter = counter.saturating_add(1);

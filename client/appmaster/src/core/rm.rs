@@ -33,6 +33,7 @@ impl Core {
                 for (id, executor) in &mut self.fleet.executors {
                     if executor.line != Line::Up && !containers.iter().any(|g| g.container == *id) {
                         executor.line = Line::Down { until: now.tick.plus(NODES_RETURN) };
+                        executor.unlisted = true;
                     }
                 }
             }
@@ -41,6 +42,7 @@ impl Core {
         for granted in containers {
             if let Some(known) = self.fleet.executors.get_mut(&granted.container) {
                 known.resource = Some(granted.resource.clone());
+                known.unlisted = false;
                 self.fleet.growing.insert(granted.container.clone());
             }
             self.on_granted(now, granted, out);
