@@ -185,3 +185,18 @@ fn what_grew_and_was_lost_runs_again_at_the_size_it_had() {
     assert_eq!(row.attempts[1].profile, row.attempts[0].profile, "a grown size survives the loss of its node");
     assert_eq!(world.core.totals().memory_kills, 0);
 }
+
+#[test]
+fn a_neighbour_that_must_not_run_twice_does_not_protect_the_others_beside_it() {
+    let job = concat!(
+        job_head!("beside", "224MiB", 3, 1, 3),
+        "[[stage]]\nname = \"once\"\nidempotent = \"no\"\ncommand = [\"prog\"]\ncount = 1\n",
+        "[[stage]]\nname = \"map\"\ncommand = [\"prog\"]\ncount = 2\n"
+    );
+    let tasks = Scenario::of(job).nodes(&[224]).usual(Habit::native(10, 60_000));
+    let world = tasks.habit("map/0", Habit::native(90, 4000)).run();
+    let totals = world.core.totals();
+    assert_eq!((totals.done, totals.memory_kills, totals.gave_way), (3, 0, 1), "{totals:?}");
+    assert_eq!([world.row("once/0"), world.row("map/0")].map(|row| row.attempts.len()), [1, 1]);
+    assert!(world.words("AttemptLost")[0].contains("stopped to make room for a held task"), "{:?}", world.words("AttemptLost"));
+}

@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod attached;
 pub mod histogram;
 pub mod journal;
 pub mod lines;

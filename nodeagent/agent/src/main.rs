@@ -13,12 +13,11 @@ use clap::Parser;
 use headroom_config::{NodeAgentConfig, Problem, SelfFence};
 use headroom_nodeagent::doctor;
 use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, Running, start};
-use headroom_telemetry::attached;
+use headroom_transport::attached::Parent;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
 use headroom_wire::v1::attached::{NodeReady, StartReport};
 use headroom_wire::v1::nodes::NodeTraits;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
 
 /// Threads for the loop and its lines: nothing in them takes long.
 const WORKERS: usize = 2;
@@ -214,13 +213,8 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
     let started = start(args.clone().over(config.clone())).await;
-    let mut parent: Option<oneshot::Receiver<()>> = None;
-    if args.attached {
-        attached::report(&report(&started)?).context("the start cannot be reported")?;
-        let (sender, ended) = oneshot::channel();
-        attached::at_end_of_input(|| drop(sender)).context("the end of standard input cannot be waited for")?;
-        parent = Some(ended);
-    }
+    let mut parent =
+        if args.attached { Parent::told(&report(&started)?).context("the start cannot be reported")? } else { Parent::nobody() };
     let mut agent = match started {
         Ok(agent) => agent,
         Err(_) if args.attached => return Ok(ExitCode::FAILURE),
@@ -231,7 +225,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
         tokio::select! {
             _ = term.recv() => break,
             _ = int.recv() => break,
-            _ = async { parent.as_mut()?.await.ok() }, if args.attached => {
+            () = parent.ended() => {
                 agent.shutdown(Containers::Kill).await;
                 return Ok(ExitCode::SUCCESS);
             }

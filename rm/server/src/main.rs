@@ -10,12 +10,11 @@ use clap::Parser as _;
 use headroom_config::{LogLevel, render};
 use headroom_resourcemanager::operator::{self, Wish};
 use headroom_resourcemanager::{Args, By, Options, Running, start_for};
-use headroom_telemetry::attached;
 use headroom_telemetry::log::{self, Level};
+use headroom_transport::attached::Parent;
 use headroom_wire::v1::attached::{ManagerReady, StartReport};
 use headroom_wire::v1::operator::{LogView, Reloaded};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
 
 /// A call of ten thousand nodes' reports allocates buffers of a few KiB from every thread: the system's allocator took a quarter
 /// of the processor time for that (docs/performance.md).
@@ -57,13 +56,8 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<Exi
     let mut desk = Desk { args, level, says: options.log };
     let (operator, mut wishes) = operator::line();
     let started = start_for(options, Some(operator)).await;
-    let mut parent: Option<oneshot::Receiver<()>> = None;
-    if args.attached {
-        attached::report(&report(&started)?).context("the start cannot be reported")?;
-        let (sender, ended) = oneshot::channel();
-        attached::at_end_of_input(|| drop(sender)).context("the end of standard input cannot be waited for")?;
-        parent = Some(ended);
-    }
+    let mut parent =
+        if args.attached { Parent::told(&report(&started)?).context("the start cannot be reported")? } else { Parent::nobody() };
     let mut running = match started {
         Ok(running) => running,
         Err(_) if args.attached => return Ok(ExitCode::from(FAILED)),
@@ -71,7 +65,7 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<Exi
     };
     loop {
         tokio::select! {
-            _ = async { parent.as_mut()?.await.ok() }, if args.attached => break,
+            () = parent.ended() => break,
             error = running.failed() => return Err(error),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,

@@ -20,25 +20,6 @@ async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<Event> {
     all
 }
 
-fn row(task: &str, state: TaskState) -> TaskRow {
-    let profile = headroom_types::Profile {
-        heap: headroom_types::Bytes::from_mib(64),
-        overhead: headroom_types::Bytes::ZERO,
-        cpus: headroom_types::Cpus::from_cores(1),
-    };
-    TaskRow {
-        task: id(task),
-        state,
-        profile,
-        rung: 1,
-        note: String::new(),
-        attempts: Vec::new(),
-        held: None,
-        ahead: Vec::new(),
-        priority: 0,
-    }
-}
-
 fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {
     let event = |reason: &&str| JobEvent {
         time: UnixMillis(1),

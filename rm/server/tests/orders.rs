@@ -5,26 +5,11 @@
 mod fakes;
 
 use fakes::*;
-use headroom_types::{Bytes, Cpus, Profile, TaskId, TaskOrder, TaskWish};
+use headroom_types::{Bytes, TaskId, TaskOrder, TaskWish};
 use headroom_wire::v1::am::UpdateKind;
 use headroom_wire::v1::apps::ResizeTask;
 use headroom_wire::v1::error::Code;
-use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow, TaskState};
-
-fn row(task: &str, state: TaskState) -> TaskRow {
-    let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
-    TaskRow {
-        task: id(task),
-        state,
-        profile,
-        rung: 1,
-        note: String::new(),
-        attempts: Vec::new(),
-        held: None,
-        ahead: Vec::new(),
-        priority: 0,
-    }
-}
+use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};
 
 /// An application whose master has told of a task in each state.
 async fn told(client: &headroom_client::Client) -> FakeMaster {

@@ -198,17 +198,14 @@ impl Core {
     fn who_gives_way(&self, now: Now, node: &NodeId, waiters: &[Waiter]) -> Option<(Group, Waiter)> {
         let first = waiters.first()?;
         let others = self.groups(now, node, first);
-        let mut best = contention::choose(&others, first.needs).map(|c| (c.clone(), first));
-        if let Some(second) = waiters.iter().find(|w| w.container != first.container) {
-            let groups = self.groups(now, node, second);
-            let own = groups.into_iter().filter(|c| c.who.attempts.iter().any(|(attempt, _)| *attempt == first.attempt));
-            let own: Vec<Candidate<Group>> = own.collect();
-            let cheaper = |own: &Candidate<Group>| best.as_ref().is_none_or(|(other, _)| own.lost < other.lost);
-            if let Some(own) = contention::choose(&own, second.needs).filter(|own| cheaper(own)) {
-                best = Some((own.clone(), second));
-            }
-        }
-        best.map(|(candidate, waiter)| (candidate.who, waiter.clone()))
+        let other = contention::choose(&others, first.needs).map(|c| (c.clone(), first));
+        let own = waiters.iter().find(|w| w.container != first.container).and_then(|second| {
+            let mut groups = self.groups(now, node, second);
+            groups.retain(|c| c.who.attempts.iter().any(|(attempt, _)| *attempt == first.attempt));
+            contention::choose(&groups, second.needs).map(|c| (c.clone(), second))
+        });
+        let chosen = contention::cheaper(other, own, |(candidate, _)| candidate.lost);
+        chosen.map(|(candidate, waiter)| (candidate.who, waiter.clone()))
     }
 
     /// What could be evicted on a node, the oldest first: single tasks beside the held one in its executor, and everything in other
@@ -216,18 +213,17 @@ impl Core {
     fn groups(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Vec<Candidate<Group>> {
         let mut all = Vec::new();
         for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.node == *node && e.stays() && e.ended.is_none()) {
-            let seats: Vec<(&TaskAttemptId, TaskKey)> =
-                executor.seats.iter().map(|(attempt, seat)| (attempt, seat.task)).collect();
-            if !seats.iter().all(|(attempt, key)| *attempt == &waiter.attempt || self.may_be_evicted(*key)) {
-                continue;
-            }
             if *id == waiter.container {
                 let beside = executor.seats.iter().filter(|(attempt, _)| **attempt != waiter.attempt);
-                all.extend(beside.map(|(attempt, seat)| {
+                all.extend(beside.filter(|(_, seat)| self.may_be_evicted(seat.task)).map(|(attempt, seat)| {
                     let frees = executor.share.mul_ratio(u64::from(seat.slots), 1).saturating_add(seat.extra);
                     self.candidate(now, id, &[(attempt, seat.task)], frees, false)
                 }));
-            } else if !seats.is_empty() {
+                continue;
+            }
+            let seats: Vec<(&TaskAttemptId, TaskKey)> =
+                executor.seats.iter().map(|(attempt, seat)| (attempt, seat.task)).collect();
+            if !seats.is_empty() && seats.iter().all(|(_, key)| self.may_be_evicted(*key)) {
                 all.push(self.candidate(now, id, &seats, self.memory_of(executor), true));
             }
         }
@@ -265,7 +261,7 @@ impl Core {
             let attempts = group.attempts.iter().map(|(attempt, _)| attempt.clone()).collect();
             contention.makes_room = Some(MakesRoom { container: group.container.clone(), attempts, leaves: group.leaves });
             contention.evicted.extend(group.attempts.iter().map(|(_, key)| *key));
-            if let Purpose::Set(set) = purpose {
+            if let (Purpose::Set(set), true) = (purpose, group.leaves) {
                 contention.sets.insert(set);
             }
         }

@@ -101,8 +101,7 @@ impl Core {
         let Some(resizing) = executor.resizing.as_mut() else { return };
         let (why, most) = match refusal {
             SizeRefusal::Manager(why) if grows => (why, u32::MAX),
-            SizeRefusal::NoAnswer(why) if grows => {
-                tracing::debug!(%container, why, "asked again");
+            SizeRefusal::NoAnswer(_) if grows => {
                 resizing.again_at = now.tick.plus(ASK_AGAIN);
                 return;
             }

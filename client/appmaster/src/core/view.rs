@@ -112,7 +112,10 @@ impl Core {
                 self.view.tell(now, Reason::OomKilled, attempt, message);
             }
             Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => {
-                let message = format!("{attempt} on {}: {}{}", row.node, reason.sentence(), treated(row));
+                let gave_way = self.tasks.get(key).and_then(|task| task.gave_way.as_ref());
+                let gave_way = gave_way.is_some_and(|g| g.attempt == row.attempt.attempt && reason == ExitReason::Stopped);
+                let why = if gave_way { "stopped to make room for a held task".to_owned() } else { reason.sentence() };
+                let message = format!("{attempt} on {}: {why}{}", row.node, treated(row));
                 self.view.tell(now, Reason::AttemptLost, attempt, message);
             }
         }

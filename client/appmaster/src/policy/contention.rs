@@ -33,6 +33,15 @@ pub fn choose<T>(candidates: &[Candidate<T>], needs: Bytes) -> Option<&Candidate
     alone.or_else(|| able.iter().copied().rev().min_by(|a, b| by_loss(a, b, needs)))
 }
 
+/// Another one, or the held task itself for the next one that is held beside it: that with less run time lost. Of two alike it is
+/// the other one.
+pub fn cheaper<C>(other: Option<C>, own: Option<C>, lost: impl Fn(&C) -> Duration) -> Option<C> {
+    match (other, own) {
+        (Some(other), Some(own)) => Some(if lost(&own) < lost(&other) { own } else { other }),
+        (other, own) => other.or(own),
+    }
+}
+
 /// Work lost per useful byte.
 fn by_loss<T>(a: &Candidate<T>, b: &Candidate<T>, needs: Bytes) -> Ordering {
     let useful = |c: &Candidate<T>| u128::from(c.frees.min(needs).get());
@@ -78,6 +87,13 @@ mod tests {
         let three = [candidate(1, 9, 100), candidate(2, 5, 100), candidate(3, 20, 100)];
         assert_eq!(chosen(&three, 300), Some(2));
         assert_eq!(chosen(&three, 301), None, "nobody is evicted in vain");
+    }
+
+    #[test]
+    fn the_held_task_itself_gives_way_where_that_costs_less() {
+        let cheaper = |other: Option<u64>, own: Option<u64>| cheaper(other, own, |seconds| Duration::from_secs(*seconds));
+        assert_eq!((cheaper(Some(5), Some(3)), cheaper(Some(3), Some(5))), (Some(3), Some(3)));
+        assert_eq!((cheaper(None, Some(9)), cheaper(Some(9), None), cheaper(None, None)), (Some(9), Some(9), None));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 
 use super::run::{Happening, NextSize, Run, Sizes, asks, moment, seconds, ticks};
-use crate::policy::contention::{Candidate, choose};
+use crate::policy::contention::{Candidate, cheaper, choose};
 
 /// How long an attempt is held at most: what a stage says that does not say it. Ticks.
 pub(super) const HOLD: u64 = 30_000_000;
@@ -135,11 +135,7 @@ impl Run<'_> {
         let other = choose(&others, self.missing(n, node)?);
         let second = self.nodes.held_on(node).iter().copied().find(|held| *held != n);
         let own = second.and_then(|second| choose(&own, self.missing(second, node)?));
-        match (other, own) {
-            (Some(other), Some(own)) if own.lost < other.lost => Some(own.who),
-            (Some(other), _) => Some(other.who),
-            (None, own) => own.map(|own| own.who),
-        }
+        cheaper(other, own, |one| one.lost).map(|one| one.who)
     }
 
     /// Memory that a held attempt needs beyond what is free on its node.

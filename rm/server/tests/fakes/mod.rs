@@ -450,3 +450,23 @@ impl FakeMaster {
         }
     }
 }
+
+/// A task of 64 MiB without attempts.
+pub(crate) fn row(task: &str, state: headroom_wire::v1::job::TaskState) -> headroom_wire::v1::job::TaskRow {
+    let profile = headroom_types::Profile {
+        heap: headroom_types::Bytes::from_mib(64),
+        overhead: headroom_types::Bytes::ZERO,
+        cpus: headroom_types::Cpus::from_cores(1),
+    };
+    headroom_wire::v1::job::TaskRow {
+        task: id(task),
+        state,
+        profile,
+        rung: 1,
+        note: String::new(),
+        attempts: Vec::new(),
+        held: None,
+        ahead: Vec::new(),
+        priority: 0,
+    }
+}

@@ -14,7 +14,7 @@ use super::super::run::{moment, seconds, ticks};
 use super::container::{SlotAttempt, SlotHold};
 use super::{ExecutorRun, STEPS, SlotEvent, slack};
 use crate::policy::blame::Fate;
-use crate::policy::contention::{Candidate, choose};
+use crate::policy::contention::{Candidate, cheaper, choose};
 use crate::policy::grow::{self, Pressed};
 use crate::policy::{Place, Size};
 
@@ -89,11 +89,7 @@ impl ExecutorRun<'_> {
             let own: Vec<_> = self.candidates(second, now).into_iter().filter(|one| one.who == n).collect();
             choose(&own, self.needed(second)?.1).cloned()
         });
-        match (other, own) {
-            (Some(other), Some(own)) if own.lost < other.lost => Some(own.who),
-            (Some(other), _) => Some(other.who),
-            (None, own) => own.map(|own| own.who),
-        }
+        cheaper(other, own, |one| one.lost).map(|one| one.who)
     }
 
     /// Attempts on the node of a held one, the oldest first, each with the memory that it would free for that one.

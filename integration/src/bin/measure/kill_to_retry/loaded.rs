@@ -24,6 +24,9 @@ const TASK_MS: u64 = 300;
 /// What a victim's first attempt tries to take, of the 48 MiB that it has. MiB.
 const TAKES_MIB: u32 = 64;
 
+/// The stage of tasks that are killed where the others grow.
+const VICTIMS: &str = "victims";
+
 /// What else keeps the killed task from its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
@@ -178,7 +181,11 @@ fn run(cluster: &Cluster, load: Load, name: &str, victims: &[usize]) -> Result<S
     let tasks = end.job.context("a job has rows")?.tasks;
     let attempts = || tasks.iter().flat_map(|task| &task.attempts);
     let nanos = |time: Duration| time.as_nanos();
-    let of_victims = tasks.iter().filter(|task| victims.iter().any(|v| u32::try_from(*v) == Ok(task.task.index)));
+    let is_victim = |task: &TaskRow| match load {
+        Load::Growing => task.task.stage.as_str() == VICTIMS,
+        Load::Alone | Load::FullQueue | Load::Preempted => victims.iter().any(|v| u32::try_from(*v) == Ok(task.task.index)),
+    };
+    let of_victims = tasks.iter().filter(|task| is_victim(task));
     let waits: Vec<u128> = of_victims.filter_map(wait).map(nanos).collect();
     ensure!(waits.len() == victims.len(), "{name}: {} of {} tasks were killed", waits.len(), victims.len());
     let well = attempts().filter(|a| a.reason.is_some_and(|reason| reason.charge() == Charge::Success));
@@ -206,26 +213,39 @@ fn wait(task: &TaskRow) -> Option<Duration> {
 
 /// One slot in each executor, so that a killed task gets a container of its own.
 fn job(load: Load, name: &str, victims: &[usize]) -> Result<String> {
-    let program = programs::path("workload")?;
-    let mut cases = String::new();
-    for victim in victims {
-        // Its next attempts have the room.
-        write!(cases, "{victim}) sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2;; ", program.display())?;
+    let takes = format!("sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2", programs::path("workload")?.display());
+    let (mut cases, mut first) = (String::new(), String::new());
+    match load {
+        Load::Alone | Load::FullQueue | Load::Preempted => {
+            for victim in victims {
+                // Its next attempts have the room.
+                write!(cases, "{victim}) {takes};; ")?;
+            }
+        }
+        Load::Growing => {
+            // They need more than they have, and are held until there is room.
+            write!(cases, "*[05]) {takes};; ")?;
+            if !victims.is_empty() {
+                // Tasks that are killed, beside those that grow.
+                let count = victims.len();
+                write!(
+                    first,
+                    "[[stage]]\nname = \"{VICTIMS}\"\ncount = {count}\ngrow = false\ncommand = [\"sh\", \"-c\", '''{takes}''']\n"
+                )?;
+            }
+        }
     }
     let (queue, grow) = match load {
         Load::Alone => ("", "grow = false"),
-        Load::Growing => ("", "grow = true\ngrow_hold = \"200ms\""),
+        Load::Growing => ("", "grow = true"),
         Load::FullQueue | Load::Preempted => ("queue = \"ours\"\n", "grow = false"),
     };
-    if load == Load::Growing {
-        // They need more than they have, and get it by growth or after a kill.
-        write!(cases, "*5) sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2;; ", program.display())?;
-    }
+    let tasks = if first.is_empty() { TASKS } else { TASKS - victims.len() };
     let script = format!("case $HEADROOM_INDEX in {cases}*) sleep {};; esac", Duration::from_millis(TASK_MS).as_secs_f64());
     Ok(format!(
         "version = 1\nname = \"{name}\"\n{queue}\
          [profiles.exec]\nmemory = \"144MiB\"\ncpus = 1\n\
          [executors.main]\nprofile = \"exec\"\ncount = 2\nslots = 1\nreserve = \"96MiB\"\n\
-         [[stage]]\nname = \"map\"\ncount = {TASKS}\n{grow}\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
+         {first}[[stage]]\nname = \"map\"\ncount = {tasks}\n{grow}\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
     ))
 }
