@@ -231,10 +231,13 @@ impl World {
     fn heal(&mut self) {
         for n in 0..NODES {
             self.node(n);
+            self.where_they_may();
         }
         for ((app, request), count) in self.counts.clone() {
             let ask = Ask { count, ..self.named(request) };
             let _ = self.s.call(Call::Ask { app: self.apps[usize::from(app)].clone(), ask: Box::new(ask), how: How::Really });
+            // what is granted now keeps apart from what is asked by now: after a restart the next ask is not known yet
+            self.where_they_may();
         }
         for _ in 0..60 {
             self.s.settle();
