@@ -9,7 +9,7 @@ use headroom_types::EnforcerKind;
 
 use crate::enforcer::Enforcer;
 use crate::error::{CgroupError, Result};
-use crate::layout::{self, AGENT, PROCS, checked, dir_in, v1_mount, v2_membership, v2_mount};
+use crate::layout::{AGENT, PROCS, checked, dir_in, v1_mount, v2_membership, v2_mount};
 use crate::parse::{self, Mount};
 use crate::plan::Controllers;
 use crate::tree::Dir;
@@ -232,49 +232,38 @@ fn cgroup1(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v1::
     if memory.strip_prefix(&mount.point).is_err() {
         return Err(no(&format!("{} is not below the v1 memory hierarchy {}", memory.display(), mount.point.display())));
     }
-    let pids = mirror(&host.mounts, &memory);
-    let prepared = match v1::V1::prepare(&memory, pids.as_deref()) {
-        Ok(prepared) => prepared,
-        // Memory is what counts: without rights in the pids hierarchy we do without.
-        Err(error) if pids.as_deref().is_some_and(|p| names(&error, p)) => {
-            notes.push(format!("cgroup1: the number of processes is not limited: {}", chain(&error)));
-            v1::V1::prepare(&memory, None)?
-        }
-        Err(error) => return Err(error),
-    };
-    notes.extend(pids.is_none().then(|| "cgroup1: no pids hierarchy; the number of processes is not limited".into()));
+    // Memory is what counts: without rights in another hierarchy we do without.
+    let pids = mirrored(host, "pids", &memory, "the number of processes is not limited", notes);
+    let cpu = mirrored(host, "cpu", &memory, "processor shares are not weighted", notes).filter(|tree| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+        let weighed = tree.set_weight(cores.saturating_mul(100));
+        notes.extend(weighed.as_ref().err().map(|error| format!("cgroup1: processor shares are not weighted: {}", chain(error))));
+        weighed.is_ok()
+    });
+    let prepared = v1::V1::prepare(&memory, pids, cpu)?;
     notes.push(format!("cgroup1: containers live below {}", prepared.root().display()));
     Ok(prepared)
 }
 
-/// Whether the error is about something at or below `path`.
-fn names(error: &CgroupError, path: &Path) -> bool {
-    match error {
-        CgroupError::Read { path: p, .. }
-        | CgroupError::Write { path: p, .. }
-        | CgroupError::Make { path: p, .. }
-        | CgroupError::Open { path: p, .. }
-        | CgroupError::Remove { path: p, .. }
-        | CgroupError::Mismatch { path: p, .. }
-        | CgroupError::Parse { path: p, .. } => p.starts_with(path) || path.parent() == Some(p),
-        CgroupError::Unkillable { .. }
-        | CgroupError::Name(_)
-        | CgroupError::BelowDemand { .. }
-        | CgroupError::Unavailable { .. }
-        | CgroupError::Signal { .. } => false,
-    }
+/// The tree of `memory` in the hierarchy of `controller`, made if need be; if it cannot be had, a note says what is not done without it.
+fn mirrored(host: &Host, controller: &str, memory: &Path, without: &str, notes: &mut Vec<String>) -> Option<v1::Mirror> {
+    let Some(path) = mirror(&host.mounts, controller, memory) else {
+        notes.push(format!("cgroup1: no {controller} hierarchy; {without}"));
+        return None;
+    };
+    v1::Mirror::prepare(&path).inspect_err(|error| notes.push(format!("cgroup1: {without}: {}", chain(error)))).ok()
 }
 
-/// The directory in the pids hierarchy that mirrors `memory` in the memory hierarchy; it need not exist.
-fn mirror(mounts: &[Mount], memory: &Path) -> Option<PathBuf> {
+/// The directory in the hierarchy of `controller` that mirrors `memory` in the memory hierarchy; it need not exist.
+fn mirror(mounts: &[Mount], controller: &str, memory: &Path) -> Option<PathBuf> {
     let below = memory.strip_prefix(&v1_mount(mounts, "memory")?.point).ok()?;
-    let pids = layout::v1_mount(mounts, "pids")?;
-    Some(pids.point.join(below))
+    Some(v1_mount(mounts, controller)?.point.join(below))
 }
 
-/// The same for a group of this host.
-pub(crate) fn pids_mirror(memory: &Path) -> Option<PathBuf> {
-    mirror(&Host::read().mounts, memory)
+/// The mirrors of a group of this host in the hierarchies of pids and of cpu.
+pub(crate) fn mirrors(memory: &Path) -> [Option<PathBuf>; 2] {
+    let mounts = Host::read().mounts;
+    ["pids", "cpu"].map(|controller| mirror(&mounts, controller, memory))
 }
 
 #[cfg(test)]
@@ -286,9 +275,9 @@ mod tests {
         let mounts = parse::mountinfo(
             "36 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n37 31 0:33 / /cg/pids rw - cgroup cgroup rw,pids\n",
         );
-        assert_eq!(mirror(&mounts, Path::new("/cg/memory/a/b")), Some(PathBuf::from("/cg/pids/a/b")));
-        assert_eq!(mirror(&mounts, Path::new("/elsewhere")), None);
-        assert_eq!(mirror(&mounts[..1], Path::new("/cg/memory/a")), None);
+        assert_eq!(mirror(&mounts, "pids", Path::new("/cg/memory/a/b")), Some(PathBuf::from("/cg/pids/a/b")));
+        assert_eq!(mirror(&mounts, "pids", Path::new("/elsewhere")), None);
+        assert_eq!(mirror(&mounts[..1], "pids", Path::new("/cg/memory/a")), None);
     }
 
     #[test]

@@ -32,7 +32,10 @@ impl Group {
     pub fn attach(kind: EnforcerKind, path: &Path) -> Result<Group> {
         match kind {
             EnforcerKind::Cgroup2 => v2::Group::attach(path).map(Group::Cgroup2),
-            EnforcerKind::Cgroup1 => v1::Group::attach(path, detect::pids_mirror(path).as_deref()).map(Group::Cgroup1),
+            EnforcerKind::Cgroup1 => {
+                let [pids, cpu] = detect::mirrors(path);
+                v1::Group::attach(path, pids.as_deref(), cpu.as_deref()).map(Group::Cgroup1)
+            }
             EnforcerKind::Poll => Ok(Group::Poll(poll::Group::own())),
         }
     }
@@ -251,11 +254,12 @@ impl Group {
         }
     }
 
-    /// Moves the share of processor time against siblings, read back. v2 only; elsewhere nothing happens.
+    /// Moves the share of processor time against siblings, read back. Nothing where the controller is missing, and for poll.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.set_cpu_weight(weight),
-            Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
+            Group::Cgroup1(g) => g.set_cpu_weight(weight),
+            Group::Poll(_) => Ok(()),
         }
     }
 

@@ -21,7 +21,7 @@ pub struct Limits {
     pub memory: Option<Bytes>,
     /// Most processes and threads.
     pub processes: Option<u32>,
-    /// Share of processor time against siblings, 1 to 10000 (100 is the kernel's default). v2 only.
+    /// Share of processor time against siblings, 1 to 10000 (100 is the kernel's default).
     pub cpu_weight: Option<u32>,
     /// Whether it dies as a whole: of a container its `main` child, of a task its own group.
     pub oom_group: OomGroup,
@@ -167,6 +167,12 @@ pub fn v1_pids(processes: u32) -> Knob {
     Knob::new("pids.max", processes, Confirm::Exact, Need::Must)
 }
 
+/// v1, in the cpu hierarchy: the same share, of which the kernel's default there is 1024.
+pub fn v1_cpu_shares(weight: u32) -> Knob {
+    let shares = u64::from(weight.clamp(1, 10_000)) * 1024 / 100;
+    Knob::new("cpu.shares", shares, Confirm::Exact, Need::Must)
+}
+
 /// Whether `found` is what `wrote` means in a file of that kind; `page` in bytes.
 pub fn confirmed(confirm: Confirm, wrote: &str, found: &str, page: u64) -> bool {
     let found = found.trim();
@@ -224,6 +230,13 @@ mod tests {
     fn v1_never_has_less_for_memory_and_swap_than_for_memory() {
         assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Grow))[0], "memory.memsw.limit_in_bytes");
         assert_eq!(files(&v1_memory(Bytes::from_mib(1), Direction::Shrink))[0], "memory.limit_in_bytes");
+    }
+
+    #[test]
+    fn a_share_of_processors_means_the_same_in_both_versions() {
+        assert_eq!((v2_cpu_weight(100).value.as_str(), v1_cpu_shares(100).value.as_str()), ("100", "1024"));
+        assert_eq!(v1_cpu_shares(1).value, "10", "the kernel takes 2 and more");
+        assert_eq!(v1_cpu_shares(u32::MAX).value, "102400", "and no more than 262144");
     }
 
     #[test]

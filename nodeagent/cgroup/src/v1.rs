@@ -1,4 +1,4 @@
-//! cgroup v1: the memory hierarchy, and pids where it is mounted and can be written.
+//! cgroup v1: the memory hierarchy, and pids and cpu where they are mounted and can be written.
 //!
 //! Owned by `Enforcer` and `Group`. What v1 lacks against v2, and what is done about it:
 //! - no kill of a whole group: the kernel kills one process, whoever sees `oom_kill` move calls `Group::kill`;
@@ -23,7 +23,7 @@ use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
 use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, TASKS, checked, task_dir};
 use crate::parse;
-use crate::plan::{Direction, Limits, v1_memory, v1_pids};
+use crate::plan::{Direction, Limits, v1_cpu_shares, v1_memory, v1_pids};
 use crate::probe::Probe;
 use crate::procs;
 use crate::tree::Dir;
@@ -46,30 +46,30 @@ pub struct V1 {
     root: Dir,
     containers: Dir,
     shims: Dir,
-    pids: Option<PidsTree>,
+    pids: Option<Mirror>,
+    cpu: Option<Mirror>,
     /// `oom_kill` of groups that were removed.
     retired: Arc<AtomicU64>,
 }
 
-/// The mirror of the tree in the pids hierarchy.
+/// The same tree in the hierarchy of another controller.
 #[derive(Debug)]
-struct PidsTree {
+pub struct Mirror {
     root: Dir,
     containers: Dir,
     shims: Dir,
 }
 
 impl V1 {
-    /// Makes the directories below `memory` (made if need be) and, where given, below `pids`.
-    pub fn prepare(memory: &Path, pids: Option<&Path>) -> Result<V1> {
+    /// Makes the directories below `memory` (made if need be); `pids` and `cpu` are their mirrors where there are any.
+    pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
         let root = ensure_path(memory)?;
         // Before Linux 5.11 a group's limit did not hold its children unless asked to; later this is always 1.
         if root.read_if_there("memory.use_hierarchy")?.is_some_and(|t| t.trim() == "0") {
             root.write("memory.use_hierarchy", "1")?;
         }
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        let pids = pids.map(PidsTree::prepare).transpose()?;
-        Ok(V1 { root, containers, shims, pids, retired: Arc::default() })
+        Ok(V1 { root, containers, shims, pids, cpu, retired: Arc::default() })
     }
 
     /// ROOT in the memory hierarchy.
@@ -87,16 +87,28 @@ impl V1 {
         self.pids.is_some()
     }
 
+    /// Whether processors are shared by weight.
+    pub fn has_cpu(&self) -> bool {
+        self.cpu.is_some()
+    }
+
     /// The fence as a group: it has no `main` of its own.
     pub fn fence(&self) -> Result<Group> {
         let dir = Dir::open(self.containers.path())?;
-        Ok(Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, retired: Arc::clone(&self.retired) })
+        Ok(Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, cpu: None, retired: Arc::clone(&self.retired) })
     }
 
     /// Makes a container's group and its `main`.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
         let dir = self.containers.make(checked(name)?)?;
-        let group = Group { dir, role: Role::Container, name: name.to_owned(), pids: None, retired: Arc::clone(&self.retired) };
+        let group = Group {
+            dir,
+            role: Role::Container,
+            name: name.to_owned(),
+            pids: None,
+            cpu: None,
+            retired: Arc::clone(&self.retired),
+        };
         self.fill(group, limits).inspect_err(|_| self.undo(name))
     }
 
@@ -110,13 +122,18 @@ impl V1 {
             }
             group.pids = Some(dir);
         }
+        if let Some(tree) = &self.cpu {
+            let dir = tree.containers.make(&group.name)?;
+            limits.cpu_weight.map_or(Ok(()), |weight| dir.set(&v1_cpu_shares(weight)))?;
+            group.cpu = Some(dir);
+        }
         Ok(group)
     }
 
     /// A group that did not get its limits must not stay. Best effort: the first error is the one to report.
     fn undo(&self, name: &str) {
-        let trees = [Some(&self.containers), self.pids.as_ref().map(|t| &t.containers)];
-        for dir in trees.into_iter().flatten().filter_map(|tree| tree.child(name).ok().flatten()) {
+        let trees = std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
+        for dir in trees.filter_map(|tree| tree.child(name).ok().flatten()) {
             if let Err(error) = dir.remove(Duration::from_millis(100)) {
                 tracing::debug!(%error, "a half-made group stays behind");
             }
@@ -126,11 +143,9 @@ impl V1 {
     /// A container's group that is there.
     pub fn open(&self, name: &str) -> Result<Option<Group>> {
         let Some(dir) = self.containers.child(checked(name)?)? else { return Ok(None) };
-        let pids = match &self.pids {
-            Some(tree) => tree.containers.child(name)?,
-            None => None,
-        };
-        Ok(Some(Group { dir, role: Role::Container, name: name.to_owned(), pids, retired: Arc::clone(&self.retired) }))
+        let mirrored = |tree: &Option<Mirror>| tree.as_ref().map_or(Ok(None), |tree| tree.containers.child(name));
+        let (pids, cpu) = (mirrored(&self.pids)?, mirrored(&self.cpu)?);
+        Ok(Some(Group { dir, role: Role::Container, name: name.to_owned(), pids, cpu, retired: Arc::clone(&self.retired) }))
     }
 
     /// Names of all containers' groups.
@@ -140,25 +155,32 @@ impl V1 {
 
     /// What moves a process to the shims.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
-        let pids = self.pids.as_ref().map(|t| &t.shims);
-        std::iter::once(&self.shims).chain(pids).map(|dir| dir.path().join(TASKS)).collect()
+        std::iter::once(&self.shims).chain(self.mirrors().map(|tree| &tree.shims)).map(|dir| dir.path().join(TASKS)).collect()
     }
 
     /// Ends everything below ROOT and removes it.
     pub fn remove_root(&self, within: Duration) -> Result<()> {
         procs::kill_all(&self.root.path().display().to_string(), procs::DEATH, || self.root.pids())?;
-        if let Some(tree) = &self.pids {
-            tree.root.remove(within)?;
-        }
+        self.mirrors().try_for_each(|tree| tree.root.remove(within))?;
         self.root.remove(within)
+    }
+
+    fn mirrors(&self) -> impl Iterator<Item = &Mirror> {
+        self.pids.iter().chain(&self.cpu)
     }
 }
 
-impl PidsTree {
-    fn prepare(path: &Path) -> Result<PidsTree> {
+impl Mirror {
+    /// Makes the directories below `path` (made if need be).
+    pub fn prepare(path: &Path) -> Result<Mirror> {
         let root = ensure_path(path)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        Ok(PidsTree { root, containers, shims })
+        Ok(Mirror { root, containers, shims })
+    }
+
+    /// In the cpu hierarchy: all containers together weigh as much against the rest of the host as the node offers of processors.
+    pub fn set_weight(&self, weight: u32) -> Result<()> {
+        self.root.set(&v1_cpu_shares(weight))
     }
 }
 
@@ -203,12 +225,13 @@ pub struct Group {
     role: Role,
     name: String,
     pids: Option<Dir>,
+    cpu: Option<Dir>,
     retired: Arc<AtomicU64>,
 }
 
 impl Group {
-    /// A group made by somebody else, by its directory in the memory hierarchy; `pids` is its mirror, if there is one.
-    pub fn attach(path: &Path, pids: Option<&Path>) -> Result<Group> {
+    /// A group made by somebody else, by its directory in the memory hierarchy; `pids` and `cpu` are its mirrors, if there are any.
+    pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<Group> {
         let dir = Dir::open(path)?;
         let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
@@ -216,8 +239,8 @@ impl Group {
             None => (Role::Container, last),
         };
         let name = name.to_owned();
-        let pids = pids.map(Dir::open_if_there).transpose()?.flatten();
-        Ok(Group { dir, role, name, pids, retired: Arc::default() })
+        let open = |mirror: Option<&Path>| mirror.map(Dir::open_if_there).transpose().map(Option::flatten);
+        Ok(Group { dir, role, name, pids: open(pids)?, cpu: open(cpu)?, retired: Arc::default() })
     }
 
     /// Container id or task name.
@@ -236,8 +259,8 @@ impl Group {
             Role::Container => self.dir.path().join(MAIN),
             Role::Task | Role::Fence => self.dir.path().to_owned(),
         };
-        let pids = self.pids.as_ref().map(|dir| dir.path().to_owned());
-        std::iter::once(memory).chain(pids).map(|dir| dir.join(TASKS)).collect()
+        let mirrors = self.pids.iter().chain(&self.cpu).map(|dir| dir.path().to_owned());
+        std::iter::once(memory).chain(mirrors).map(|dir| dir.join(TASKS)).collect()
     }
 
     /// The files `facts` is made of.
@@ -388,6 +411,11 @@ impl Group {
         }
     }
 
+    /// Moves the share of processor time against siblings, read back. Nothing without the cpu hierarchy.
+    pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
+        self.cpu.as_ref().map_or(Ok(()), |cpu| cpu.set(&v1_cpu_shares(weight)))
+    }
+
     /// Processes here and below.
     pub fn pids(&self) -> Result<Vec<i32>> {
         self.dir.pids()
@@ -408,7 +436,8 @@ impl Group {
     pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
         let made = task_dir(name)?;
         let dir = self.dir.make(&made)?;
-        let mut task = Group { dir, role: Role::Task, name: name.to_owned(), pids: None, retired: Arc::clone(&self.retired) };
+        let mut task =
+            Group { dir, role: Role::Task, name: name.to_owned(), pids: None, cpu: None, retired: Arc::clone(&self.retired) };
         match self.fill_task(&mut task, &made, limits) {
             Ok(()) => Ok(task),
             Err(error) => {
@@ -437,7 +466,8 @@ impl Group {
             let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
             let Some(dir) = self.dir.child(&made)? else { continue };
             let pids = self.pids.as_ref().map(|p| p.child(&made)).transpose()?.flatten();
-            let task = Group { dir, role: Role::Task, name: name.to_owned(), pids, retired: Arc::clone(&self.retired) };
+            let task =
+                Group { dir, role: Role::Task, name: name.to_owned(), pids, cpu: None, retired: Arc::clone(&self.retired) };
             found.push((name.to_owned(), task));
         }
         Ok(found)
@@ -447,7 +477,7 @@ impl Group {
     /// between leaves a group that is still listed, and so found again.
     pub fn remove(&self, within: Duration) -> Result<()> {
         let kills = self.kills().unwrap_or(0);
-        let mirror = self.pids.as_ref().map_or(Ok(()), |pids| pids.remove(within));
+        let mirror = self.pids.iter().chain(&self.cpu).try_for_each(|mirror| mirror.remove(within));
         if let (Role::Container, Some(main)) = (self.role, self.dir.child(MAIN)?) {
             main.remove(within)?;
         }

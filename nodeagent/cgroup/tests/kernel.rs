@@ -176,6 +176,9 @@ fn a_limit_is_raised_but_never_lowered_below_what_is_in_use() {
     group.set_cpu_weight(250).expect("a share where there is one");
     let weight = group.path().map(|dir| dir.join("cpu.weight")).and_then(|file| std::fs::read_to_string(file).ok());
     assert!(weight.is_none_or(|w| w.trim() == "250"));
+    let shares =
+        group.procs_files().into_iter().filter_map(|file| std::fs::read_to_string(file.with_file_name("cpu.shares")).ok());
+    assert!(shares.into_iter().all(|shares| shares.trim() == "2560"));
     assert_eq!(main.try_wait().expect("asks"), None, "nobody was killed for it");
     group.kill().expect("kills");
     main.wait().expect("reaps");
@@ -209,6 +212,38 @@ fn the_number_of_processes_is_limited() {
     assert!(group.pids().expect("pids").len() <= 3);
     group.kill().expect("kills");
     assert!(group.pids().expect("pids").is_empty());
+}
+
+/// Processor time that the processes of a group have had. Clock ticks.
+fn ticks(group: &Group) -> u64 {
+    let of = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<u64> = stat.rsplit(')').next().unwrap_or("").split(' ').map(|n| n.parse().unwrap_or(0)).collect();
+        fields.get(12).zip(fields.get(13)).map_or(0, |(user, system)| user + system)
+    };
+    group.pids().expect("pids").into_iter().map(of).sum()
+}
+
+#[test]
+fn many_processes_get_no_more_of_a_processor_than_their_share() {
+    let host = Host::new("weights");
+    if host.notes.iter().any(|n| n.contains("processor shares are not weighted")) {
+        assert!(!host.is_v1() || !std::path::Path::new("/sys/fs/cgroup/cpu").is_dir(), "{:?}", host.notes);
+        return;
+    }
+    let limits = Limits { cpu_weight: Some(100), ..memory(64) };
+    let [one, many] = ["job.1.e1.c1", "job.1.e1.c2"].map(|name| host.enforcer.create(name, &limits).expect("a group"));
+    let spin = "taskset -c 0 sh -c 'while :; do :; done' &";
+    let mut mains = [run_in(&many, &format!("{} wait", spin.repeat(8))), run_in(&one, &format!("{spin} wait"))];
+    until("all of them run", || ticks(&many) > 20 && ticks(&one) > 0);
+    let before = (ticks(&one), ticks(&many));
+    until("they have had two seconds", || ticks(&one) + ticks(&many) > before.0 + before.1 + 200);
+    let had = (ticks(&one) - before.0, ticks(&many) - before.1);
+    assert!(had.1 < 3 * had.0, "one process has had {} ticks beside {} of eight: by shares they are even", had.0, had.1);
+    for (group, main) in [&many, &one].into_iter().zip(&mut mains) {
+        group.kill().expect("kills");
+        main.wait().expect("reaps");
+    }
 }
 
 #[test]
