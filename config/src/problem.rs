@@ -94,15 +94,27 @@ pub fn render(problems: &[Problem]) -> String {
 pub struct Report<'a> {
     file: &'a str,
     text: &'a str,
-    found: Vec<(usize, Problem)>,
+    found: Vec<Noted>,
+    /// A part of the text could not be read.
+    unread: bool,
     /// Mistakes beyond the bound.
     more: usize,
+}
+
+/// A mistake and where it is.
+#[derive(Debug)]
+struct Noted {
+    /// Offset. Bytes.
+    at: usize,
+    /// It is about the whole file: something is missing.
+    of_all: bool,
+    problem: Problem,
 }
 
 impl<'a> Report<'a> {
     /// An empty report on `text`, which came from `file`.
     pub fn new(file: &'a str, text: &'a str) -> Self {
-        Report { file, text, found: Vec::new(), more: 0 }
+        Report { file, text, found: Vec::new(), unread: false, more: 0 }
     }
 
     /// Notes a mistake at `span` of the text.
@@ -127,7 +139,16 @@ impl<'a> Report<'a> {
             source: place.source,
             ..Problem::of_file(self.file, what, why, fix)
         };
-        self.found.push((span.start, problem));
+        self.found.push(Noted { at: span.start, of_all: span == (0..0), problem });
+    }
+
+    /// Notes that the text cannot be read from `span` on. What else seems to be missing in it may stand there, and is not told.
+    pub fn add_syntax(&mut self, span: Range<usize>, what: impl Into<String>) {
+        self.unread = true;
+        let (why, fix) = ("the file cannot be read past it", "see https://toml.io for the syntax");
+        // Not empty, also at the very beginning: a place, unlike what is missing in the whole file.
+        let place = span.start..span.end.max(span.start + 1);
+        self.add(place, "", what, why, fix);
     }
 
     /// How many mistakes were noted so far.
@@ -155,8 +176,11 @@ impl<'a> Report<'a> {
                         "compare it with the shipped sample",
                     );
                 }
-                self.found.sort_by_key(|(at, _)| *at);
-                let mut problems: Vec<Problem> = self.found.into_iter().map(|(_, p)| p).collect();
+                if self.unread {
+                    self.found.retain(|noted| !noted.of_all);
+                }
+                self.found.sort_by_key(|noted| noted.at);
+                let mut problems: Vec<Problem> = self.found.into_iter().map(|noted| noted.problem).collect();
                 if self.more > 0 {
                     let what = format!("{} more mistakes", self.more);
                     problems.push(Problem::of_file(self.file, what, "so many are not told one by one", "correct these first"));
@@ -225,6 +249,16 @@ mod tests {
         assert_eq!((problems.len(), problems[0].source.as_deref()), (MOST + 1, None));
         assert_eq!(problems[MOST].what, "19900 more mistakes");
         assert!(render(&problems).len() < 20_000);
+    }
+
+    #[test]
+    fn what_stands_in_the_unread_part_is_not_told_to_be_missing() {
+        let mut report = Report::new("f.toml", "[a\nb = c");
+        report.add(0..0, "stage", "the job has no stage", "", "");
+        report.add_syntax(0..0, "not TOML");
+        report.add(7..8, "b", "not a size", "", "");
+        let told: Vec<String> = report.finish(None::<()>).expect_err("mistakes").into_iter().map(|p| p.what).collect();
+        assert_eq!(told, ["not TOML", "not a size"]);
     }
 
     #[test]

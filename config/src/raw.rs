@@ -44,13 +44,7 @@ pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Spanned<DeTable<'a>>
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or(0..0);
-        report.add(
-            span,
-            "",
-            format!("not TOML: {}", error.message()),
-            "the file cannot be read past it",
-            "see https://toml.io for the syntax",
-        );
+        report.add_syntax(span, format!("not TOML: {}", error.message()));
     }
     table
 }

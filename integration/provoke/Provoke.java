@@ -22,6 +22,8 @@ public final class Provoke {
             case "cache" -> cache();
             case "direct" -> direct();
             case "threads" -> threads();
+            case "sleepers" -> sleepers();
+            case "beside" -> beside();
             case "metaspace" -> classes(false);
             case "code" -> classes(true);
             default -> throw new IllegalArgumentException(args[0]);
@@ -92,6 +94,28 @@ public final class Provoke {
             thread.start();
             KEPT.add(thread);
             Thread.sleep(3);
+        }
+    }
+
+    /** Threads that do nothing, until the host refuses one more. */
+    static void sleepers() {
+        while (true) {
+            Thread thread = new Thread(null, () -> deep(0), "idle", 144 << 10);
+            thread.setDaemon(true);
+            thread.start();
+            KEPT.add(thread);
+        }
+    }
+
+    /** Memory of a native library, in some large blocks and many small ones: a little of everything, and too much beside a large heap. */
+    static void beside() throws Exception {
+        var field = sun.misc.Unsafe.class.getDeclaredField("theUnsafe");
+        field.setAccessible(true);
+        var unsafe = (sun.misc.Unsafe) field.get(null);
+        for (int i = 0; ; i++) {
+            long size = i < 32 ? 1 << 20 : 64 << 10;
+            unsafe.setMemory(unsafe.allocateMemory(size), size, (byte) 1);
+            Thread.sleep(i < 32 ? 10 : 1);
         }
     }
 

@@ -1,9 +1,11 @@
 """Fills one kind of memory, slowly enough to be watched. Arguments: which kind, and a directory on a disk."""
 import ctypes
+import fcntl
 import mmap
 import os
 import resource
 import sys
+import tempfile
 import time
 
 MIB = 1 << 20
@@ -43,6 +45,40 @@ def locked(directory):
         time.sleep(0.03)
 
 
+def piped(_):
+    """Pages of a file that pipes hold on to, so that the kernel cannot take them back; then data of its own."""
+    with open("piped", "wb+") as file:
+        for _ in range(36):
+            file.write(b"x" * MIB)
+        file.flush()
+        os.fsync(file.fileno())
+        kept = []
+        for mib in range(36):
+            out, into = os.pipe()
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, MIB)
+            if os.splice(file.fileno(), into, MIB, offset_src=mib * MIB) != MIB:
+                raise OSError("a pipe took less")
+            kept += [out, into]
+            time.sleep(0.03)
+        time.sleep(1)
+        data()
+
+
+def mapped(_):
+    """Reads a mapped file in no order, beside so much data that the file does not fit; ends when it has read all of it often enough."""
+    kept = b"x" * (76 * MIB)
+    with tempfile.TemporaryFile(dir=".") as file:
+        for _ in range(48):
+            file.write(b"y" * MIB)
+            file.flush()
+            os.fsync(file.fileno())
+        pages = mmap.mmap(file.fileno(), 48 * MIB, prot=mmap.PROT_READ)
+        count = 48 << 8
+        for turn in range(100 * count):
+            pages[(turn * 7919 % count) << 12]
+    return kept
+
+
 def sparse():
     """One page read of each two MiB: no memory of its own, and a page table for each."""
     size = 64 << 30
@@ -59,7 +95,7 @@ def sparse():
             time.sleep(0.008)
 
 
-if sys.argv[1] == "locked":
-    locked(sys.argv[2])
+if sys.argv[1] in ("locked", "piped", "mapped"):
+    {"locked": locked, "piped": piped, "mapped": mapped}[sys.argv[1]](sys.argv[2])
 else:
     {"data": data, "limited": limited, "sparse": sparse}[sys.argv[1]]()

@@ -32,6 +32,13 @@ impl JobFile {
         JobFile { text }
     }
 
+    /// Whole processors of each executor instead of half a one.
+    #[must_use]
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.text = self.text.replacen("cpus = 0.5", &format!("cpus = {cpus}"), 1);
+        self
+    }
+
     /// Executors of this program instead of the house's own. Before the first stage.
     #[must_use]
     pub fn executor(mut self, program: &[&str]) -> Self {

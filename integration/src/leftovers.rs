@@ -150,14 +150,18 @@ pub struct HostLeak {
 
 /// A tmpfs that is unmounted at the end.
 #[derive(Debug)]
-struct HostTmpfs(PathBuf);
+pub(crate) struct HostTmpfs(PathBuf);
 
 impl HostTmpfs {
-    fn mount(at: PathBuf) -> Result<HostTmpfs> {
+    pub(crate) fn mount(at: PathBuf) -> Result<HostTmpfs> {
         fs::create_dir(&at)?;
         let done = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=1777", "headroom-leak"]).arg(&at).status()?;
         ensure!(done.success(), "mount -t tmpfs {}", at.display());
         Ok(HostTmpfs(at))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -239,7 +243,7 @@ impl Bench {
     /// and waits until the node shows none. Needs user 0 and an enforcer of the kernel.
     pub fn leak_on_host_tmpfs(&self, size: Bytes) -> Result<HostLeak> {
         let tmpfs = HostTmpfs::mount(self.cluster.dir().join("host-tmpfs"))?;
-        let file = tmpfs.0.join("left");
+        let file = tmpfs.path().join("left");
         let (of, mib) = (format!("of={}", file.display()), size.whole_mib().to_string());
         let job = JobFile::new("leak", 1, 1, size.mul_ratio(5, 4));
         let job = job.stage("leave", 1, &["/bin/dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}")], "grow = false");

@@ -318,8 +318,8 @@ pub struct Fleet {
     pub own_waits: BTreeMap<RequestId, OwnWait>,
     /// Containers of single tasks that live. Nothing lasting.
     pub own_live: BTreeSet<ContainerId>,
-    /// The executor that makes room for one of them. Nothing lasting.
-    pub drained: Option<DrainedRoom>,
+    /// The executors that make room for them, by the request of the task's container. Nothing lasting.
+    pub drained: BTreeMap<RequestId, DrainedRoom>,
     /// Nodes that are too full for what held tasks need. Nothing lasting.
     pub contention: BTreeMap<NodeId, Contention>,
 }
@@ -335,13 +335,13 @@ pub struct OwnWait {
     pub drain_at: Tick,
     /// Drains in a row that did not lead to a grant.
     pub failed_drains: u32,
+    /// It is due, and all that could be drained makes room for others.
+    pub takes_turns: bool,
 }
 
 /// Room that one executor makes for the container of an escalated task. Until that is granted, no executor is asked for in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainedRoom {
-    /// The request of the task's container.
-    pub request: RequestId,
     /// The executor.
     pub container: ContainerId,
     /// Its node.

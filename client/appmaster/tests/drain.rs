@@ -95,7 +95,7 @@ fn where_one_executor_is_not_enough_the_next_one_on_its_node_follows() {
 }
 
 #[test]
-fn several_escalated_tasks_are_served_in_turn_by_one_executor_at_a_time() {
+fn several_escalated_tasks_are_served_in_turn_where_there_is_room_for_one() {
     let hungry = Habit::native(400, TASK_MS);
     let three = ["map/0", "map/5", "map/11"];
     let world = three.iter().fold(crowded(), |s, id| s.habit(id, hungry.clone())).run();
@@ -107,6 +107,17 @@ fn several_escalated_tasks_are_served_in_turn_by_one_executor_at_a_time() {
     for id in three {
         // Those before it, each for its run, and the drain of what came back between them.
         assert!(waited(&world, id) <= Duration::from_millis(6 * TASK_MS), "{id}: {:?}", waited(&world, id));
+    }
+}
+
+#[test]
+fn tasks_that_are_killed_together_are_served_together_where_there_is_room_for_all() {
+    let hungry = Habit::native(400, TASK_MS);
+    let world = crowded().nodes(&[1100]).habit("map/0", hungry.clone()).habit("map/1", hungry).run();
+    assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 2));
+    assert_eq!((attempts(&world), drained(&world).len()), (62, 2), "no work of others is lost");
+    for id in ["map/0", "map/1"] {
+        assert!(waited(&world, id) <= Duration::from_millis(2 * TASK_MS), "{id}: {:?}", waited(&world, id));
     }
 }
 

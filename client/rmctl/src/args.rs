@@ -372,7 +372,7 @@ pub(crate) struct Submit {
 /// `rmctl run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Memory of the command, such as 1G
+    /// Memory of the command, such as 1G; near its limit it is given more in place, where the node has it
     #[arg(short = 'm', long, default_value = "256MiB", value_name = "SIZE")]
     pub(crate) memory: Bytes,
     /// The size of this profile of the cluster instead, processors too
@@ -384,7 +384,7 @@ pub(crate) struct Run {
     /// The most it is given after memory kills; what the largest node has when left out
     #[arg(long, value_name = "SIZE")]
     pub(crate) cap: Option<Bytes>,
-    /// A memory kill is final
+    /// It is given no more than that: a memory kill is final
     #[arg(long)]
     pub(crate) no_escalate: bool,
     /// Its processors

@@ -3,6 +3,7 @@
 use headroom_types::treatment::usual;
 use headroom_types::{Bytes, SubCause, Treatment};
 
+use crate::guest::in_guest;
 use crate::provoke::{Needs, Programs, cases};
 
 /// How the job of a case ends.
@@ -14,6 +15,19 @@ pub enum Ends {
     Failed(&'static str),
     /// The program never ends well; only what its second attempt was given is looked at.
     Treated,
+}
+
+/// What else is on the node of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing.
+    Quiet,
+    /// All containers together have less than the node offers.
+    Fenced,
+    /// The same, and an ended program has left a file in memory.
+    Littered,
+    /// Somebody outside of all containers has nearly all memory of the host. Only in a guest: others live on a host.
+    Starved,
 }
 
 /// One job of one task.
@@ -41,6 +55,16 @@ pub struct Case {
     pub rest: String,
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// What else is on its node.
+    pub place: Place,
+}
+
+impl Case {
+    /// What it needs and this machine lacks.
+    pub fn missing(&self) -> Option<&'static str> {
+        let guest = (self.place == Place::Starved && !in_guest()).then_some("host to starve, only guests");
+        self.needs.missing().or(guest)
+    }
 }
 
 fn words(all: &[&str]) -> Vec<String> {
@@ -52,6 +76,8 @@ pub fn all(programs: &Programs) -> Vec<Case> {
     let mut all = own_limits(programs);
     all.extend(treated(programs));
     all.extend(run_again());
+    all.extend(short_of_something(programs));
+    all.extend(outer(programs));
     all.extend(provoked(programs));
     all
 }
@@ -69,6 +95,7 @@ fn plain(program: &str, cause: SubCause, needs: Needs, command: Vec<String>) -> 
         stage: String::new(),
         rest: String::new(),
         command,
+        place: Place::Quiet,
     }
 }
 
@@ -153,6 +180,51 @@ fn run_again() -> Vec<Case> {
     ]
 }
 
+/// What a JVM has beside its heap, threads that the host refuses, and files in memory.
+fn short_of_something(p: &Programs) -> Vec<Case> {
+    let (classes, file) = (p.classes.display(), p.sources.join("provoke.py").display().to_string());
+    let java =
+        |flags: &str, what: &str| script(format!("exec java -XX:+ExitOnOutOfMemoryError -cp {classes} {flags} Provoke {what}"));
+    let rest = "[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"1GiB\"\n".to_owned();
+    let jvm = |program, cause, mib, command| Case {
+        limit: Bytes::from_mib(mib),
+        heap: Some(Bytes::from_mib(160)),
+        stage: "runtime = \"jvm\"\nruntime_flags = \"none\"".to_owned(),
+        rest: rest.clone(),
+        attempts: 2,
+        ends: Ends::Treated,
+        ..plain(program, cause, Needs::Java, command)
+    };
+    let piped = script(format!("[ {{attempt}} = 1 ] || exit 0; exec python3 {file} piped ."));
+    let mapped = words(&["python3", &file, "mapped", "."]);
+    vec![
+        jvm("idle-heap", SubCause::HeapIdle, 256, java("-Xms160m -Xmx160m -XX:+AlwaysPreTouch -XX:+UseSerialGC", "beside")),
+        jvm("too-many-threads", SubCause::ThreadLimit, 640, java("-Xmx160m -XX:+UseSerialGC", "sleepers")),
+        Case { attempts: 2, ..python_program("files-in-pipes", SubCause::PageCache, piped) },
+        Case { attempts: 2, limit: Bytes::from_mib(96), ..python_program("no-room-for-files", SubCause::Thrashing, mapped) },
+    ]
+}
+
+fn python_program(program: &str, cause: SubCause, command: Vec<String>) -> Case {
+    Case { stage: "runtime = \"python\"".to_owned(), ..plain(program, cause, Needs::Python, command) }
+}
+
+/// What is no fault of the program: its first attempt is killed for somebody else's limit.
+fn outer(p: &Programs) -> Vec<Case> {
+    let fill = script(format!("[ {{attempt}} = 1 ] || exit 0; exec {} own-data", p.native.display()));
+    let on = |program, cause, place| Case {
+        attempts: 2,
+        limit: Bytes::from_mib(288),
+        place,
+        ..plain(program, cause, Needs::Nothing, fill.clone())
+    };
+    vec![
+        on("outer-limit", SubCause::OuterLimit, Place::Fenced),
+        on("left-in-memory", SubCause::Leftover, Place::Littered),
+        on("host-out-of-memory", SubCause::HostMemory, Place::Starved),
+    ]
+}
+
 /// The programs of the diagnosis, each as a task that is tried twice.
 fn provoked(p: &Programs) -> Vec<Case> {
     let one = |case: crate::provoke::Case| {
@@ -173,6 +245,7 @@ fn provoked(p: &Programs) -> Vec<Case> {
             // The last attempt is given all that there is: some of them take very long to fill a node.
             rest: format!("[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"{}B\"\n", case.limit.mul_ratio(2, 1).get()),
             command: (case.command)(p),
+            place: Place::Quiet,
         }
     };
     // Tasks may not lock that much memory, so that one ends otherwise.

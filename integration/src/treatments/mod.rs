@@ -1,6 +1,7 @@
 //! Each treatment through real jobs on a real cluster: how many attempts a task of each sub-cause takes, and how it ends.
 
 mod cases;
+mod places;
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, NodeShape};
 use crate::provoke::Programs;
 
-pub use cases::{Case, Ends, all};
+pub use cases::{Case, Ends, Place, all};
 
 /// Memory of the node: room for the second attempt of the largest case, and no more than a guest has.
 const NODE: Bytes = Bytes::from_mib(1280);
@@ -69,8 +70,10 @@ impl Ward {
     /// Runs the job of one case to its end.
     pub fn run(&self, case: &Case) -> Result<(Row, AppView)> {
         self.programs.compile(case.needs)?;
+        let place = places::make(case.place, &self.cluster, &self.programs)?;
         let app = self.cluster.submit(&job(case))?;
         let end = self.cluster.until_ended(&app)?;
+        drop(place);
         let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it
         let task = end.job.as_ref().and_then(|job| job.tasks.first()).context("a job without a task")?;
         Ok((row(case, &end, task), end))

@@ -178,7 +178,7 @@ impl World {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let mut asks = p.core.asks(&p.greeting);
-        if self.plant == Plant::ReplacesDrained && p.core.fleet().drained.is_some() {
+        if self.plant == Plant::ReplacesDrained && !p.core.fleet().drained.is_empty() {
             asks.iter_mut().filter(|ask| ask.request.as_str().starts_with("set-")).for_each(|ask| ask.count += 1);
         }
         let d = &mut p.dialog;

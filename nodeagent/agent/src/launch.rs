@@ -223,9 +223,9 @@ fn limits(order: &RunOrder) -> Limits {
     }
 }
 
-/// The kernel's default weight of 100 for each core.
+/// The kernel's default weight of 100 for each core, and for who asks for none: a master that seldom runs must not wait when it does.
 pub(crate) fn weight(cpus: Cpus) -> u32 {
-    (cpus.milli() / 10).clamp(1, 10_000)
+    if cpus.milli() == 0 { 100 } else { (cpus.milli() / 10).clamp(1, 10_000) }
 }
 
 fn files(site: &Site, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
@@ -408,6 +408,7 @@ mod tests {
     #[test]
     fn a_core_weighs_a_hundred() {
         assert_eq!((weight(Cpus::from_cores(2)), weight(Cpus::from_milli(1)), weight(Cpus::from_cores(500))), (200, 1, 10_000));
+        assert_eq!(weight(Cpus::from_milli(0)), 100);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What must hold after every event. Called by every test and by the simulation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::TaskAttemptId;
 
@@ -62,7 +62,7 @@ impl Core {
         assert!(task.sized || task.attempts.is_empty(), "{id}: what has begun has a size that is written down");
     }
 
-    /// At most one executor is drained, for an escalated task whose container is waited for, and it begins nothing.
+    /// An executor is drained for an escalated task whose container is waited for, for no other one, and begins nothing.
     fn check_drained(&self) {
         if !matches!(self.phase, super::Phase::Working) {
             return;
@@ -74,15 +74,18 @@ impl Core {
                 "{request}: drains are for escalated tasks"
             );
         }
-        let Some(drained) = &self.fleet.drained else { return };
-        assert!(self.fleet.own_waits.contains_key(&drained.request), "{}: room is made for nothing", drained.request);
-        let executor = self.fleet.executors.get(&drained.container);
-        assert!(
-            executor.is_none_or(|e| e.leaving || e.warning.is_some() || e.ended.is_some()),
-            "{}: drained, and begins tasks",
-            drained.container
-        );
-        assert!(executor.is_none() || drained.gone_at.is_none(), "{}: gone, and there", drained.container);
+        let mut containers = BTreeSet::new();
+        for (request, drained) in &self.fleet.drained {
+            assert!(self.fleet.own_waits.contains_key(request), "{request}: room is made for nothing");
+            assert!(containers.insert(&drained.container), "{}: drained for two tasks", drained.container);
+            let executor = self.fleet.executors.get(&drained.container);
+            assert!(
+                executor.is_none_or(|e| e.leaving || e.warning.is_some() || e.ended.is_some()),
+                "{}: drained, and begins tasks",
+                drained.container
+            );
+            assert!(executor.is_none() || drained.gone_at.is_none(), "{}: gone, and there", drained.container);
+        }
     }
 
     fn check_figures(&self) {

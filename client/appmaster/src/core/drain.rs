@@ -5,8 +5,8 @@
 //!  (own_waits)                          tasks (drained)                               until the container is granted
 //! ```
 //!
-//! One executor at a time, for the request that has waited longest. Where one is not enough, the next one follows on the same node.
-//! Where all of that leads to no grant, the executors come back, and the next drain for that request waits twice as long.
+//! One executor at a time for each request, those that have waited longest first, and no more at once than half of the executors or two.
+//! Where one is not enough, the next one follows on the same node. Where all of that leads to no grant, the executors come back, and the next drain for that request waits twice as long.
 //! The note of the task says at each step what it waits for.
 //!
 //! [`Core::next_drain`] and [`Core::run_dry`] choose and empty an executor for any task that waits for memory of a node.
@@ -51,48 +51,57 @@ impl Core {
         if self.own.is_empty() {
             self.fleet.own_waits.clear();
             self.fleet.own_live.clear();
-            self.fleet.drained = None;
+            self.fleet.drained.clear();
             return;
         }
         self.note_own_waits(now);
-        let drained = match self.fleet.drained.take() {
-            None => None,
-            Some(drained) if !self.fleet.own_waits.contains_key(&drained.request) => None,
-            Some(drained) if self.fleet.executors.contains_key(&drained.container) => {
-                self.fleet.drained = Some(drained);
-                return;
+        let (mut kept, mut in_vain) = (BTreeMap::new(), Vec::new());
+        for (request, drained) in std::mem::take(&mut self.fleet.drained) {
+            if !self.fleet.own_waits.contains_key(&request) {
+                continue;
             }
-            Some(drained) => {
-                let gone_at = drained.gone_at.unwrap_or(now.tick);
-                let drained = DrainedRoom { gone_at: Some(gone_at), ..drained };
-                if now.tick.since(gone_at) < self.grant_patience(&drained) {
-                    self.fleet.drained = Some(drained);
-                    return;
-                }
-                Some(drained)
+            if self.fleet.executors.contains_key(&drained.container) {
+                kept.insert(request, drained);
+                continue;
             }
-        };
-        if !drained.is_some_and(|before| self.drain_further(now, &before, out)) {
-            self.drain_first(now, out);
+            let gone_at = drained.gone_at.unwrap_or(now.tick);
+            let drained = DrainedRoom { gone_at: Some(gone_at), ..drained };
+            if now.tick.since(gone_at) < self.grant_patience(&request, &drained) {
+                kept.insert(request, drained);
+            } else {
+                in_vain.push((request, drained));
+            }
         }
+        self.fleet.drained = kept;
+        for (request, before) in in_vain {
+            self.drain_further(now, &request, &before, out);
+        }
+        self.drain_first(now, out);
     }
 
     /// True when executors that left this set make room for an escalated task and are not to be replaced.
     pub(super) fn withholds(&self, set: usize) -> bool {
-        let of_drained = || self.fleet.drained.as_ref().and_then(|drained| self.fleet.own_waits.get(&drained.request));
-        of_drained().is_some_and(|wait| self.is_placed_alike(wait.task, set))
+        let mut of_drained = self.fleet.drained.keys().filter_map(|request| self.fleet.own_waits.get(request));
+        of_drained.any(|wait| self.is_placed_alike(wait.task, set))
     }
 
     /// When [`Core::make_room`] has something to do, if nothing else happens.
     pub(super) fn next_drain_check(&self) -> Option<Tick> {
-        match &self.fleet.drained {
-            Some(drained) => drained.gone_at.map(|at| at.plus(self.grant_patience(drained))),
-            None => self.fleet.own_waits.values().map(|wait| wait.drain_at).min(),
-        }
+        let grant_due =
+            |(request, drained): (&RequestId, &DrainedRoom)| Some(drained.gone_at?.plus(self.grant_patience(request, drained)));
+        let undrained = self.fleet.own_waits.iter().filter(|(request, _)| !self.fleet.drained.contains_key(*request));
+        let begins = undrained.filter(|(_, wait)| !wait.takes_turns).map(|(_, wait)| wait.drain_at);
+        self.fleet.drained.iter().filter_map(grant_due).chain(begins).min()
     }
 
-    fn grant_patience(&self, drained: &DrainedRoom) -> Duration {
-        let needs = self.fleet.own_waits.get(&drained.request).map(|wait| self.own_memory(wait.task));
+    /// How many executors may be drained at once: the tasks that do not wait keep half of them.
+    fn most_drains(&self) -> usize {
+        let in_sets = self.fleet.executors.values().filter(|e| matches!(e.purpose, Purpose::Set(_))).count();
+        (in_sets / 2).max(2)
+    }
+
+    fn grant_patience(&self, request: &RequestId, drained: &DrainedRoom) -> Duration {
+        let needs = self.fleet.own_waits.get(request).map(|wait| self.own_memory(wait.task));
         if needs.is_some_and(|needs| needs > drained.freed) { SHORT_PATIENCE } else { GRANT_PATIENCE }
     }
 
@@ -111,7 +120,7 @@ impl Core {
         for (id, task) in waits.into_iter().filter(|(id, _)| !self.fleet.own_waits.contains_key(id)).collect::<Vec<_>>() {
             let delay = self.drain_delay(task);
             let (since, drain_at) = (now.tick, now.tick.plus(delay));
-            self.fleet.own_waits.insert(id, OwnWait { task, since, drain_at, failed_drains: 0 });
+            self.fleet.own_waits.insert(id, OwnWait { task, since, drain_at, failed_drains: 0, takes_turns: false });
             if self.drain_candidates(now, task).next().is_some() {
                 let (memory, delay) = (self.own_memory(task), in_words(delay));
                 self.note(
@@ -150,49 +159,41 @@ impl Core {
         run.map_or(wished, |run| wished.min((run / 2).max(LEAST_DELAY)))
     }
 
-    /// For the request that has waited longest; of those that began together, the one with the higher rung.
+    /// For the requests that have waited longest; of those that began together, the one with the higher rung.
     fn drain_first(&mut self, now: Now, out: &mut Vec<Effect>) {
         let due = self.fleet.own_waits.iter().filter(|(_, wait)| wait.drain_at <= now.tick);
+        let due = due.filter(|(request, _)| !self.fleet.drained.contains_key(*request));
         let rung = |wait: &OwnWait| self.tasks.get(wait.task).map(|task| task.size.rung);
         let mut due: Vec<(RequestId, OwnWait)> = due.map(|(id, wait)| (id.clone(), *wait)).collect();
         due.sort_by_key(|(_, wait)| (wait.since, Reverse(rung(wait))));
-        let mut first = None;
         for (request, wait) in due {
-            if let Some(first) = first {
-                self.note_turn(wait.task, first);
-                continue;
-            }
-            match self.next_drain(now, wait.task, self.own_memory(wait.task), None) {
-                Some(container) => {
-                    self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out);
-                    first = Some(wait.task);
-                }
-                None => self.pause_drains(now.tick, &request, "no executor of its own job can be drained for it"),
+            let first = self.fleet.drained.keys().find_map(|request| self.fleet.own_waits.get(request)).map(|wait| wait.task);
+            let full = self.fleet.drained.len() >= self.most_drains();
+            let next = if full { None } else { self.next_drain(now, wait.task, self.own_memory(wait.task), None) };
+            match (next, first) {
+                (Some(container), _) => self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out),
+                (None, Some(first)) => self.take_turns(&request, first),
+                (None, None) => self.pause_drains(now.tick, &request, "no executor of its own job can be drained for it"),
             }
         }
     }
 
-    /// Executors are drained for one task after the other.
-    fn note_turn(&mut self, key: TaskKey, first: TaskKey) {
+    /// There are no more executors to drain than those that others wait for. It is looked at again whenever something happens.
+    fn take_turns(&mut self, request: &RequestId, first: TaskKey) {
+        let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
+        wait.takes_turns = true;
+        let key = wait.task;
         let Some(first) = self.tasks.get(first).map(|task| task.id.clone()) else { return };
         self.note(key, format!("waits for executors of its own job, one is being drained for {first} first"));
     }
 
-    /// What has left was not enough. False when nothing on its node is left to drain.
-    fn drain_further(&mut self, now: Now, before: &DrainedRoom, out: &mut Vec<Effect>) -> bool {
-        let Some(wait) = self.fleet.own_waits.get(&before.request).copied() else { return false };
+    /// What has left was not enough: the next one on its node, if any is left there.
+    fn drain_further(&mut self, now: Now, request: &RequestId, before: &DrainedRoom, out: &mut Vec<Effect>) {
+        let Some(wait) = self.fleet.own_waits.get(request).copied() else { return };
         match self.next_drain(now, wait.task, self.own_memory(wait.task), Some(&before.node)) {
-            Some(container) => {
-                self.drain(now, (&before.request, wait.task, before.freed), &container, out);
-                true
-            }
+            Some(container) => self.drain(now, (request, wait.task, before.freed), &container, out),
             None => {
-                self.pause_drains(
-                    now.tick,
-                    &before.request,
-                    "executors of its own job were drained, and their room is not enough",
-                );
-                false
+                self.pause_drains(now.tick, request, "executors of its own job were drained, and their room is not enough");
             }
         }
     }
@@ -201,6 +202,7 @@ impl Core {
         let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
         let pause = FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MOST_DOUBLINGS));
         wait.drain_at = now.plus(pause);
+        wait.takes_turns = false;
         wait.failed_drains = wait.failed_drains.saturating_add(1);
         let task = wait.task;
         let memory = self.own_memory(task);
@@ -217,8 +219,8 @@ impl Core {
             key,
             format!("waits for executors of its own job, one is being drained: {container}, to make room for {memory}"),
         );
-        self.fleet.drained =
-            Some(DrainedRoom { request: request.clone(), container: container.clone(), node, freed, gone_at: None });
+        let room = DrainedRoom { container: container.clone(), node, freed, gone_at: None };
+        self.fleet.drained.insert(request.clone(), room);
         self.run_dry(now, container, &format!("{memory} of {task}"), out);
     }
 

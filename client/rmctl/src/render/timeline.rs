@@ -83,8 +83,21 @@ pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
         () if of_top(half.saturating_sub(first.current), 20) && of_top(top.saturating_sub(half), 20) => {
             format!("grew all its life, by {} a second: data that only grows, or a leak", per_second(grown, length))
         }
-        () => "rose and fell: its largest moment counts".to_owned(),
+        () if fell(samples, length) => "rose and fell: its largest moment counts".to_owned(),
+        () => "rose in steps, and gave nothing back: it needed all of it until its end".to_owned(),
     })
+}
+
+/// True when it gave a tenth of its largest use back before the last tenth of its life.
+fn fell(samples: &[Sample], length: u64) -> bool {
+    let Some(first) = samples.first() else { return false };
+    let (mut high, mut drop) = (Bytes::ZERO, Bytes::ZERO);
+    for sample in samples.iter().filter(|s| s.at_ms - first.at_ms <= length * 9 / 10) {
+        high = high.max(sample.current);
+        drop = drop.max(high.saturating_sub(sample.current));
+    }
+    let top = samples.iter().map(|s| s.current).max().unwrap_or_default();
+    drop >= top.mul_ratio(1, 10)
 }
 
 fn per_second(grown: Bytes, ms: u64) -> Bytes {
@@ -247,7 +260,14 @@ mod tests {
         assert!(said(|i| 10 + i * 4).contains("by 16 MiB a second"), "{}", said(|i| 10 + i * 4));
         assert!(said(|i| if i < 38 { 20 } else { 200 }).starts_with("jumped by 180 MiB"));
         assert!(said(|i| if i < 3 { 20 } else { 60 }).starts_with("flat"));
-        assert!(said(|i| if i == 30 { 90 } else { 20 }).starts_with("rose"), "{}", said(|i| if i == 30 { 90 } else { 20 }));
+        assert!(
+            said(|i| if i == 30 { 90 } else { 20 }).starts_with("rose and fell"),
+            "{}",
+            said(|i| if i == 30 { 90 } else { 20 })
+        );
+        // Little at first, most of it in the middle of its second half, and kept.
+        let late = |i| if i < 28 { 20 + i } else { 140 };
+        assert!(said(late).starts_with("rose in steps"), "{}", said(late));
         assert_eq!(shape(&[]), None);
     }
 

@@ -1,5 +1,6 @@
 //! Two users on one node: one leaks, forks, fills `/dev/shm` and floods its logs; the tasks of the other must not notice.
 //!
+//! The node offers two processors and each user asks for one: the victim uses no more than that, the hostile user all it can get.
 //! The same 500 tasks run alone, then again and again beside the hostile jobs, then alone once more. Latency is the time from an
 //! attempt's start to its end, as its master saw it.
 
@@ -22,6 +23,8 @@ use crate::{again, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(3072);
+/// Processors of the node. No weight helps where more are offered than there are.
+const CPUS: u32 = 2;
 /// Tasks of one job of the victim.
 const TASKS: u32 = 500;
 /// Longest job of the victim, on a machine with twenty times too much to do.
@@ -68,7 +71,7 @@ pub(crate) struct Figures {
 pub(crate) fn measure(seconds: u64) -> Result<Figures> {
     ensure!(rustix::process::geteuid().is_root(), "only root can run the jobs of two users: run it as root, or with --guest");
     let configuration = "[isolation]\nprivate_tmp = false\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n";
-    let shape = NodeShape { memory: NODE, cpus: 8, enforcer: None };
+    let shape = NodeShape { memory: NODE, cpus: CPUS, enforcer: None };
     let cluster = Cluster::start_configured(&[shape], configuration)?;
     let program = leftovers::compile(&cluster.dir().join("bin"))?.display().to_string();
     let enforcer = cluster.call(cluster.client().nodes())?.first().context("no node")?.enforcer.to_string();
@@ -150,7 +153,7 @@ impl Victim {
 
 /// One job of the victim, to its end.
 fn victim(cluster: &Cluster, program: &str) -> Result<Victim> {
-    let job = JobFile::new("victim", 1, 2, Bytes::from_mib(64));
+    let job = JobFile::new("victim", 1, 1, Bytes::from_mib(64)).cpus(1);
     let job = job.stage("work", TASKS, &[program, "work", "24"], "");
     let app = submit(&cluster.url(), &cluster.dir().join("victim.toml"), &job, "victim")?;
     let end =
@@ -184,7 +187,7 @@ fn hostile(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = headroom_client::Client::new(url)?;
     while !over.load(Ordering::Relaxed) {
-        let mut job = JobFile::new("hostile", 1, 4, Bytes::from_mib(200));
+        let mut job = JobFile::new("hostile", 1, 4, Bytes::from_mib(200)).cpus(1);
         for (kind, amount) in HOSTILE {
             job = job.stage(kind, 2, &[program, kind, amount], "grow = false");
         }

@@ -41,8 +41,8 @@ fn measure(only: &str) -> Result<Figures> {
     anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
     let ward = Ward::new(&native)?;
     let chosen = all(&ward.programs).into_iter().filter(|case| case.program.contains(only));
-    let (wanted, missing): (Vec<Case>, Vec<Case>) = chosen.partition(|case| case.needs.missing().is_none());
-    let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.needs.missing().unwrap_or_default()));
+    let (wanted, missing): (Vec<Case>, Vec<Case>) = chosen.partition(|case| case.missing().is_none());
+    let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.missing().unwrap_or_default()));
     let mut rows = Vec::new();
     for (n, case) in wanted.iter().enumerate() {
         let (row, end) = ward.run(case).with_context(|| case.program.clone())?;

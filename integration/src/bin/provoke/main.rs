@@ -34,6 +34,10 @@ fn main() -> Result<()> {
             own_data(mib.parse().context("how many MiB")?);
             thread::sleep(LIFE);
         }
+        ["hold", mib, seconds] => {
+            own_data(mib.parse().context("how many MiB")?);
+            thread::sleep(Duration::from_secs(seconds.parse().context("how many seconds")?));
+        }
         ["arenas"] => arenas(),
         ["children"] => children()?,
         ["threads"] => threads()?,

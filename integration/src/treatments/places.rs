@@ -1,0 +1,127 @@
+//! What is wrong with the node of a case, for as long as its job runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::Bytes;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::Place;
+use crate::cluster::{Cluster, SOON, until};
+use crate::jobs::JobFile;
+use crate::leftovers::HostTmpfs;
+use crate::provoke::Programs;
+
+/// What all containers together have, less than a master, an executor and the task of a case take.
+const FENCE: Bytes = Bytes::from_mib(280);
+/// The file that is left: more than a quarter of the fence, and the master and the executor fit beside it.
+const LEFT: Bytes = Bytes::from_mib(120);
+/// What a starved host has for a master, an executor and a part of a task.
+const SPARE: Bytes = Bytes::from_mib(200);
+
+/// A process that holds it ends by itself after so long. Seconds.
+const FOR: &str = "600";
+
+/// Undone when it is dropped.
+#[derive(Debug)]
+pub(super) enum Made {
+    Nothing,
+    Fence { _limit: Limit, _left: Option<HostTmpfs> },
+    Hog { _process: Hog },
+}
+
+pub(super) fn make(place: Place, cluster: &Cluster, programs: &Programs) -> Result<Made> {
+    match place {
+        Place::Quiet => Ok(Made::Nothing),
+        Place::Fenced => Ok(Made::Fence { _limit: Limit::lower(cluster)?, _left: None }),
+        Place::Littered => {
+            let left = leave(cluster)?;
+            Ok(Made::Fence { _limit: Limit::lower(cluster)?, _left: Some(left) })
+        }
+        Place::Starved => Ok(Made::Hog { _process: Hog::fed(&programs.native)? }),
+    }
+}
+
+/// A limit that is lower for a while.
+#[derive(Debug)]
+pub(super) struct Limit {
+    file: PathBuf,
+    before: String,
+}
+
+impl Limit {
+    fn lower(cluster: &Cluster) -> Result<Limit> {
+        let fence = cluster.cgroup("node-1").context("no right to make cgroups")?.join("containers");
+        let names = ["memory.max", "memory.limit_in_bytes"];
+        let file = names.iter().map(|name| fence.join(name)).find(|file| file.exists());
+        let file = file.with_context(|| format!("no limit in {}", fence.display()))?;
+        let before = fs::read_to_string(&file)?;
+        let limit = Limit { file, before };
+        // Refused while more than that is in use, until the containers of the job before are gone.
+        until("the fence to be lower", SOON, || Ok(fs::write(&limit.file, FENCE.get().to_string()).ok()))?;
+        Ok(limit)
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        // The cluster may be gone; what is left of it is removed by whoever started it.
+        let _ = fs::write(&self.file, self.before.trim());
+    }
+}
+
+/// A job that ends and leaves a file on a tmpfs of the host. It is counted when this returns.
+fn leave(cluster: &Cluster) -> Result<HostTmpfs> {
+    let tmpfs = HostTmpfs::mount(cluster.dir().join("host-tmpfs"))?;
+    let of = format!("of={}", tmpfs.path().join("left").display());
+    let count = format!("count={}", LEFT.whole_mib());
+    let job = JobFile::new("leave", 1, 1, LEFT.mul_ratio(5, 4));
+    let job = job.stage("leave", 1, &["/bin/dd", "if=/dev/zero", &of, "bs=1M", &count], "grow = false");
+    cluster.until_ended(&cluster.submit(job.text())?)?;
+    until("the file to be counted", SOON, || {
+        let node = cluster.call(cluster.client().nodes())?.into_iter().next().context("no node")?;
+        Ok((node.unattributed >= LEFT.mul_ratio(9, 10)).then_some(()))
+    })?;
+    Ok(tmpfs)
+}
+
+/// A process that has nearly all memory of this host and that the kernel does not kill.
+#[derive(Debug)]
+pub(super) struct Hog(Child);
+
+impl Hog {
+    fn fed(native: &Path) -> Result<Hog> {
+        let free = available()?;
+        let share = free.checked_sub(SPARE).with_context(|| format!("only {free} are free on this host"))?;
+        let mib = share.whole_mib().to_string();
+        let child = Command::new(native)
+            .args(["hold", &mib, FOR])
+            .stdin(Stdio::null())
+            .spawn()
+            .context("starting a process that holds memory")?;
+        let hog = Hog(child);
+        fs::write(format!("/proc/{}/oom_score_adj", hog.0.id()), "-1000").context("protecting it")?;
+        until("the host to be full", SOON, || Ok((available()? <= SPARE.mul_ratio(5, 4)).then_some(())))?;
+        Ok(hog)
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// `MemAvailable`.
+fn available() -> Result<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).context("no MemAvailable")?;
+    let kib = line.trim().trim_end_matches("kB").trim().parse()?;
+    ensure!(kib > 0, "no memory at all");
+    Ok(Bytes::from_kib(kib))
+}
