@@ -5,9 +5,9 @@
 //!  (own_waits)                          tasks (drained)                               until the container is granted
 //! ```
 //!
-//! One executor at a time for each request, those that have waited longest first, and no more at once than half of the executors or two.
-//! Where one is not enough, the next one follows on the same node. Where all of that leads to no grant, the executors come back, and the next drain for that request waits twice as long.
-//! The note of the task says at each step what it waits for.
+//! One executor at a time for each request, those that have waited longest first, and no more at once than half of the executors or
+//! two. Where one is not enough, the next one follows on the same node. Where all of that leads to no grant, the executors come back,
+//! and the next drain for that request waits twice as long. The note of the task says at each step what it waits for.
 //!
 //! [`Core::next_drain`] and [`Core::run_dry`] choose and empty an executor for any task that waits for memory of a node.
 //!
@@ -46,7 +46,7 @@ struct Candidate<'a> {
 }
 
 impl Core {
-    /// Drains an executor for the escalated task whose container has waited longest.
+    /// Drains executors for the escalated tasks whose containers have waited longest.
     pub(super) fn make_room(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.own.is_empty() {
             self.fleet.own_waits.clear();
