@@ -73,7 +73,13 @@ fn steady(timeline: &[Sample]) -> Option<u64> {
     let whole = end.checked_sub(timeline.first()?.at_ms).filter(|life| *life >= MIN_LIFE_MS)?;
     // What a runtime takes to start is no part of the shape.
     let begin = end - whole.saturating_mul(7) / 8;
-    let points: Vec<&Sample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
+    let mut points: Vec<&Sample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
+    // Looked at after the kill and before its end was seen: it had given back a part by then.
+    if let [.., before, dying, _] = points.as_slice()
+        && dying.current < before.current
+    {
+        points.remove(points.len() - 2);
+    }
     let (begin, base) = points.first().map(|first| (first.at_ms, first.current))?;
     let life = end.checked_sub(begin)?;
     let grown = fullest.checked_sub(base).filter(|grown| *grown >= fullest.mul_ratio(1, 2))?;
@@ -158,6 +164,23 @@ mod tests {
         let starts = |at: u64| if at == 0 { 1 } else { at.max(10) };
         let all: Vec<AttemptRow> = [48, 96, 192].map(|mib| row(mib, life(20, mib, starts))).into();
         assert!(found(&all));
+    }
+
+    /// The sample between the kill and the moment when it is seen.
+    #[test]
+    fn what_a_dying_process_has_given_back_does_not_matter() {
+        let dying = |mib: u64| -> Vec<Sample> {
+            let mut life = life(16, mib, |mib| mib);
+            let last = life.len() - 1;
+            life[last - 1].current = Bytes::from_mib(mib / 2);
+            life
+        };
+        let all: Vec<AttemptRow> = [64, 128, 256].map(|mib| row(mib, dying(mib))).into();
+        assert!(found(&all));
+        let mut earlier = all.clone();
+        let last = earlier[1].timeline.len() - 1;
+        earlier[1].timeline[last - 4].current = Bytes::from_mib(40);
+        assert!(!found(&earlier), "it gave something back and went on");
     }
 
     #[test]
