@@ -254,6 +254,8 @@ impl Bench {
             Ok((!all.is_empty() && all.iter().all(|container| container.state == "exited")).then_some(()))
         })?;
         let ended = Instant::now();
+        let left = fs::metadata(&file).map_or(0, |file| file.len());
+        ensure!(left == size.get(), "the job left {left} bytes in {}, not {size}", file.display());
         let counted = size.mul_ratio(9, 10);
         let node = until("the leak to be counted", SOON, || {
             let node = self.cluster.call(client.nodes())?.into_iter().next().context("no node")?;

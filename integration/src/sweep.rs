@@ -24,7 +24,7 @@ pub fn processes_of(dir: &Path) {
 }
 
 /// Processes, other than this one, that name `dir`. One that has ended and waits for its parent names nothing any more.
-pub(crate) fn processes(dir: &Path) -> Vec<i32> {
+pub fn processes(dir: &Path) -> Vec<i32> {
     let needle = dir.as_os_str().as_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let names = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(needle.len()).any(|w| w == needle));

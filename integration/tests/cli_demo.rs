@@ -2,14 +2,17 @@
 
 #![allow(missing_docs)] // tests are read, not imported
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use integration::cluster::Ran;
+use integration::cluster::{self, Ran, until};
 use integration::guest::{Guest, in_guest};
 use integration::{on_host_and_in_guest, programs, sweep};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 fn guest() -> Guest {
@@ -41,6 +44,42 @@ fn the_demo_repairs_what_plain_retry_loses() {
     assert!(left.is_empty(), "cgroups that the demo left behind: {left:?}");
 }
 on_host_and_in_guest!(demo, guest(), the_demo_repairs_what_plain_retry_loses);
+
+fn a_killed_agent_ends_the_cluster_and_its_containers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(programs::path("rmctl").expect("built"));
+    command.args(["dev", "--memory", "1GiB", "--listen", "127.0.0.1:0", "-o", "json", "--keep"]).arg(dir.path());
+    command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
+    let mut dev = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut greeting = String::new();
+    BufReader::new(dev.stdout.take().expect("piped")).read_line(&mut greeting).expect("a line");
+    let greeting: Value = serde_json::from_str(&greeting).unwrap_or_else(|e| panic!("{e}: {greeting:?}"));
+    let url = greeting["addr"].as_str().expect("an address");
+    let [agent] = named("nodeagent", dir.path())[..] else { panic!("not one agent: {:?}", sweep::processes(dir.path())) };
+
+    let submitted = cluster::rmctl(url, &["run", "-d", "--", "sleep", "300"]).expect("runs");
+    assert_eq!(submitted.code, 0, "{}{}", submitted.stdout, submitted.stderr);
+    until("the task to start", Duration::from_secs(60), || Ok((!named("sleep", dir.path()).is_empty()).then_some(())))
+        .expect("starts");
+    kill(Pid::from_raw(agent), Signal::SIGKILL).expect("is there");
+
+    let pid = dev.id();
+    let told = Ran::from(dev.wait_with_output().expect("ends"));
+    assert_ne!(told.code, 0, "{}", told.stderr);
+    assert!(told.stderr.contains("the node agent ended: signal: 9"), "{}", told.stderr);
+    let left = sweep::processes(dir.path());
+    sweep::processes_of(dir.path());
+    assert!(left.is_empty(), "processes that outlived the cluster: {left:?}");
+    let left = clusters_of(pid);
+    assert!(left.is_empty(), "cgroups that the cluster left behind: {left:?}");
+}
+on_host_and_in_guest!(killed_agent, guest(), a_killed_agent_ends_the_cluster_and_its_containers);
+
+/// Processes of a program that name `dir`.
+fn named(program: &str, dir: &Path) -> Vec<i32> {
+    let comm = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    sweep::processes(dir).into_iter().filter(|pid| comm(pid).trim_end() == program).collect()
+}
 
 /// Cgroups of the clusters inside one `rmctl`, which carry its process id.
 fn clusters_of(pid: u32) -> Vec<String> {

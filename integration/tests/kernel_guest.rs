@@ -20,7 +20,8 @@ fn in_guest(package: &str) {
             .env("INSTA_UPDATE", "no")
             .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
         let program = binary.path.to_str().expect("UTF-8");
-        let outcome = guest.run(&[program, "--test-threads=1"]).expect("a result");
+        // One waits while another one runs.
+        let outcome = guest.run(&[program, "--test-threads=2"]).expect("a result");
         let count = passed_in(&outcome.stdout).unwrap_or_else(|| panic!("{program}: no result line"));
         assert_eq!(outcome.code, 0, "{program} failed in the guest");
         passed += count;

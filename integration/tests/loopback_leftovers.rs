@@ -3,19 +3,29 @@
 #![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported
 
 use headroom_types::Bytes;
-use integration::guest::Guest;
+use integration::guest::{Guest, in_guest};
 use integration::leftovers::{Bench, Case, Ends, JobShape, TaskUser};
 use integration::on_host_and_in_guest;
 
 fn guest() -> Guest {
-    Guest::new().with_programs().memory(Bytes::from_mib(3800)).timeout(std::time::Duration::from_secs(280))
+    Guest::new().with_programs().memory(Bytes::from_mib(2000)).timeout(std::time::Duration::from_secs(280))
+}
+
+/// MiB on a host. A guest needs seconds to touch as many pages; it has half of everything.
+fn scaled(mib: u32) -> u32 {
+    if in_guest() { mib / 2 } else { mib }
+}
+
+fn shape() -> JobShape {
+    JobShape { task: Bytes::from_mib(scaled(200).into()), ..JobShape::default() }
 }
 
 /// Together they leave 2.8 GiB on a node of 3 GiB.
 fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
-    let bench = Bench::new(Bytes::from_mib(3072), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
-    let mut bench = bench.shaped(JobShape { slots: 4, task: Bytes::from_mib(256) });
-    let job = |program, tasks, mib| Case { program, tasks, mib, ends: Ends::Well };
+    let bench =
+        Bench::new(Bytes::from_mib(scaled(3072).into()), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
+    let mut bench = bench.shaped(JobShape { slots: 4, task: Bytes::from_mib(scaled(256).into()) });
+    let job = |program, tasks, mib| Case { program, tasks, mib: scaled(mib), ends: Ends::Well };
     for case in [job("sysv-shm", 4, 200), job("python-shared-memory", 4, 200), job("dev-shm-file", 40, 30)] {
         let row = bench.play(&case).expect("both jobs end");
         println!("{row:?}");
@@ -36,9 +46,10 @@ fn without_namespaces_the_agent_removes_what_was_left() {
     std::fs::write(&before, "made before the container").expect("writes");
     std::os::unix::fs::chown(&before, Some(user.uid.as_raw()), None).expect("gives it away");
     let isolation = "ipc = \"host\"\nprivate_tmp = false\n";
-    let mut bench = Bench::new(Bytes::from_mib(1024), None, TaskUser::Games, isolation).expect("a cluster");
-    let job = |program, tasks, mib| Case { program, tasks, mib, ends: Ends::Well };
-    for case in [job("sysv-shm", 3, 100), job("dev-shm-file", 3, 100), job("sysv-semaphores", 1, 1), job("sysv-messages", 1, 1)] {
+    let bench = Bench::new(Bytes::from_mib(scaled(1024).into()), None, TaskUser::Games, isolation).expect("a cluster");
+    let mut bench = bench.shaped(shape());
+    let job = |program, tasks, mib| Case { program, tasks, mib: scaled(mib), ends: Ends::Well };
+    for case in [job("sysv-shm", 3, 100), job("dev-shm-file", 3, 100), job("sysv-semaphores", 1, 2), job("sysv-messages", 1, 2)] {
         let row = bench.play(&case).expect("both jobs end");
         println!("{row:?}");
         assert_eq!((row.right, row.left, row.poisoned), (true, 0, false), "{row:?}\n{}", bench.cluster().log("node-1"));
@@ -51,9 +62,12 @@ fn without_namespaces_the_agent_removes_what_was_left() {
 }
 /// A file on a tmpfs of the host is charged to the node after its container: it is counted, cannot be had, and comes back.
 fn a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone() {
-    let bench = Bench::new(Bytes::from_mib(1024), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
-    let leak =
-        bench.leak_on_host_tmpfs(Bytes::from_mib(300)).unwrap_or_else(|e| panic!("{e:#}\n{}", bench.cluster().log("node-1")));
+    let bench =
+        Bench::new(Bytes::from_mib(scaled(1024).into()), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
+    let bench = bench.shaped(shape());
+    let leak = bench
+        .leak_on_host_tmpfs(Bytes::from_mib(scaled(300).into()))
+        .unwrap_or_else(|e| panic!("{e:#}\n{}", bench.cluster().log("node-1")));
     println!("{leak:?}");
     let after = bench.ordinary().expect("an ordinary job ends");
     assert_eq!(after.state, headroom_wire::v1::apps::AppState::Finished, "{:?}", after.diagnostics);

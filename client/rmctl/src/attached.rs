@@ -80,6 +80,11 @@ impl Daemon {
         Failure::new(Exit::Failed, format!("{} ended: {status}", self.what)).help("its last lines above say why")
     }
 
+    /// True when the daemon has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
     /// Ends the daemon and waits for its end; a node agent ends all its containers first.
     pub(crate) async fn stop(self) {
         let Daemon { what, mut child, input } = self;
@@ -110,8 +115,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_runs_until_its_input_ends() {
-        let (daemon, ready) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; cat").await.expect("starts");
+        let (mut daemon, ready) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; cat").await.expect("starts");
         assert_eq!(ready.url, "http://x");
+        assert!(!daemon.has_ended());
         daemon.stop().await;
     }
 
@@ -130,5 +136,6 @@ mod tests {
     async fn a_daemon_that_ends_by_itself_is_reported() {
         let (mut daemon, _) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; exit 4").await.expect("starts");
         assert!(daemon.ended().await.to_string().contains("exit status: 4"));
+        assert!(daemon.has_ended());
     }
 }

@@ -1,7 +1,7 @@
 //! A whole cluster below this process: one resource manager and some node agents, for `dev` and `demo`.
 //!
 //! The cluster owns a directory with all their state and removes it at the end, unless the directory is kept. The daemons are the
-//! programs beside this one. They and all containers end when this process ends, also when it is killed.
+//! programs beside this one. They and all containers end when this process ends, also when it or a node agent is killed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -52,11 +52,27 @@ pub(crate) struct Cluster {
     home: Home,
 }
 
-/// A node agent that runs.
+/// A node agent that runs, and how to start it.
 #[derive(Debug)]
 struct Node {
     daemon: Daemon,
     ready: NodeReady,
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: &'static str,
+}
+
+impl Node {
+    /// Ends the containers and the agent. The containers of an agent that was killed live on, so another agent is started in its state directory, which adopts them.
+    async fn stop(mut self) {
+        if self.daemon.has_ended() {
+            match Daemon::start::<NodeReady>("the node agent", &self.program, &self.arguments, self.log).await {
+                Ok((daemon, _)) => self.daemon = daemon,
+                Err(failure) => return tracing::warn!("containers of {} may still run: {failure}", self.ready.node),
+            }
+        }
+        self.daemon.stop().await;
+    }
 }
 
 /// A directory that is removed in the end, or kept.
@@ -124,7 +140,7 @@ impl Cluster {
             let program = bin_dir.join("nodeagent");
             let (daemon, ready) = Daemon::start::<NodeReady>("the node agent", &program, &arguments, wish.log).await?;
             let health = ready.health.clone();
-            self.nodes.push(Node { daemon, ready });
+            self.nodes.push(Node { daemon, ready, program, arguments, log: wish.log });
             if let Health::Unhealthy { reason } = health {
                 return Err(Failure::new(Exit::Failed, format!("the node cannot take work: {reason}"))
                     .help("try --enforcer poll, which needs no privileges"));
@@ -199,7 +215,7 @@ impl Cluster {
 
     /// Ends every container and all daemons, and removes what is not to be kept.
     pub(crate) async fn stop(self) {
-        join_all(self.nodes.into_iter().map(|node| node.daemon.stop())).await;
+        join_all(self.nodes.into_iter().map(Node::stop)).await;
         self.manager.stop().await;
         drop(self.home);
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::Bytes;
@@ -24,6 +25,8 @@ const SPARE: Bytes = Bytes::from_mib(200);
 
 /// A process that holds it ends by itself after so long. Seconds.
 const FOR: &str = "600";
+/// A gibibyte page by page, on the slow processor of a guest.
+const FILLED: Duration = Duration::from_secs(180);
 
 /// Undone when it is dropped.
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl Hog {
             .context("starting a process that holds memory")?;
         let hog = Hog(child);
         fs::write(format!("/proc/{}/oom_score_adj", hog.0.id()), "-1000").context("protecting it")?;
-        until("the host to be full", SOON, || Ok((available()? <= SPARE.mul_ratio(5, 4)).then_some(())))?;
+        until("the host to be full", FILLED, || Ok((available()? <= SPARE.mul_ratio(5, 4)).then_some(())))?;
         Ok(hog)
     }
 }

@@ -178,7 +178,7 @@ impl Mirror {
         Ok(Mirror { root, containers, shims })
     }
 
-    /// In the cpu hierarchy: all containers together weigh as much against the rest of the host as the node offers of processors.
+    /// In the cpu hierarchy: what all containers together weigh against the rest of the host.
     pub fn set_weight(&self, weight: u32) -> Result<()> {
         self.root.set(&v1_cpu_shares(weight))
     }

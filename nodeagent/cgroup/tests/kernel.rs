@@ -466,3 +466,46 @@ fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
     other.kill().expect("kills");
     holder.wait().expect("reaps");
 }
+
+/// The kernel takes page cache from others before it takes it from a container with `low`. cgroup v1 has no such thing.
+#[test]
+fn memory_that_is_protected_is_reclaimed_last() {
+    let host = Host::new("low");
+    if host.is_v1() {
+        let limits = Limits { low: Some(Bytes::from_mib(64)), ..memory(64) };
+        host.enforcer.create("job.1.e1.c0", &limits).expect("it is of no effect, and no failure");
+        return;
+    }
+    let protected = Limits { low: Some(Bytes::from_mib(64)), ..memory(64) };
+    let master = host.enforcer.create("job.1.e1.c0", &protected).expect("a container group");
+    let (other, hungry) = (host.container("job.1.e1.c1", 64), host.container("job.1.e1.c2", 64));
+    let file = large_file(Bytes::from_mib(64));
+    // The file system of a guest keeps the pages of a file only while somebody has it open.
+    let _open = std::fs::File::open(&file).expect("opens");
+    let read = |skip: u64| format!("exec dd if={} of=/dev/null bs=1M skip={skip} count=24", file.display());
+    for (group, skip) in [(&master, 16), (&other, 40)] {
+        assert!(run_in(group, &read(skip)).wait().expect("ends").success());
+        let cached = used(group);
+        assert!(cached >= Bytes::from_mib(23), "{}: nothing in the page cache: {cached}", file.display());
+    }
+    host.enforcer.set_fence(Bytes::from_mib(72)).expect("a fence");
+    let mut holder = run_in(&hungry, &holder(36));
+    until("the hungry one has its memory", || used(&hungry) >= Bytes::from_mib(36));
+    assert!(used(&master) >= Bytes::from_mib(23) && used(&other) < Bytes::from_mib(14), "{} {}", used(&master), used(&other));
+    assert_eq!(host.enforcer.fence_facts().expect("facts").local.oom_kill, 0);
+    hungry.kill().expect("kills");
+    holder.wait().expect("reaps");
+}
+
+fn used(group: &Group) -> Bytes {
+    group.charged().expect("reads").expect("a kernel counts").usage
+}
+
+/// A file that nothing has read yet, at least not all of it. Guests have no disk to write one to, but the programs of the host.
+fn large_file(least: Bytes) -> std::path::PathBuf {
+    let programs = std::env::var_os("HEADROOM_BIN_DIR").map(|dir| std::path::Path::new(&dir).join("resourcemanager"));
+    let file = programs.unwrap_or_else(|| std::env::current_exe().expect("a path"));
+    let size = Bytes::new(file.metadata().expect("is there").len());
+    assert!(size >= least, "{} has only {size}", file.display());
+    file
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::{Bytes, EnforcerKind};
-use integration::leftovers::{Bench, Case, Row, TaskUser, cases};
+use integration::leftovers::{Bench, Case, HostLeak, Row, TaskUser, cases};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -51,24 +51,28 @@ pub(crate) struct Figures {
     rows: Vec<Row>,
 }
 
+/// The host's tmpfs is below `/tmp`, which the job must see.
+fn leak(plan: &Plan) -> Result<HostLeak> {
+    Bench::new(NODE, plan.enforcer, TaskUser::Agent, "private_tmp = false\n")?.leak_on_host_tmpfs(LEAK)
+}
+
 /// Plays every program as each user that this process can start.
 pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
     let root = rustix::process::geteuid().is_root();
     let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
     let mut rows = Vec::new();
-    let mut leak = None;
+    // Without a kernel's enforcer nothing is charged to anybody.
+    let mut kernel = false;
     for user in users {
         // A /tmp of the container's own needs CAP_SYS_ADMIN.
         let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
         let mut bench = Bench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
+        kernel = bench.enforcer() != EnforcerKind::Poll;
         for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
             rows.push(play(&mut bench, case)?);
         }
-        // User 0 mounts the tmpfs; without a kernel's enforcer nothing is charged to anybody.
-        if root && user == TaskUser::Agent && bench.enforcer() != EnforcerKind::Poll {
-            leak = Some(bench.leak_on_host_tmpfs(LEAK)?);
-        }
     }
+    let leak = if root && kernel { Some(leak(plan)?) } else { None };
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let played: Vec<&Row> = rows.iter().filter(|row| row.skipped.is_none()).collect();
     Ok(Figures {

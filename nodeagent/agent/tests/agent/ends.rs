@@ -1,6 +1,6 @@
 //! How containers end, and what is said about it.
 
-use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason, StopCause};
+use headroom_types::{Bytes, Charge, ContainerId, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::nodes::Health;
 
@@ -102,6 +102,34 @@ async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
     let report = rm.exit(&id).await;
     assert_eq!((report.reason, report.evidence.signal), (ExitReason::AncestorOom, Some(9)), "{report:#?}");
     assert!(report.diagnosis[0].cause.contains("`containers` (48 MiB)"), "{:#?}", report.diagnosis);
+}
+
+/// The master has the most memory and asks for more when there is none; the kernel takes another container.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_nodes_limit_masters_are_killed_last() {
+    let rm = FakeRm::start().await;
+    let node = Node::start(&rm.url, 200, &[]);
+    let kind = rm.until("the registration", |b| b.registrations.first().map(|r| r.enforcer)).await;
+    if !kind.is_kernel() {
+        // Without a kernel there is no limit around all containers, and nobody who chooses.
+        return;
+    }
+    // `tail` keeps the last of what it reads, and reads until the pipe is closed.
+    let hold = |mib: u64| format!("(head -c {mib}M /dev/zero; sleep 60) | tail -c {mib}M > /dev/null");
+    let holds = async |id: &ContainerId, mib: u64| {
+        let enough = Some(Bytes::from_mib(mib));
+        rm.until(&format!("{id} to hold {mib} MiB"), |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;
+    };
+    let others: Vec<ContainerId> = (1..=3).map(|n| rm.run(n, 64, sh(&hold(50)))).collect();
+    for id in &others {
+        holds(id, 50).await;
+    }
+    let master = rm.run_master(4, 80, sh(&hold(60)));
+    holds(&master, 60).await;
+    let report = rm.until("a kill", |b| others.iter().find_map(|id| b.exits.get(id).cloned())).await;
+    assert_eq!((report.reason, report.evidence.signal), (ExitReason::AncestorOom, Some(9)), "{report:#?}");
+    assert!(rm.with(|b| b.seen.contains_key(&master) && !b.exits.contains_key(&master)), "the master was killed");
+    drop(node);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -88,14 +88,19 @@ impl FakeRm {
 
     /// Wants a container to run.
     pub(crate) fn run(&self, n: u64, memory_mib: u64, launch: LaunchSpec) -> ContainerId {
-        self.run_as(n, memory_mib, launch, None)
+        self.run_as(n, memory_mib, launch, None, Some("main"))
     }
 
-    fn run_as(&self, n: u64, memory_mib: u64, launch: LaunchSpec, user: Option<String>) -> ContainerId {
+    /// Wants the container of an application master to run.
+    pub(crate) fn run_master(&self, n: u64, memory_mib: u64, launch: LaunchSpec) -> ContainerId {
+        self.run_as(n, memory_mib, launch, None, None)
+    }
+
+    fn run_as(&self, n: u64, memory_mib: u64, launch: LaunchSpec, user: Option<String>, request: Option<&str>) -> ContainerId {
         let id: ContainerId = format!("test.1.e1.c{n}").parse().expect("id");
         let order = RunOrder {
             app: id.app.clone(),
-            request: Some("main".parse().expect("request")),
+            request: request.map(|name| name.parse().expect("request")),
             attempt: 1,
             resource: Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(1)),
             version: 1,
@@ -110,7 +115,7 @@ impl FakeRm {
 
     /// Wants a program of that user to run.
     pub(crate) fn run_by(&self, n: u64, user: Option<&str>, launch: LaunchSpec) -> ContainerId {
-        self.run_as(n, 64, launch, user.map(str::to_owned))
+        self.run_as(n, 64, launch, user.map(str::to_owned), Some("main"))
     }
 
     /// Wants a container to have another size.

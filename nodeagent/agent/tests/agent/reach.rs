@@ -162,7 +162,7 @@ async fn a_program_runs_beside_with_its_output_and_its_code() {
     assert!(matches!(odd, ExecEnd::NotStarted { .. }), "{odd:?}");
     let killed = caller.exec(&id, &wish(&["sh", "-c", "kill -9 $$"])).await.expect("answers").2;
     assert_eq!(killed, ExecEnd::Signal { signal: 9 });
-    let long = ExecIn { timeout_ms: Some(200), ..wish(&["sh", "-c", "echo begun; sleep 62 & sleep 62"]) };
+    let long = ExecIn { timeout_ms: Some(2000), ..wish(&["sh", "-c", "echo begun; sleep 62 & sleep 62"]) };
     assert_eq!(caller.exec(&id, &long).await.expect("answers"), ("begun\n".into(), String::new(), ExecEnd::Timeout));
     let many = caller.exec(&id, &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"])).await.expect("answers");
     assert_eq!((many.0.len(), many.2), (3_000_000, ExecEnd::Exit { code: 0 }));
