@@ -53,7 +53,7 @@ impl IntoResponse for Fault {
 /// Things that YARN has and this does not, by the word after `/ws/v1/cluster`.
 const NOT_HERE: [(&str, &str); 13] = [
     ("reservation", "time reservations are not offered; a queue with a guarantee is"),
-    ("delegation-token", "there are no tokens"),
+    ("delegation-token", "YARN's delegation tokens are not issued; tokens of Headroom come from POST /v1/acl/tokens"),
     ("scheduler-conf", "queues are changed by PUT /v1/queues"),
     ("get-node-labels", "labels of nodes are set in the configuration of their agents, and shown in /ws/v1/cluster/nodes"),
     ("add-node-labels", "labels of nodes are set in the configuration of their agents"),
@@ -64,7 +64,7 @@ const NOT_HERE: [(&str, &str); 13] = [
     ("scheduler", "why something waits is told for each application by /ws/v1/cluster/scheduler/app-activities/{app}"),
     ("scheduler-overview", "the queues are shown by /ws/v1/cluster/scheduler"),
     ("queues", "there are no lists of who may use a queue"),
-    ("userinfo", "who calls is not checked"),
+    ("userinfo", "GET /v1/acl/self returns the caller"),
 ];
 
 /// Nothing at this address, or something that is left out on purpose.

@@ -1,7 +1,8 @@
 //! `/ws/v1/cluster`: what programs written for YARN's resource manager read and call, in its shapes.
 //!
 //! A second face of the same cluster: everything shown comes from the facts and the view, everything done is a call of the core.
-//! JSON only. Who calls is not checked, as on a YARN cluster without security; `user.name` names whoever submits or kills.
+//! JSON only. Callers need the permissions of the same call under `/v1`. For unauthenticated callers, `user.name` is the user who submits or
+//! kills, as on a YARN cluster without security.
 
 pub(crate) mod activities;
 pub(crate) mod apps;

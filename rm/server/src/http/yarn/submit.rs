@@ -270,7 +270,7 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), Fault> {
         (
             "am-container-spec.local-resources",
             &spec.local_resources,
-            "nothing is fetched for a container; put the files where its nodes have them",
+            "local resources are not fetched; put the files where the nodes have them, or submit a job file with files",
         ),
         ("am-container-spec.service-data", &spec.service_data, "there are no services beside containers"),
         (
