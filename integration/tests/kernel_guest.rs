@@ -8,8 +8,9 @@ use headroom_types::Bytes;
 use integration::guest::Guest;
 use integration::programs;
 
-/// Runs every test binary of `package` in a guest; all their tests must pass, and there must be some.
-fn in_guest(package: &str) {
+/// Runs every test binary of `package` in a guest; all their tests must pass, and there must be some. Tests that look at the processes
+/// below their own run one at a time.
+fn in_guest(package: &str, threads: u32) {
     let mut passed = 0;
     for binary in programs::tests_of(package).expect("test binaries") {
         let guest = Guest::new()
@@ -20,8 +21,7 @@ fn in_guest(package: &str) {
             .env("INSTA_UPDATE", "no")
             .env("INSTA_WORKSPACE_ROOT", env!("CARGO_MANIFEST_DIR"));
         let program = binary.path.to_str().expect("UTF-8");
-        // One waits while another one runs.
-        let outcome = guest.run(&[program, "--test-threads=2"]).expect("a result");
+        let outcome = guest.run(&[program, &format!("--test-threads={threads}")]).expect("a result");
         let count = passed_in(&outcome.stdout).unwrap_or_else(|| panic!("{program}: no result line"));
         assert_eq!(outcome.code, 0, "{program} failed in the guest");
         passed += count;
@@ -47,25 +47,25 @@ fn the_count_is_read_from_the_result_line() {
 
 #[test]
 fn node_cgroup_in_a_guest() {
-    in_guest("headroom-node-cgroup");
+    in_guest("headroom-node-cgroup", 1);
 }
 
 #[test]
 fn node_exec_in_a_guest() {
-    in_guest("headroom-node-exec");
+    in_guest("headroom-node-exec", 1);
 }
 
 #[test]
 fn container_shim_in_a_guest() {
-    in_guest("headroom-container-shim");
+    in_guest("headroom-container-shim", 1);
 }
 
 #[test]
 fn nodeagent_in_a_guest() {
-    in_guest("headroom-nodeagent");
+    in_guest("headroom-nodeagent", 2);
 }
 
 #[test]
 fn executor_in_a_guest() {
-    in_guest("headroom-executor");
+    in_guest("headroom-executor", 2);
 }
