@@ -23,6 +23,7 @@ pub mod programs;
 pub mod provoke;
 pub mod scenario;
 pub mod skew;
+pub mod source_metrics;
 pub mod sweep;
 pub mod treatments;
 pub mod typed;

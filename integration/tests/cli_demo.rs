@@ -3,7 +3,7 @@
 #![allow(missing_docs)] // tests are read, not imported
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -45,8 +45,10 @@ fn the_demo_repairs_what_plain_retry_loses() {
 }
 on_host_and_in_guest!(demo, guest(), the_demo_repairs_what_plain_retry_loses);
 
-fn a_killed_agent_ends_the_cluster_and_its_containers() {
+/// Kills these daemons of `rmctl dev` while a task runs: `rmctl` fails, and leaves neither processes nor cgroups.
+fn killed_daemons_end_the_cluster(daemons: &[&str]) {
     let dir = tempfile::tempdir().expect("a directory");
+    let _swept = Swept(dir.path());
     let mut command = Command::new(programs::path("rmctl").expect("built"));
     command.args(["dev", "--memory", "1GiB", "--listen", "127.0.0.1:0", "-o", "json", "--keep"]).arg(dir.path());
     command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
@@ -55,25 +57,43 @@ fn a_killed_agent_ends_the_cluster_and_its_containers() {
     BufReader::new(dev.stdout.take().expect("piped")).read_line(&mut greeting).expect("a line");
     let greeting: Value = serde_json::from_str(&greeting).unwrap_or_else(|e| panic!("{e}: {greeting:?}"));
     let url = greeting["addr"].as_str().expect("an address");
-    let [agent] = named("nodeagent", dir.path())[..] else { panic!("not one agent: {:?}", sweep::processes(dir.path())) };
-
     let submitted = cluster::rmctl(url, &["run", "-d", "--", "sleep", "300"]).expect("runs");
     assert_eq!(submitted.code, 0, "{}{}", submitted.stdout, submitted.stderr);
     until("the task to start", Duration::from_secs(60), || Ok((!named("sleep", dir.path()).is_empty()).then_some(())))
         .expect("starts");
-    kill(Pid::from_raw(agent), Signal::SIGKILL).expect("is there");
 
+    for daemon in daemons {
+        // The kernel keeps 15 bytes of a name.
+        let [pid] = named(&daemon[..daemon.len().min(15)], dir.path())[..] else { panic!("not one {daemon}") };
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("is there");
+    }
     let pid = dev.id();
-    let told = Ran::from(dev.wait_with_output().expect("ends"));
-    assert_ne!(told.code, 0, "{}", told.stderr);
-    assert!(told.stderr.contains("the node agent ended: signal: 9"), "{}", told.stderr);
+    let ended = Ran::from(dev.wait_with_output().expect("ends"));
+    assert!(ended.code != 0 && ended.stderr.contains("ended: signal: 9"), "{}: {}", ended.code, ended.stderr);
     let left = sweep::processes(dir.path());
-    sweep::processes_of(dir.path());
     assert!(left.is_empty(), "processes that outlived the cluster: {left:?}");
     let left = clusters_of(pid);
     assert!(left.is_empty(), "cgroups that the cluster left behind: {left:?}");
 }
-on_host_and_in_guest!(killed_agent, guest(), a_killed_agent_ends_the_cluster_and_its_containers);
+
+fn a_killed_agent_ends_the_cluster() {
+    killed_daemons_end_the_cluster(&["nodeagent"]);
+}
+on_host_and_in_guest!(killed_agent, guest(), a_killed_agent_ends_the_cluster);
+
+fn killed_daemons_end_the_cluster_together() {
+    killed_daemons_end_the_cluster(&["resourcemanager", "nodeagent"]);
+}
+on_host_and_in_guest!(killed_daemons, guest(), killed_daemons_end_the_cluster_together);
+
+/// Ends what a failed test leaves.
+struct Swept<'a>(&'a Path);
+
+impl Drop for Swept<'_> {
+    fn drop(&mut self) {
+        sweep::processes_of(self.0);
+    }
+}
 
 /// Processes of a program that name `dir`.
 fn named(program: &str, dir: &Path) -> Vec<i32> {
@@ -81,10 +101,13 @@ fn named(program: &str, dir: &Path) -> Vec<i32> {
     sweep::processes(dir).into_iter().filter(|pid| comm(pid).trim_end() == program).collect()
 }
 
-/// Cgroups of the clusters inside one `rmctl`, which carry its process id.
-fn clusters_of(pid: u32) -> Vec<String> {
-    let base = if Path::new("/sys/fs/cgroup/memory").is_dir() { "/sys/fs/cgroup/memory" } else { "/sys/fs/cgroup" };
-    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
-    let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
-    names.filter(|n| n.starts_with(&format!("headroom-dev-{pid}-"))).collect()
+/// Cgroups of the clusters inside one `rmctl`, which carry its process id: in the v2 hierarchy, or in each of v1.
+fn clusters_of(pid: u32) -> Vec<PathBuf> {
+    let children =
+        |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let mut dirs = children("/sys/fs/cgroup".into());
+    dirs.extend(dirs.clone().into_iter().flat_map(children));
+    let prefix = format!("headroom-dev-{pid}-");
+    dirs.retain(|dir| dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)));
+    dirs
 }

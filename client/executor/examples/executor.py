@@ -8,7 +8,8 @@ import collections, glob, json, os, re, resource, select, signal, socket, subpro
 
 VERSION, MAX_LINE, MOST_RESULTS = 1, 1 << 20, 200
 GRACE, GRACE_AT_END, SILENCE, GIVE_UP, LAST_ACKS, SAMPLE = 2.0, 1.2, 30.0, 120.0, 10.0, 0.2  # seconds
-NOT_FOR_TASKS = {"HEADROOM_" + name for name in "APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER CACHED_BYTES LOG HEAP_BYTES".split()}
+NOT_FOR_TASKS = {"HEADROOM_" + name for name in (
+    "TASK_SHM_BYTES TOKEN_FILE CA_FILE LISTEN ADVERTISE APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER CACHED_BYTES LOG HEAP_BYTES".split())}
 FULL = re.compile(r"^.*(?:java\.lang\.OutOfMemoryError|heap out of memory|runtime: out of memory|std::bad_alloc).*$"
                   r"|^[\w.]*MemoryError(?:: .*)?$|^memory allocation of \d+ bytes failed$", re.M)
 # Words of an allocation that was refused: below three quarters of the limit it was not refused for the limit.

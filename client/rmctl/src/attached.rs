@@ -80,21 +80,17 @@ impl Daemon {
         Failure::new(Exit::Failed, format!("{} ended: {status}", self.what)).help("its last lines above say why")
     }
 
-    /// True when the daemon has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
-    }
-
-    /// Ends the daemon and waits for its end; a node agent ends all its containers first.
-    pub(crate) async fn stop(self) {
+    /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if it was killed or failed before that.
+    pub(crate) async fn stop(self) -> bool {
         let Daemon { what, mut child, input } = self;
         drop(input);
         match tokio::time::timeout(STOP_TIMEOUT, child.wait()).await {
-            Ok(Ok(status)) if status.success() => {}
+            Ok(Ok(status)) if status.success() => return true,
             Ok(Ok(status)) => tracing::warn!("{what} ended: {status}"),
             Ok(Err(error)) => tracing::warn!(%error, "the end of {what} cannot be waited for"),
             Err(_) => tracing::warn!("{what} did not end in time"),
         }
+        false
     }
 }
 
@@ -115,10 +111,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_runs_until_its_input_ends() {
-        let (mut daemon, ready) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; cat").await.expect("starts");
+        let (daemon, ready) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; cat").await.expect("starts");
         assert_eq!(ready.url, "http://x");
-        assert!(!daemon.has_ended());
-        daemon.stop().await;
+        assert!(daemon.stop().await);
     }
 
     #[tokio::test]
@@ -136,6 +131,6 @@ mod tests {
     async fn a_daemon_that_ends_by_itself_is_reported() {
         let (mut daemon, _) = start("echo '{\"ready\":{\"url\":\"http://x\"}}'; exit 4").await.expect("starts");
         assert!(daemon.ended().await.to_string().contains("exit status: 4"));
-        assert!(daemon.has_ended());
+        assert!(!daemon.stop().await);
     }
 }

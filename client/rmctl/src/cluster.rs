@@ -1,7 +1,7 @@
 //! A whole cluster below this process: one resource manager and some node agents, for `dev` and `demo`.
 //!
 //! The cluster owns a directory with all their state and removes it at the end, unless the directory is kept. The daemons are the
-//! programs beside this one. They and all containers end when this process ends, also when it or a node agent is killed.
+//! programs beside this one. They and all containers end when this process ends, also when it or one of them is killed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -63,15 +63,22 @@ struct Node {
 }
 
 impl Node {
-    /// Ends the containers and the agent. The containers of an agent that was killed live on, so another agent is started in its state directory, which adopts them.
-    async fn stop(mut self) {
-        if self.daemon.has_ended() {
-            match Daemon::start::<NodeReady>("the node agent", &self.program, &self.arguments, self.log).await {
-                Ok((daemon, _)) => self.daemon = daemon,
-                Err(failure) => return tracing::warn!("containers of {} may still run: {failure}", self.ready.node),
-            }
+    /// Ends the containers and the agent. The containers of an agent that was killed live on: another agent is started in its state
+    /// directory, adopts them and ends them.
+    async fn stop(self) {
+        if self.daemon.stop().await {
+            return;
         }
-        self.daemon.stop().await;
+        let ended = match Daemon::start::<NodeReady>("the node agent", &self.program, &self.arguments, self.log).await {
+            Ok((daemon, _)) => daemon.stop().await,
+            Err(failure) => {
+                tracing::warn!("{failure}");
+                false
+            }
+        };
+        if !ended {
+            tracing::warn!("containers of {} may still run", self.ready.node);
+        }
     }
 }
 

@@ -65,7 +65,7 @@ impl Guest {
             memory: Bytes::from_mib(512),
             timeout: Duration::from_secs(150),
             quiet: false,
-            processor: usize::try_from(std::process::id()).unwrap_or(0),
+            processor: default_processor(),
             job: job::Job { env, cwd, ..job::Job::default() },
         }
     }
@@ -84,7 +84,8 @@ impl Guest {
         self
     }
 
-    /// The processor of the host it is pinned to, counted on beyond those there are; drawn from the process id when not said.
+    /// The processor of the host it is pinned to, modulo the number of processors. The default is the slot of the test in its group, so
+    /// that guests at the same time have processors of their own, or the process id outside of nextest.
     #[must_use]
     pub fn processor(mut self, processor: usize) -> Self {
         self.processor = processor;
@@ -184,4 +185,10 @@ impl Guest {
         let Guest { memory, timeout, quiet, processor, job } = self;
         Ok((boot::Machine { memory, timeout, quiet, processor, init }, job))
     }
+}
+
+/// The slot of a test in its nextest group, otherwise the process id.
+fn default_processor() -> usize {
+    let slot = std::env::var("NEXTEST_TEST_GROUP_SLOT").ok().and_then(|slot| slot.parse().ok());
+    slot.unwrap_or_else(|| usize::try_from(std::process::id()).unwrap_or(0))
 }

@@ -479,14 +479,16 @@ fn memory_that_is_protected_is_reclaimed_last() {
     let protected = Limits { low: Some(Bytes::from_mib(64)), ..memory(64) };
     let master = host.enforcer.create("job.1.e1.c0", &protected).expect("a container group");
     let (other, hungry) = (host.container("job.1.e1.c1", 64), host.container("job.1.e1.c2", 64));
-    let file = large_file(Bytes::from_mib(64));
-    // The file system of a guest keeps the pages of a file only while somebody has it open.
-    let _open = std::fs::File::open(&file).expect("opens");
-    let read = |skip: u64| format!("exec dd if={} of=/dev/null bs=1M skip={skip} count=24", file.display());
+    let file = page_cache();
+    // The file system of a guest keeps the pages of a file only while a process has it open.
+    let program = file.is_none().then(|| std::fs::File::open(unread()).expect("opens"));
+    let cache = |skip: u64| match &file {
+        Some(file) => format!("exec dd if=/dev/zero of={} bs=1M seek={skip} count=24 conv=fsync,notrunc", file.display()),
+        None => format!("exec dd if={} of=/dev/null bs=1M skip={skip} count=24", unread().display()),
+    };
     for (group, skip) in [(&master, 16), (&other, 40)] {
-        assert!(run_in(group, &read(skip)).wait().expect("ends").success());
-        let cached = used(group);
-        assert!(cached >= Bytes::from_mib(23), "{}: nothing in the page cache: {cached}", file.display());
+        assert!(run_in(group, &cache(skip)).wait().expect("ends").success());
+        assert!(used(group) >= Bytes::from_mib(23), "not in the page cache: {}", used(group));
     }
     host.enforcer.set_fence(Bytes::from_mib(72)).expect("a fence");
     let mut holder = run_in(&hungry, &holder(36));
@@ -495,17 +497,16 @@ fn memory_that_is_protected_is_reclaimed_last() {
     assert_eq!(host.enforcer.fence_facts().expect("facts").local.oom_kill, 0);
     hungry.kill().expect("kills");
     holder.wait().expect("reaps");
+    drop(program);
+    file.map(std::fs::remove_file).transpose().expect("removes");
 }
 
 fn used(group: &Group) -> Bytes {
     group.charged().expect("reads").expect("a kernel counts").usage
 }
 
-/// A file that nothing has read yet, at least not all of it. Guests have no disk to write one to, but the programs of the host.
-fn large_file(least: Bytes) -> std::path::PathBuf {
-    let programs = std::env::var_os("HEADROOM_BIN_DIR").map(|dir| std::path::Path::new(&dir).join("resourcemanager"));
-    let file = programs.unwrap_or_else(|| std::env::current_exe().expect("a path"));
-    let size = Bytes::new(file.metadata().expect("is there").len());
-    assert!(size >= least, "{} has only {size}", file.display());
-    file
+/// A file of 64 MiB and more that no process of a guest has read as far.
+fn unread() -> std::path::PathBuf {
+    let programs = std::env::var_os("HEADROOM_BIN_DIR").expect("guests know where the programs are");
+    std::path::Path::new(&programs).join("resourcemanager")
 }

@@ -33,11 +33,12 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
         () = interrupt.asked() => None,
         failure = cluster.failed() => Some(failure),
     };
-    let alive = match Client::new(cluster.url()) {
-        Ok(client) => client.status().await.map_or(0, |s| s.containers),
-        Err(_) => 0,
+    let status = match Client::new(cluster.url()) {
+        Ok(client) => client.status().await.ok(),
+        Err(_) => None,
     };
-    context.term.say(&format!("stopping: {} to end", count(alive, "container")));
+    let alive = status.map_or("all containers".to_owned(), |status| count(status.containers, "container"));
+    context.term.say(&format!("stopping: {alive} to end"));
     cluster.stop().await;
     failed.map_or(Ok(Exit::Ok), Err)
 }

@@ -51,9 +51,10 @@ pub(crate) struct Figures {
     rows: Vec<Row>,
 }
 
-/// The host's tmpfs is below `/tmp`, which the job must see.
-fn leak(plan: &Plan) -> Result<HostLeak> {
-    Bench::new(NODE, plan.enforcer, TaskUser::Agent, "private_tmp = false\n")?.leak_on_host_tmpfs(LEAK)
+/// The host's tmpfs is below `/tmp`, which the job must see. Without a kernel's enforcer no cgroup is charged.
+fn leak(plan: &Plan) -> Result<Option<HostLeak>> {
+    let bench = Bench::new(NODE, plan.enforcer, TaskUser::Agent, "private_tmp = false\n")?;
+    if bench.enforcer() == EnforcerKind::Poll { Ok(None) } else { bench.leak_on_host_tmpfs(LEAK).map(Some) }
 }
 
 /// Plays every program as each user that this process can start.
@@ -61,18 +62,15 @@ pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
     let root = rustix::process::geteuid().is_root();
     let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
     let mut rows = Vec::new();
-    // Without a kernel's enforcer nothing is charged to anybody.
-    let mut kernel = false;
     for user in users {
         // A /tmp of the container's own needs CAP_SYS_ADMIN.
         let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
         let mut bench = Bench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
-        kernel = bench.enforcer() != EnforcerKind::Poll;
         for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
             rows.push(play(&mut bench, case)?);
         }
     }
-    let leak = if root && kernel { Some(leak(plan)?) } else { None };
+    let leak = if root { leak(plan)? } else { None };
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let played: Vec<&Row> = rows.iter().filter(|row| row.skipped.is_none()).collect();
     Ok(Figures {

@@ -11,6 +11,7 @@ mod ask_to_running;
 mod cli_start;
 mod diagnosis;
 mod growth;
+mod house;
 mod kill_to_retry;
 mod launch;
 mod leftovers;
@@ -131,6 +132,8 @@ enum Measurement {
     Page,
     /// Simulated clusters, and in how many of them something did not hold
     Sim,
+    /// The source text: odd words, names of types, import cycles, lines
+    House,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -197,6 +200,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
         Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
+        Measurement::House => figures(&house::measure()?)?,
     };
     print(&figures, cli.format);
     Ok(ExitCode::SUCCESS)

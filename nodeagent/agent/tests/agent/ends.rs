@@ -104,14 +104,15 @@ async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
     assert!(report.diagnosis[0].cause.contains("`containers` (48 MiB)"), "{:#?}", report.diagnosis);
 }
 
-/// The master has the most memory and asks for more when there is none; the kernel takes another container.
+/// The master has the most memory and asks for more when there is none; the kernel kills another container. When the node is full, the
+/// master has 122 MiB and each other 92: half of the 60 MiB by which the kernel counts a container as larger than a master.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_the_nodes_limit_masters_are_killed_last() {
     let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 200, &[]);
+    let _node = Node::start(&rm.url, 400, &[]);
     let kind = rm.until("the registration", |b| b.registrations.first().map(|r| r.enforcer)).await;
     if !kind.is_kernel() {
-        // Without a kernel there is no limit around all containers, and nobody who chooses.
+        // `poll` has no limit around all containers.
         return;
     }
     // `tail` keeps the last of what it reads, and reads until the pipe is closed.
@@ -120,16 +121,15 @@ async fn at_the_nodes_limit_masters_are_killed_last() {
         let enough = Some(Bytes::from_mib(mib));
         rm.until(&format!("{id} to hold {mib} MiB"), |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;
     };
-    let others: Vec<ContainerId> = (1..=3).map(|n| rm.run(n, 64, sh(&hold(50)))).collect();
+    let others: Vec<ContainerId> = (1..=3).map(|n| rm.run(n, 128, sh(&hold(92)))).collect();
     for id in &others {
-        holds(id, 50).await;
+        holds(id, 92).await;
     }
-    let master = rm.run_master(4, 80, sh(&hold(60)));
-    holds(&master, 60).await;
-    let report = rm.until("a kill", |b| others.iter().find_map(|id| b.exits.get(id).cloned())).await;
+    let master = rm.run_master(4, 200, sh(&hold(150)));
+    let report = rm.until("a kill", |b| b.exits.values().next().cloned()).await;
+    assert_ne!(report.container, master, "{report:#?}");
     assert_eq!((report.reason, report.evidence.signal), (ExitReason::AncestorOom, Some(9)), "{report:#?}");
-    assert!(rm.with(|b| b.seen.contains_key(&master) && !b.exits.contains_key(&master)), "the master was killed");
-    drop(node);
+    holds(&master, 150).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

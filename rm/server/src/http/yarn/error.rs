@@ -63,7 +63,7 @@ const NOT_HERE: [(&str, &str); 13] = [
     ("nodes", "a node offers what its agent was started with"),
     ("scheduler", "why something waits is told for each application by /ws/v1/cluster/scheduler/app-activities/{app}"),
     ("scheduler-overview", "the queues are shown by /ws/v1/cluster/scheduler"),
-    ("queues", "there are no lists of who may use a queue"),
+    ("queues", "GET /v1/acl/self returns the rights of the caller, also those for a queue"),
     ("userinfo", "GET /v1/acl/self returns the caller"),
 ];
 

@@ -1,0 +1,248 @@
+//! Import cycles between the files of one crate.
+//!
+//! A file depends on another if its production code names an item of it by a path. The declaration of a module and a re-export
+//! are no dependency: a path that leads through a re-export depends on the file that defines the item.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+
+use super::SourceFile;
+
+/// A module by its path from the root of the crate; empty for the root.
+type ModulePath = Vec<String>;
+
+/// Files of each cycle of a crate, the largest cycle first.
+pub(super) fn of_crate(folder: &Path, files: &[SourceFile]) -> Vec<Vec<String>> {
+    let source = folder.join("src");
+    let production = || files.iter().filter(|file| !file.is_test && file.path.starts_with(&source));
+    let modules: BTreeMap<ModulePath, &SourceFile> =
+        production().filter_map(|file| Some((module_path(&source, &file.path)?, file))).collect();
+    let imports: BTreeMap<&ModulePath, BTreeMap<String, ModulePath>> =
+        modules.iter().map(|(module, file)| (module, imports_of(module, &file.syntax))).collect();
+    let resolver = Resolver { modules: &modules, imports: &imports };
+    let edges: BTreeMap<&ModulePath, BTreeSet<ModulePath>> =
+        modules.iter().map(|(module, file)| (module, resolver.dependencies(module, &file.syntax))).collect();
+    let mut cycles: Vec<Vec<String>> = strongly_connected(&edges)
+        .into_iter()
+        .filter(|members| members.len() > 1)
+        .map(|members| members.iter().map(|m| modules[m].path.display().to_string()).collect())
+        .collect();
+    cycles.sort_by_key(|files| std::cmp::Reverse(files.len()));
+    cycles
+}
+
+/// The folder in which the child modules of a file are.
+pub(super) fn folder_of_children(path: &Path) -> PathBuf {
+    let owns_its_folder = ["lib.rs", "main.rs", "mod.rs"].iter().any(|name| path.ends_with(name));
+    if owns_its_folder { path.parent().unwrap_or(Path::new("")).to_owned() } else { path.with_extension("") }
+}
+
+/// `None` for programs in `src/bin`, which are crates of their own.
+fn module_path(source: &Path, path: &Path) -> Option<ModulePath> {
+    let inside = folder_of_children(path).strip_prefix(source).ok()?.to_owned();
+    let names: ModulePath = inside.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    (names.first().is_none_or(|name| name != "bin")).then_some(names)
+}
+
+/// An absolute path inside the crate, if `path` begins with `crate`, `self` or `super`.
+fn absolute(module: &ModulePath, path: &[String]) -> Option<ModulePath> {
+    let mut base = match path.first()?.as_str() {
+        "crate" => ModulePath::new(),
+        "self" | "super" => module.clone(),
+        _ => return None,
+    };
+    let mut rest = path;
+    while let Some((first, tail)) = rest.split_first() {
+        match first.as_str() {
+            "crate" | "self" => {}
+            "super" => {
+                base.pop();
+            }
+            _ => break,
+        }
+        rest = tail;
+    }
+    base.extend(rest.iter().cloned());
+    Some(base)
+}
+
+/// Names that a module imports, with the absolute paths that they stand for.
+fn imports_of(module: &ModulePath, file: &syn::File) -> BTreeMap<String, ModulePath> {
+    let mut imports = BTreeMap::new();
+    for item in &file.items {
+        if let syn::Item::Use(item) = item {
+            for (path, name) in leaves(&item.tree) {
+                let is_child = || {
+                    file.items.iter().any(|item| matches!(item, syn::Item::Mod(m) if Some(&m.ident.to_string()) == path.first()))
+                };
+                let target = absolute(module, &path).or_else(|| is_child().then(|| [module.as_slice(), &path].concat()));
+                if let Some(target) = target {
+                    imports.insert(name, target);
+                }
+            }
+        }
+    }
+    imports
+}
+
+/// Each path of a `use` with the name under which it is imported.
+fn leaves(tree: &syn::UseTree) -> Vec<(Vec<String>, String)> {
+    let below = |name: String, inner: Vec<(Vec<String>, String)>| {
+        inner.into_iter().map(move |(path, leaf)| ([vec![name.clone()], path].concat(), leaf)).collect()
+    };
+    match tree {
+        syn::UseTree::Path(path) => below(path.ident.to_string(), leaves(&path.tree)),
+        syn::UseTree::Name(name) if name.ident == "self" => vec![(Vec::new(), String::new())],
+        syn::UseTree::Name(name) => vec![(vec![name.ident.to_string()], name.ident.to_string())],
+        syn::UseTree::Rename(rename) => vec![(vec![rename.ident.to_string()], rename.rename.to_string())],
+        syn::UseTree::Glob(_) => vec![(Vec::new(), "*".to_owned())],
+        syn::UseTree::Group(group) => group.items.iter().flat_map(leaves).collect(),
+    }
+}
+
+struct Resolver<'a> {
+    modules: &'a BTreeMap<ModulePath, &'a SourceFile>,
+    imports: &'a BTreeMap<&'a ModulePath, BTreeMap<String, ModulePath>>,
+}
+
+impl Resolver<'_> {
+    fn dependencies(&self, module: &ModulePath, file: &syn::File) -> BTreeSet<ModulePath> {
+        let mut paths = Paths { module, found: BTreeSet::new() };
+        paths.visit_file(file);
+        let targets = paths.found.iter().filter_map(|path| self.file_of(path, 0));
+        targets.filter(|target| target != module).collect()
+    }
+
+    /// The module whose file defines the item at an absolute path.
+    fn file_of(&self, path: &[String], depth: usize) -> Option<ModulePath> {
+        let length = (0..=path.len()).rev().find(|length| self.modules.contains_key(&path[..*length]))?;
+        let (module, rest) = path.split_at(length);
+        let reexport = rest.first().and_then(|name| self.imports.get(&module.to_vec())?.get(name));
+        match reexport {
+            Some(target) if depth < 8 => self.file_of(&[target.as_slice(), &rest[1..]].concat(), depth + 1),
+            _ => Some(module.to_vec()),
+        }
+    }
+}
+
+/// Collects absolute paths from the production code of one module.
+struct Paths<'a> {
+    module: &'a ModulePath,
+    found: BTreeSet<ModulePath>,
+}
+
+impl Paths<'_> {
+    fn add(&mut self, path: &[String]) {
+        self.found.extend(absolute(self.module, path));
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !super::is_cfg_test(super::attributes_of(item)) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if matches!(item.vis, syn::Visibility::Inherited) {
+            for (path, _) in leaves(&item.tree) {
+                self.add(&path);
+            }
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.add(&names);
+        syn::visit::visit_path(self, path);
+    }
+
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {
+        // `pub(crate)` and `pub(super)` are paths too, and no dependency.
+    }
+}
+
+/// Strongly connected components, by Tarjan's algorithm.
+fn strongly_connected(edges: &BTreeMap<&ModulePath, BTreeSet<ModulePath>>) -> Vec<Vec<ModulePath>> {
+    let mut search = Search { edges, order: BTreeMap::new(), lowest: BTreeMap::new(), stack: Vec::new(), components: Vec::new() };
+    for node in edges.keys() {
+        if !search.order.contains_key(*node) {
+            search.visit(node);
+        }
+    }
+    search.components
+}
+
+struct Search<'a> {
+    edges: &'a BTreeMap<&'a ModulePath, BTreeSet<ModulePath>>,
+    order: BTreeMap<ModulePath, usize>,
+    lowest: BTreeMap<ModulePath, usize>,
+    stack: Vec<ModulePath>,
+    components: Vec<Vec<ModulePath>>,
+}
+
+impl Search<'_> {
+    fn visit(&mut self, node: &ModulePath) {
+        let index = self.order.len();
+        self.order.insert(node.clone(), index);
+        self.lowest.insert(node.clone(), index);
+        self.stack.push(node.clone());
+        for next in self.edges.get(node).into_iter().flatten() {
+            let reachable = match self.order.get(next) {
+                None => {
+                    self.visit(next);
+                    self.lowest[next]
+                }
+                Some(order) if self.stack.contains(next) => *order,
+                Some(_) => continue,
+            };
+            let lowest = self.lowest[node].min(reachable);
+            self.lowest.insert(node.clone(), lowest);
+        }
+        if self.lowest[node] == index {
+            let start = self.stack.iter().position(|n| n == node).unwrap_or_default();
+            self.components.push(self.stack.split_off(start));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.into(), text: text.to_owned(), syntax: syn::parse_file(text).expect("Rust"), is_test: false }
+    }
+
+    fn cycles(files: &[SourceFile]) -> Vec<Vec<String>> {
+        of_crate(Path::new("c"), files)
+    }
+
+    #[test]
+    fn two_files_that_import_each_other_are_a_cycle() {
+        let lib = file("c/src/lib.rs", "mod a; mod b; pub use a::A; pub use b::B;");
+        let a = file("c/src/a.rs", "use crate::B; pub struct A(B);");
+        let b = file("c/src/b.rs", "pub struct B; impl B { fn f(_: &super::a::A) {} }");
+        assert_eq!(cycles(&[lib, a, b]), [["c/src/a.rs", "c/src/b.rs"]]);
+    }
+
+    #[test]
+    fn a_parent_that_declares_and_exports_its_child_is_no_cycle() {
+        let lib = file("c/src/lib.rs", "pub mod a;\npub(crate) mod b;");
+        let a = file("c/src/a.rs", "mod inner; pub use inner::Inner; pub struct A;");
+        let inner = file("c/src/a/inner.rs", "pub struct Inner(super::A);");
+        let b = file("c/src/b.rs", "use crate::a::{A, Inner}; #[cfg(test)] mod tests { use crate::a::A; }");
+        assert!(cycles(&[lib, a, inner, b]).is_empty());
+    }
+
+    #[test]
+    fn a_parent_that_uses_its_child_which_uses_it_is_a_cycle() {
+        let lib = file("c/src/lib.rs", "mod a;");
+        let a = file("c/src/a.rs", "mod inner; use self::inner::Inner; pub struct A(Inner);");
+        let inner = file("c/src/a/inner.rs", "use super::A; pub struct Inner(Box<A>);");
+        assert_eq!(cycles(&[lib, a, inner]), [["c/src/a.rs", "c/src/a/inner.rs"]]);
+    }
+}
